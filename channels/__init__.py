@@ -1,0 +1,12 @@
+"""How messages move between subtasks: frames, handshake, credits, sockets, links inside one worker.
+
+This package owns sockets, their threads and their clocks. It must not know storage, Spark, Ray, or what a
+control message says. It knows `snapshot` for frames, markers, channel ends and errors.
+
+::
+
+    SendingEnd ─ schedule ─┬─ connection ─ frame_socket ─ wire ═ socket ═ ... connection ─ ReceivingEnd
+                           └─ in_process (both subtasks in one worker) ──────────────────── ReceivingEnd
+    listener, dialer ─ handshake ─ admission    who may connect
+    control, heartbeat ─ frame_socket           what else crosses an authenticated socket
+"""

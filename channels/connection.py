@@ -1,0 +1,168 @@
+"""The data connection of two workers: all channels between them, both ways, over one socket.
+
+Driven by the worker's loop: `receive` when the socket is readable, `pump` when there is something to send or
+the socket is writable. Markers and credits leave ahead of the data that waits; data leaves channel by
+channel in turn, while the receiver has given credit.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+from channels.credits import ReceivingCredit
+from channels.frame_socket import FrameSocket, Traffic
+from channels.identity import Identity
+from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX, RECEIVE_BYTES_MAX, WRITE_BUFFER_BYTES
+from channels.schedule import SendingSchedule
+from channels.wire import (
+    DATA_CAPS,
+    WireFrame,
+    WireType,
+    credit_frame,
+    credit_of,
+    data_frame,
+    frame_of,
+    marker_frame,
+    marker_of,
+)
+from snapshot.channel_ends import SendingEnd
+from snapshot.errors import ChannelError
+from snapshot.frame import Frame, Marker
+
+
+class Received(NamedTuple):
+    """What came for a channel: the loop gives it to the receiving end, and markers to the protocol."""
+
+    channel: int
+    item: Frame | Marker
+
+
+class Connection:
+    """One end of the data connection.
+
+    Parameters
+    ----------
+    sock : socket
+        Connected and authenticated; owned from now on.
+    peer : Identity
+        As the handshake showed; of this side's incarnation.
+    window_bytes : int
+        Credit of each channel. The same at both ends.
+    """
+
+    def __init__(self, sock: socket.socket, peer: Identity, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
+        self.peer = peer
+        self._frames = FrameSocket(sock, peer, DATA_CAPS)
+        self._window_bytes = window_bytes
+        self._outgoing = SendingSchedule()
+        self._incoming: dict[int, ReceivingCredit] = {}
+
+    def attach_sending(self, channel: int, end: SendingEnd) -> None:
+        """`channel` leaves by this connection, from `end`."""
+        self._outgoing.attach(channel, end, self._window_bytes)
+
+    def attach_receiving(self, channel: int) -> None:
+        """`channel` comes by this connection."""
+        assert channel not in self._incoming
+        self._incoming[channel] = ReceivingCredit(self._window_bytes)
+
+    def fileno(self) -> int:
+        """For selectors; -1 once closed."""
+        return self._frames.fileno()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Counters, for metrics."""
+        return self._frames.traffic
+
+    @property
+    def wants_write(self) -> bool:
+        """`pump` has something to do as soon as the socket is writable."""
+        return bool(self._frames.queued_bytes) or self._outgoing.sendable
+
+    def close(self) -> None:
+        """Drop the connection and whatever waits in it. May be called again."""
+        self._frames.close()
+
+    def receive(self) -> list[Received]:
+        """What has come, in order; at most about `RECEIVE_BYTES_MAX`. Does not block.
+
+        Raises
+        ------
+        ChannelError
+            if the connection is lost or the peer broke the protocol: close it, and report it.
+        """
+        received: list[Received] = []
+        for frame in self._frames.receive(RECEIVE_BYTES_MAX):
+            try:
+                item = self._accept(frame)
+            except ChannelError as error:
+                raise ChannelError(f"{self.peer}, channel {frame.channel}: {error}") from error
+            if item is not None:
+                received.append(Received(frame.channel, item))
+        return received
+
+    def free(self, channel: int, processed_bytes: int) -> None:
+        """So many payload bytes of `channel` that came by this connection are processed: credit to give back."""
+        self._incoming[channel].free(processed_bytes)
+
+    def pump(self, *, idle: bool = False) -> None:
+        """Give credit back and write markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` allows.
+
+        Parameters
+        ----------
+        idle : bool
+            The loop has nothing else to do: give back all credit, however little.
+
+        Raises
+        ------
+        ChannelError
+            if the connection is lost: close it, and report it.
+        """
+        self._put_credits(idle)
+        written = 0
+        while written < PUMP_BYTES_MAX:
+            self._put_markers()
+            self._put_data()
+            if not self._frames.queued_bytes:
+                return
+            written += self._frames.flush()
+            if self._frames.queued_bytes:
+                return  # The kernel is full.
+
+    def _accept(self, wire: WireFrame) -> Frame | Marker | None:
+        if wire.type is WireType.CREDIT:
+            credit = self._outgoing.credit(wire.channel)
+            if credit is None:
+                raise ChannelError("credit came for a channel that does not leave by this connection")
+            credit.grant(credit_of(wire))
+            return None
+        incoming = self._incoming.get(wire.channel)
+        if incoming is None:
+            raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
+        if wire.type is WireType.MARKER:
+            return marker_of(wire)
+        incoming.receive(len(wire.payload))
+        self.traffic.messages_in += wire.message_count
+        return frame_of(wire)
+
+    def _put_credits(self, idle: bool) -> None:
+        for channel, credit in self._incoming.items():
+            granted_bytes = credit.due(idle=idle)
+            if granted_bytes:
+                self._frames.put_urgent(credit_frame(channel, self.peer.incarnation, granted_bytes))
+
+    def _put_markers(self) -> None:
+        for channel, marker in self._outgoing.markers():
+            # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
+            self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
+
+    def _put_data(self) -> None:
+        while self._frames.queued_bytes < WRITE_BUFFER_BYTES:
+            taken = self._outgoing.next_frame()
+            if taken is None:
+                return
+            channel, frame = taken
+            self._frames.put(data_frame(channel, self.peer.incarnation, frame))
+            self.traffic.messages_out += frame.count

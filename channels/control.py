@@ -1,0 +1,79 @@
+"""Control messages between a worker and the coordinator. What a message says is the caller's business: bytes here."""
+
+from __future__ import annotations
+
+import socket
+
+from channels.frame_socket import FrameSocket, Traffic
+from channels.identity import Identity
+from channels.limits import CONTROL_BACKLOG_BYTES_MAX, CONTROL_BYTES_MAX, RECEIVE_BYTES_MAX
+from channels.wire import CONTROL_CAPS, WireFrame, WireType
+from snapshot.errors import ChannelError
+
+
+class ControlConnection:
+    """One end of a control connection.
+
+    Parameters
+    ----------
+    sock : socket
+        Connected and authenticated; owned from now on.
+    own, peer : Identity
+        As in the handshake. Their incarnations may differ, and stay what they were: the connection
+        outlives rollbacks, and a message that needs one says it itself.
+    """
+
+    def __init__(self, sock: socket.socket, own: Identity, peer: Identity) -> None:
+        self.peer = peer
+        self._own = own
+        self._frames = FrameSocket(sock, peer, CONTROL_CAPS)
+
+    def fileno(self) -> int:
+        """For selectors; -1 once closed."""
+        return self._frames.fileno()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Counters, for metrics."""
+        return self._frames.traffic
+
+    @property
+    def wants_write(self) -> bool:
+        """`pump` has something to do as soon as the socket is writable."""
+        return bool(self._frames.queued_bytes)
+
+    def close(self) -> None:
+        """Drop the connection and whatever waits in it. May be called again."""
+        self._frames.close()
+
+    def send(self, message: bytes) -> None:
+        """Queue a message and write what the socket takes. Does not block.
+
+        Raises
+        ------
+        ChannelError
+            if it is too large, or the peer has stopped reading, or the connection is lost.
+        """
+        if len(message) > CONTROL_BYTES_MAX:
+            raise ChannelError(
+                f"a control message of {len(message):,} bytes for {self.peer}; "
+                f"at most {CONTROL_BYTES_MAX:,} can be sent"
+            )
+        if self._frames.queued_bytes + len(message) > CONTROL_BACKLOG_BYTES_MAX:
+            raise ChannelError(f"{self.peer} does not read: {self._frames.queued_bytes:,} bytes wait for it")
+        self._frames.put(WireFrame(WireType.CONTROL, 0, self._own.incarnation, message))
+        self._frames.flush()
+
+    def pump(self) -> None:
+        """Write what waits, as much as the socket takes. Raises ChannelError if the connection is lost."""
+        self._frames.flush()
+
+    def receive(self) -> list[bytes]:
+        """The messages that have come, in order. Does not block.
+
+        Raises
+        ------
+        ChannelError
+            if the connection is lost or the peer broke the protocol: close it.
+        """
+        return [bytes(frame.payload) for frame in self._frames.receive(RECEIVE_BYTES_MAX)]

@@ -1,0 +1,106 @@
+"""The connecting side: reaches a listener, proves who we are, and returns the socket. Blocks, with a deadline."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+from channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeFailed, HandshakeState
+from channels.identity import Identity, Purpose, Refusal
+from channels.limits import RECONNECT_PAUSE_SECONDS
+from channels.sockets import Address, is_local, unix_path
+from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, FrameReader, WireFrame
+from snapshot.errors import ChannelError
+
+
+def connect(
+    address: Address,
+    identity: Identity,
+    server: str,
+    purpose: Purpose,
+    secret: bytes,
+    *,
+    timeout: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[socket.socket, Identity]:
+    """Connect to `server` at `address`, by Unix socket when it is on this host.
+
+    Blocks for `timeout` seconds at most: a listener that is not up, is crowded or is not yet of our
+    incarnation is tried again until then.
+
+    Returns
+    -------
+    (socket, Identity)
+        Authenticated, with nothing beyond the handshake read from it; and who the server proved to be.
+
+    Raises
+    ------
+    HandshakeFailed
+        if the server refused for good, or does not hold the secret.
+    ChannelError
+        if there was no answer in time.
+    """
+    deadline = clock() + timeout
+    while True:
+        try:
+            return _attempt(address, identity, server, purpose, secret, deadline, clock)
+        except HandshakeFailed as error:
+            if error.refusal is not Refusal.NOT_YET:
+                raise
+            reason: Exception = error
+        except (OSError, ChannelError) as error:
+            reason = error
+        if clock() + RECONNECT_PAUSE_SECONDS >= deadline:
+            raise ChannelError(
+                f"{identity} could not reach {server} at {address.host}:{address.port} in {timeout:g} s; "
+                f"the last attempt ended with: {reason}"
+            ) from reason
+        time.sleep(RECONNECT_PAUSE_SECONDS)
+
+
+def _attempt(
+    address: Address,
+    identity: Identity,
+    server: str,
+    purpose: Purpose,
+    secret: bytes,
+    deadline: float,
+    clock: Callable[[], float],
+) -> tuple[socket.socket, Identity]:
+    machine = ClientHandshake(secret, identity, server, purpose, secrets.token_bytes(NONCE_BYTES))
+    reader = FrameReader(HANDSHAKE_CAPS, read_ahead_bytes=HEADER_BYTES)
+    sock = _open(address, deadline - clock())
+    try:
+        sock.sendall(machine.start())
+        while machine.state is not HandshakeState.DONE:
+            sock.settimeout(max(deadline - clock(), 0.001))
+            sock.sendall(machine.receive(_read_frame(sock, reader)))
+    except BaseException:
+        sock.close()
+        raise
+    assert machine.peer is not None
+    return sock, machine.peer
+
+
+def _open(address: Address, timeout: float) -> socket.socket:
+    if not is_local(address):
+        return socket.create_connection((address.host, address.port), timeout=max(timeout, 0.001))
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(max(timeout, 0.001))
+        sock.connect(unix_path(address))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _read_frame(sock: socket.socket, reader: FrameReader) -> WireFrame:
+    while (frame := reader.next_frame()) is None:
+        count = sock.recv_into(reader.space())
+        if not count:
+            raise ChannelError("it closed the connection without a verdict: is the run's secret the same there?")
+        reader.advance(count)
+    return frame

@@ -1,0 +1,188 @@
+"""Frames over one authenticated, non-blocking socket: reads them whole, writes them gathered and in order.
+
+Every frame that comes must carry the incarnation that the peer proved. Knows no channels, no credit and no
+meaning of a payload. After any error it is of no more use.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from channels.identity import Identity
+from channels.limits import GATHERED_BUFFERS_MAX
+from channels.sockets import prepare
+from channels.wire import Caps, FrameReader, WireFrame, header_of
+from snapshot.errors import ChannelError
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What crossed a link so far. Messages are counted in data frames only."""
+
+    frames_in: int = 0
+    frames_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+
+
+class _Queued(NamedTuple):
+    """A frame that waits to be written."""
+
+    channel: int
+    header: bytes
+    payload: bytes | memoryview
+
+    @property
+    def size(self) -> int:
+        return len(self.header) + len(self.payload)
+
+
+class FrameSocket:
+    """One socket as two streams of frames.
+
+    Parameters
+    ----------
+    sock : socket
+        Connected and authenticated; owned from now on.
+    peer : Identity
+        As the handshake showed.
+    caps : mapping of WireType to int
+        What may come.
+    """
+
+    def __init__(self, sock: socket.socket, peer: Identity, caps: Caps) -> None:
+        prepare(sock)
+        self.peer = peer
+        self.traffic = Traffic()
+        #: bytes that were put and not yet written
+        self.queued_bytes = 0
+        self._socket = sock
+        self._reader = FrameReader(caps)
+        self._queue: deque[_Queued] = deque()
+        #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
+        self._head_written = 0
+
+    def fileno(self) -> int:
+        """For selectors; -1 once closed."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Drop the connection and whatever is queued. May be called again."""
+        self._queue.clear()
+        self.queued_bytes = 0
+        self._socket.close()
+
+    def receive(self, bytes_max: int) -> list[WireFrame]:
+        """The frames that have come, after reading about `bytes_max` bytes at most. Does not block.
+
+        Raises
+        ------
+        ChannelError
+            if the connection is lost, or the peer broke the protocol. What came whole before a loss is returned first.
+        """
+        frames: list[WireFrame] = []
+        taken = 0
+        while taken < bytes_max:
+            space = self._reader.space()
+            count = self._read(space)
+            if count is None or (count == 0 and frames):
+                break
+            if count == 0:
+                raise self._lost("it closed the connection")
+            self._reader.advance(count)
+            taken += count
+            frames.extend(self._whole_frames())
+            if count < len(space):
+                break  # The kernel had no more.
+        self.traffic.bytes_in += taken
+        self.traffic.frames_in += len(frames)
+        return frames
+
+    def put(self, frame: WireFrame) -> None:
+        """Queue a frame behind all others."""
+        self._queue.append(self._queued(frame))
+
+    def put_urgent(self, frame: WireFrame) -> None:
+        """Queue a frame as far ahead as it may go: behind what is half written and what its own channel has queued."""
+        position = len(self._queue)
+        ahead = 1 if self._head_written else 0
+        while position > ahead and self._queue[position - 1].channel != frame.channel:
+            position -= 1
+        self._queue.insert(position, self._queued(frame))
+
+    def flush(self) -> int:
+        """Write as much as the socket takes. Does not block; returns the bytes written.
+
+        Raises
+        ------
+        ChannelError
+            if the connection is lost.
+        """
+        total = 0
+        while self._queue:
+            buffers = list(islice(self._unwritten(), GATHERED_BUFFERS_MAX))
+            count = self._write(buffers)
+            self._forget(count)
+            total += count
+            if count < sum(map(len, buffers)):
+                break  # The kernel is full.
+        self.traffic.bytes_out += total
+        return total
+
+    def _whole_frames(self) -> Iterator[WireFrame]:
+        while True:
+            try:
+                frame = self._reader.next_frame()
+            except ChannelError as error:
+                raise ChannelError(f"{self.peer}: {error}") from error
+            if frame is None:
+                return
+            if frame.incarnation != self.peer.incarnation:
+                raise ChannelError(f"{self.peer}: a frame of incarnation {frame.incarnation} came")
+            yield frame
+
+    def _queued(self, frame: WireFrame) -> _Queued:
+        queued = _Queued(frame.channel, header_of(frame), frame.payload)
+        self.queued_bytes += queued.size
+        self.traffic.frames_out += 1
+        return queued
+
+    def _unwritten(self) -> Iterator[bytes | memoryview]:
+        skip = self._head_written
+        for queued in self._queue:
+            for buffer in (queued.header, queued.payload):
+                if skip < len(buffer):
+                    yield memoryview(buffer)[skip:] if skip else buffer
+                skip = max(0, skip - len(buffer))
+
+    def _forget(self, count: int) -> None:
+        self.queued_bytes -= count
+        self._head_written += count
+        while self._queue and self._head_written >= self._queue[0].size:
+            self._head_written -= self._queue.popleft().size
+
+    def _read(self, space: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(space)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._lost(str(error)) from error
+
+    def _write(self, buffers: list[bytes | memoryview]) -> int:
+        try:
+            return self._socket.sendmsg(buffers)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._lost(str(error)) from error
+
+    def _lost(self, why: str) -> ChannelError:
+        return ChannelError(f"the connection to {self.peer} is lost: {why}. The run rolls back to its last snapshot.")

@@ -1,0 +1,93 @@
+"""The link between subtasks of one worker: a queue, with the interface and the rules of `channels.connection`.
+
+Frames go by reference: they are encoded when they are sent, so a message is by value here too. Credit bounds
+what waits at the receiver as it does across a socket, and a marker overtakes what waits at the sender.
+"""
+
+from __future__ import annotations
+
+from channels.connection import Received
+from channels.credits import ReceivingCredit
+from channels.frame_socket import Traffic
+from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX
+from channels.schedule import SendingSchedule
+from snapshot.channel_ends import SendingEnd
+
+
+class InProcessConnection:
+    """All channels that begin and end in this worker.
+
+    Parameters
+    ----------
+    window_bytes : int
+        Credit of each channel.
+    """
+
+    def __init__(self, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
+        self.traffic = Traffic()
+        self._window_bytes = window_bytes
+        self._outgoing = SendingSchedule()
+        self._incoming: dict[int, ReceivingCredit] = {}
+        self._moved: list[Received] = []
+
+    def attach_sending(self, channel: int, end: SendingEnd) -> None:
+        """`channel` leaves from `end`."""
+        self._outgoing.attach(channel, end, self._window_bytes)
+
+    def attach_receiving(self, channel: int) -> None:
+        """`channel` arrives here."""
+        assert channel not in self._incoming
+        self._incoming[channel] = ReceivingCredit(self._window_bytes)
+
+    @property
+    def wants_write(self) -> bool:
+        """`pump` has something to move, or `receive` something to return."""
+        return bool(self._moved) or self._outgoing.sendable
+
+    def close(self) -> None:
+        """Drop whatever was moved and not received. May be called again."""
+        self._moved.clear()
+
+    def receive(self) -> list[Received]:
+        """What `pump` has moved since the last call, in order."""
+        received, self._moved = self._moved, []
+        return received
+
+    def free(self, channel: int, processed_bytes: int) -> None:
+        """So many payload bytes of `channel` that came by this link are processed."""
+        self._incoming[channel].free(processed_bytes)
+
+    def pump(self, *, idle: bool = False) -> None:
+        """Move markers, and frames while there is credit, about `PUMP_BYTES_MAX` at most."""
+        self._give_credits(idle)
+        moved_bytes = 0
+        self._move_markers()
+        while moved_bytes < PUMP_BYTES_MAX:
+            taken = self._outgoing.next_frame()
+            if taken is None:
+                return
+            channel, frame = taken
+            self._incoming[channel].receive(len(frame.payload))
+            self._moved.append(Received(channel, frame))
+            self._count(len(frame.payload), frame.count)
+            moved_bytes += len(frame.payload)
+            self._move_markers()
+
+    def _give_credits(self, idle: bool) -> None:
+        for channel, incoming in self._incoming.items():
+            granted_bytes = incoming.due(idle=idle)
+            credit = self._outgoing.credit(channel)
+            if granted_bytes and credit is not None:
+                credit.grant(granted_bytes)
+
+    def _move_markers(self) -> None:
+        self._moved.extend(Received(channel, marker) for channel, marker in self._outgoing.markers())
+
+    def _count(self, frame_bytes: int, messages: int) -> None:
+        traffic = self.traffic
+        traffic.frames_in += 1
+        traffic.frames_out += 1
+        traffic.bytes_in += frame_bytes
+        traffic.bytes_out += frame_bytes
+        traffic.messages_in += messages
+        traffic.messages_out += messages

@@ -1,0 +1,203 @@
+"""Where peers connect: accepts, has each prove who it is, and hands over the ones that are admitted.
+
+Strangers cost little: a handshake has a deadline, a small message cap and one of `PENDING_HANDSHAKES_MAX`
+places, nothing of theirs is parsed, and a refusal is counted. One file descriptor for the worker's loop,
+which never blocks here. The listening sockets are kept open for good, so the address stays ours.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from channels.admission import Admission
+from channels.handshake import NONCE_BYTES, HandshakeFailed, HandshakeState, ServerHandshake
+from channels.identity import Identity, Purpose, Refusal
+from channels.limits import (
+    ACCEPTS_PER_CALL,
+    HANDSHAKE_DEADLINE_SECONDS,
+    LISTEN_BACKLOG,
+    PENDING_HANDSHAKES_MAX,
+)
+from channels.sockets import Address, host_token, unix_path
+from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, FrameReader, WireFrame
+from snapshot.errors import ChannelError
+
+
+class Admitted(NamedTuple):
+    """A peer that proved who it is and may stay. Nothing beyond the handshake has been read from `sock`."""
+
+    sock: socket.socket
+    peer: Identity
+    purpose: Purpose
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A connection whose handshake is under way."""
+
+    sock: socket.socket
+    machine: ServerHandshake
+    reader: FrameReader
+    deadline: float
+
+
+class Listener:
+    """Listens by TCP and, for peers on this host, on an abstract Unix socket.
+
+    Parameters
+    ----------
+    secret : bytes
+        The run's.
+    admission : Admission
+        Who may connect; asked at the end of each handshake.
+    bind : str
+        Address to listen on by TCP.
+    port : int
+        0 lets the system choose.
+    advertise : str, optional
+        The host that peers are told; `bind` when None.
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        admission: Admission,
+        *,
+        bind: str,
+        port: int = 0,
+        advertise: str | None = None,
+        handshake_deadline: float = HANDSHAKE_DEADLINE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.admission = admission
+        #: why and how often connections were refused
+        self.refused: Counter[Refusal] = Counter()
+        self._secret = secret
+        self._clock = clock
+        self._handshake_deadline = handshake_deadline
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._tcp = socket.create_server((bind, port), family=family, backlog=LISTEN_BACKLOG)
+        unix_name = f"cutline-{secrets.token_hex(16)}"
+        self.address = Address(advertise or bind, self._tcp.getsockname()[1], host_token(), unix_name)
+        self._unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._unix.bind(unix_path(self.address))
+        self._unix.listen(LISTEN_BACKLOG)
+        self._listening = {sock.fileno(): sock for sock in (self._tcp, self._unix)}
+        #: by file descriptor, oldest first
+        self._pending: dict[int, _Pending] = {}
+        self._poll = select.epoll()
+        for descriptor, sock in self._listening.items():
+            sock.setblocking(False)
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def fileno(self) -> int:
+        """For selectors: readable when `accept` has something to do."""
+        return self._poll.fileno()
+
+    @property
+    def pending_count(self) -> int:
+        """Handshakes under way. While there are any, call `accept` now and then, so that deadlines pass."""
+        return len(self._pending)
+
+    def accept(self) -> list[Admitted]:
+        """Take a bounded step of every handshake, and return the peers that are admitted. Does not block."""
+        admitted: list[Admitted] = []
+        for descriptor, _ in self._poll.poll(0):
+            pending = self._pending.get(descriptor)
+            if pending is not None:
+                admitted += self._advance(descriptor, pending)
+            elif descriptor in self._listening:
+                self._accept_from(self._listening[descriptor])
+        self._expire()
+        return admitted
+
+    def close(self) -> None:
+        """Stop listening and drop what is pending. May be called again."""
+        for pending in self._pending.values():
+            pending.sock.close()
+        self._pending.clear()
+        for sock in self._listening.values():
+            sock.close()
+        self._poll.close()
+
+    def _accept_from(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_CALL):
+            try:
+                sock, _ = listening.accept()
+            except OSError:
+                # Nothing waits, the peer is gone again, or no descriptor is free: the next call tries again.
+                return
+            if len(self._pending) >= PENDING_HANDSHAKES_MAX:
+                self._drop(next(iter(self._pending)), Refusal.CROWDED_OUT)
+            sock.setblocking(False)
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            machine = ServerHandshake(self._secret, lambda: self.admission.identity, self.admission.judge, nonce)
+            reader = FrameReader(HANDSHAKE_CAPS, read_ahead_bytes=HEADER_BYTES)
+            deadline = self._clock() + self._handshake_deadline
+            self._pending[sock.fileno()] = _Pending(sock, machine, reader, deadline)
+            self._poll.register(sock.fileno(), select.EPOLLIN)
+
+    def _advance(self, descriptor: int, pending: _Pending) -> list[Admitted]:
+        """Take at most one message of the peer's, and answer it."""
+        try:
+            frame = _read_some(pending)
+            if frame is None:
+                return []
+            answer = pending.machine.receive(frame)
+            if pending.sock.send(answer) != len(answer):
+                raise ChannelError("the peer does not read")
+        except BlockingIOError:
+            return []
+        except HandshakeFailed as error:
+            self._drop(descriptor, error.refusal)
+            return []
+        except (ChannelError, OSError, ValueError):
+            self._drop(descriptor, Refusal.MALFORMED)
+            return []
+        return self._conclude(descriptor, pending)
+
+    def _conclude(self, descriptor: int, pending: _Pending) -> list[Admitted]:
+        machine = pending.machine
+        if machine.state is HandshakeState.FAILED:
+            assert machine.refusal is not None
+            self._drop(descriptor, machine.refusal)
+        if machine.state is not HandshakeState.DONE:
+            return []
+        assert machine.peer is not None
+        assert machine.purpose is not None
+        self._poll.unregister(descriptor)
+        del self._pending[descriptor]
+        return [Admitted(pending.sock, machine.peer, machine.purpose)]
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for descriptor, pending in list(self._pending.items()):
+            if pending.deadline > now:
+                return  # Oldest first: the others have longer.
+            self._drop(descriptor, Refusal.TOO_SLOW)
+
+    def _drop(self, descriptor: int, refusal: Refusal) -> None:
+        self.refused[refusal] += 1
+        self._poll.unregister(descriptor)
+        self._pending.pop(descriptor).sock.close()
+
+
+def _read_some(pending: _Pending) -> WireFrame | None:
+    """Read what is there of one message, and never beyond it."""
+    while True:
+        frame = pending.reader.next_frame()
+        if frame is not None:
+            return frame
+        count = pending.sock.recv_into(pending.reader.space())
+        if not count:
+            raise ChannelError("the peer closed the connection")
+        pending.reader.advance(count)

@@ -1,0 +1,280 @@
+"""Frames as bytes, without I/O. Big-endian; a header of 48 bytes, then the payload.
+
+::
+
+    offset  bytes  field
+         0      4  magic "CUTL"
+         4      1  version
+         5      1  type            WireType
+         6      1  payload kind    PayloadKind of a DATA frame, else 0
+         7      1  zero
+         8      4  channel         index into the run's topology; 0 where there is none
+        12      8  incarnation     of the sender, as proved in its handshake
+        20      8  first           sequence number of the first message of a DATA frame, else 0
+        28      4  count           messages in a DATA frame, else 0
+        32      4  length          of the payload; looked at before anything is allocated
+        36      4  header check    low half of XXH3-64 of the 36 bytes above, looked at before the length is believed
+        40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
+
+    MARKER payload: snapshot_id u64, floor u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
+
+The checksum finds damage, not forgery: who may speak at all is `channels.handshake`'s business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, READ_AHEAD_BYTES
+from snapshot.errors import ChannelError
+from snapshot.frame import Frame, Marker, PayloadKind
+
+MAGIC = b"CUTL"
+VERSION = 1
+
+_PREFIX = struct.Struct("!4sBBBxIQQII")
+_CHECKS = struct.Struct("!IQ")
+_MARKER = struct.Struct("!QQQ?")
+_CREDIT = struct.Struct("!Q")
+
+HEADER_BYTES = _PREFIX.size + _CHECKS.size
+
+_LOW_HALF = 0xFFFF_FFFF
+
+
+class WireType(IntEnum):
+    """What a frame is. Sent on sockets: never renumber."""
+
+    HELLO = 1
+    CHALLENGE = 2
+    PROOF = 3
+    VERDICT = 4
+    DATA = 5
+    MARKER = 6
+    CREDIT = 7
+    CONTROL = 8
+    HEARTBEAT = 9
+
+
+Caps = Mapping[WireType, int]
+
+#: The types that each kind of connection admits, with the longest payload of each.
+HANDSHAKE_CAPS: Caps = {
+    WireType.HELLO: HANDSHAKE_BYTES_MAX,
+    WireType.CHALLENGE: HANDSHAKE_BYTES_MAX,
+    WireType.PROOF: HANDSHAKE_BYTES_MAX,
+    WireType.VERDICT: HANDSHAKE_BYTES_MAX,
+}
+DATA_CAPS: Caps = {
+    WireType.DATA: FRAME_BYTES_MAX,
+    WireType.MARKER: _MARKER.size,
+    WireType.CREDIT: _CREDIT.size,
+}
+CONTROL_CAPS: Caps = {WireType.CONTROL: CONTROL_BYTES_MAX}
+HEARTBEAT_CAPS: Caps = {WireType.HEARTBEAT: 0}
+
+
+class WireFrame(NamedTuple):
+    """One frame, whatever its type. `payload` may be a read-only view of memory that nobody else writes to."""
+
+    type: WireType
+    channel: int
+    incarnation: int
+    payload: bytes | memoryview
+    kind: int = 0
+    first: int = 0
+    message_count: int = 0
+
+
+def header_of(frame: WireFrame) -> bytes:
+    """The header that goes ahead of `frame.payload`."""
+    prefix = _PREFIX.pack(
+        MAGIC,
+        VERSION,
+        frame.type,
+        frame.kind,
+        frame.channel,
+        frame.incarnation,
+        frame.first,
+        frame.count,
+        len(frame.payload),
+    )
+    seed = xxh3_64_intdigest(prefix)
+    return prefix + _CHECKS.pack(seed & _LOW_HALF, xxh3_64_intdigest(frame.payload, seed=seed))
+
+
+def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
+    """A channel's frame for the wire.
+
+    Raises
+    ------
+    ChannelError
+        if it is larger than a receiver would take.
+    """
+    if len(frame.payload) > FRAME_BYTES_MAX:
+        raise ChannelError(
+            f"a frame of {len(frame.payload):,} bytes; at most {FRAME_BYTES_MAX:,} can be sent. "
+            "Send smaller messages or batches."
+        )
+    return WireFrame(WireType.DATA, channel, incarnation, frame.payload, frame.kind, frame.first, frame.count)
+
+
+def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
+    """A marker for the wire."""
+    return WireFrame(WireType.MARKER, channel, incarnation, _MARKER.pack(*marker))
+
+
+def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFrame:
+    """A grant of credit for the wire."""
+    return WireFrame(WireType.CREDIT, channel, incarnation, _CREDIT.pack(granted_bytes))
+
+
+def frame_of(wire: WireFrame) -> Frame:
+    """The channel's frame in a DATA frame.
+
+    Raises
+    ------
+    ChannelError
+        if its numbers or its kind cannot be.
+    """
+    if wire.first < 1 or wire.message_count < 1 or wire.kind not in _KINDS:
+        raise ChannelError(f"a data frame with first={wire.first}, count={wire.message_count}, kind={wire.kind}")
+    return Frame(wire.first, wire.message_count, _KINDS[wire.kind], wire.payload)
+
+
+def marker_of(wire: WireFrame) -> Marker:
+    """The marker in a MARKER frame. Raises ChannelError if the payload has another length."""
+    return Marker(*_MARKER.unpack(_exactly(wire, _MARKER.size)))
+
+
+def credit_of(wire: WireFrame) -> int:
+    """The bytes that a CREDIT frame grants. Raises ChannelError if the payload has another length."""
+    granted: int = _CREDIT.unpack(_exactly(wire, _CREDIT.size))[0]
+    return granted
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. Fill `space`, say how much with `advance`, drain `next_frame`.
+
+    A payload that is whole in the read-ahead buffer is copied out of it once, so that it holds no other memory;
+    of a larger one only the beginning is, and the rest is read straight into place.
+
+    Parameters
+    ----------
+    caps : mapping of WireType to int
+        The types that may come, and the longest payload of each.
+    read_ahead_bytes : int
+        With `HEADER_BYTES` it never reads beyond the frame that it is reading.
+    """
+
+    def __init__(self, caps: Caps, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
+        self._caps = {int(type_): cap for type_, cap in caps.items()}
+        self._scratch = memoryview(bytearray(read_ahead_bytes))
+        self._start = 0
+        self._end = 0
+        #: the header whose payload is due, b"" between frames, and what its checks and length say
+        self._prefix = b""
+        self._seed = 0
+        self._checksum = 0
+        self._length = 0
+        #: the payload when it is read straight into place
+        self._payload: memoryview | None = None
+        self._filled = 0
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; never empty once `next_frame` has returned None."""
+        if self._payload is not None:
+            return self._payload[self._filled :]
+        return self._scratch[self._end :]
+
+    def advance(self, count: int) -> None:
+        """The first `count` bytes of `space` are filled."""
+        if self._payload is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def next_frame(self) -> WireFrame | None:
+        """The next whole frame, or None when more bytes are needed.
+
+        Raises
+        ------
+        ChannelError
+            if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
+            stream cannot be read further.
+        """
+        if not self._prefix and not self._take_header():
+            return None
+        payload = self._take_payload()
+        if payload is None:
+            return None
+        prefix, self._prefix = self._prefix, b""
+        if xxh3_64_intdigest(payload, seed=self._seed) != self._checksum:
+            raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
+        _, _, type_, kind, channel, incarnation, first, count, _ = _PREFIX.unpack(prefix)
+        return WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, count)
+
+    def _take_header(self) -> bool:
+        if self._start + HEADER_BYTES > self._end:
+            # Less than a header is left: move it to the front, so that there is space behind it.
+            rest = bytes(self._scratch[self._start : self._end])
+            self._scratch[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+            return False
+        prefix = bytes(self._scratch[self._start : self._start + _PREFIX.size])
+        header_check, self._checksum = _CHECKS.unpack_from(self._scratch, self._start + _PREFIX.size)
+        self._seed = xxh3_64_intdigest(prefix)
+        self._length = self._judge(prefix, header_check)
+        self._prefix = prefix
+        self._start += HEADER_BYTES
+        return True
+
+    def _judge(self, prefix: bytes, header_check: int) -> int:
+        magic, version, type_, *_, length = _PREFIX.unpack(prefix)
+        if magic != MAGIC or prefix[7]:
+            raise ChannelError("the peer does not speak this protocol: a frame begins with other bytes")
+        if version != VERSION:
+            raise ChannelError(f"the peer speaks version {version}, this side {VERSION}: install the same")
+        if header_check != self._seed & _LOW_HALF:
+            raise ChannelError("a frame's header check is wrong: it was damaged on the way")
+        cap = self._caps.get(type_)
+        if cap is None:
+            raise ChannelError(f"a frame of type {type_} has no business on this connection")
+        if length > cap:
+            raise ChannelError(f"a {_TYPES[type_].name} frame that claims {length:,} bytes; at most {cap:,} are taken")
+        return int(length)
+
+    def _take_payload(self) -> bytes | memoryview | None:
+        if self._payload is None:
+            stop = self._start + self._length
+            if stop <= self._end:
+                payload = bytes(self._scratch[self._start : stop])
+                self._start = stop
+                return payload
+            self._begin_payload()
+        assert self._payload is not None
+        if self._filled < self._length:
+            return None
+        whole, self._payload = self._payload, None
+        return whole.toreadonly()
+
+    def _begin_payload(self) -> None:
+        self._payload = memoryview(bytearray(self._length))
+        self._filled = self._end - self._start
+        self._payload[: self._filled] = self._scratch[self._start : self._end]
+        self._start = self._end = 0
+
+
+def _exactly(wire: WireFrame, size: int) -> bytes | memoryview:
+    if len(wire.payload) != size:
+        raise ChannelError(f"a {wire.type.name} frame of {len(wire.payload)} bytes, where {size} are due")
+    return wire.payload
+
+
+_KINDS = {int(kind): kind for kind in PayloadKind}
+_TYPES = {int(type_): type_ for type_ in WireType}

@@ -1,0 +1,37 @@
+"""What a snapshot is, and what a user declares to get one. Pure: no sockets, files, threads, clocks, Spark or Ray."""
+
+from snapshot.errors import (
+    ChannelError,
+    CutlineError,
+    Fenced,
+    GraphError,
+    NodeError,
+    RestoreRefused,
+    RunFailed,
+    SnapshotAborted,
+    SnapshotCorrupt,
+)
+from snapshot.graph import Graph
+from snapshot.ids import Subtask
+from snapshot.node import END, Context, Node, Sink, Source
+from snapshot.stream import Stream
+
+__all__ = [
+    "END",
+    "ChannelError",
+    "Context",
+    "CutlineError",
+    "Fenced",
+    "Graph",
+    "GraphError",
+    "Node",
+    "NodeError",
+    "RestoreRefused",
+    "RunFailed",
+    "Sink",
+    "SnapshotAborted",
+    "SnapshotCorrupt",
+    "Source",
+    "Stream",
+    "Subtask",
+]

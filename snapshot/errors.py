@@ -1,0 +1,55 @@
+"""Every error that Cutline raises on purpose.
+
+Each says what happened, where (run, node, subtask, snapshot) and what to do. All of them can be
+pickled, because they cross from workers to the coordinator and to the driver.
+
+::
+
+    CutlineError
+    ├── GraphError        the declared graph cannot be built or run
+    ├── NodeError         a hook of a user's node raised, or returned what cannot be stored
+    ├── SnapshotAborted   one snapshot was given up; the run goes on
+    ├── SnapshotCorrupt   stored bytes are missing, damaged, swapped or contradict each other
+    ├── RestoreRefused    the snapshot does not fit the graph, or going back to it would lose something
+    ├── ChannelError      a channel broke its contract: gap, repeat, stale incarnation, limit, lost peer
+    ├── Fenced            a newer claim owns the run
+    └── RunFailed         the run ended for good; ``__cause__`` or the text says why
+"""
+
+from __future__ import annotations
+
+
+class CutlineError(Exception):
+    """Root of all errors raised by Cutline. The text is the whole story."""
+
+
+class GraphError(CutlineError):
+    """The declared graph cannot be built or run; names the node or the edge."""
+
+
+class NodeError(CutlineError):
+    """A hook of a user's node failed; names node, subtask and hook and carries the traceback as text."""
+
+
+class SnapshotAborted(CutlineError):
+    """One snapshot was given up. The run goes on, and earlier snapshots are untouched."""
+
+
+class SnapshotCorrupt(CutlineError):
+    """Stored bytes are missing, damaged, swapped or contradict each other; names the file and the offset."""
+
+
+class RestoreRefused(CutlineError):
+    """The snapshot does not fit the graph, or going back to it would lose what was not allowed to be lost."""
+
+
+class ChannelError(CutlineError):
+    """A channel broke its contract: a gap, a repeat, a stale incarnation, a limit, a lost peer."""
+
+
+class Fenced(CutlineError):
+    """A newer claim owns the run: whoever gets this must stop at once and write nothing more."""
+
+
+class RunFailed(CutlineError):
+    """The run ended for good and will not be restarted."""

@@ -1,0 +1,86 @@
+"""Which stored snapshots are a run's history: claims, bases, and the chain that they make (PROTOCOL 7).
+
+Owns the two write-once records of the fence and the functions that read meaning out of them. Must not know
+how they are stored, nor who is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import claim_of_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Write-once record by which a coordinator takes a run. A larger number fences all smaller ones."""
+
+    number: int  #: 1, 2, 3, … without a gap
+    owner: str  #: one submission of the run; the same for every life of its coordinator
+    life: str  #: one life of one coordinator; never used twice
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Write-once record: the owner of `claim` went on from `snapshot_id` (None: from the beginning)."""
+
+    claim: int
+    snapshot_id: int | None
+
+
+def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
+    """The ids of the snapshots that are the run's history, ascending; the last one is the newest.
+
+    The chain of bases from the highest claim that has one (PROTOCOL 7.3). A manifest off the chain is void:
+    a fenced coordinator wrote it, or the run went back behind it. Ids that retention has deleted are left out,
+    but never the newest: when its manifest is gone, whoever reads it will say so.
+
+    Parameters
+    ----------
+    bases
+        All bases of the run, in any order.
+    manifests
+        Ids of all manifests of the run, in any order, read after the bases; without aborted records.
+
+    Raises
+    ------
+    SnapshotCorrupt
+        A base of the chain is missing or points forward.
+    """
+    base_of = {base.claim: base for base in bases}
+    if not base_of:
+        return ()
+    stored: dict[int, list[int]] = {}
+    for snapshot_id in sorted(manifests):
+        stored.setdefault(claim_of_snapshot(snapshot_id), []).append(snapshot_id)
+    base = base_of[max(base_of)]
+    chain = stored.get(base.claim, [])
+    newest = chain[-1] if chain else base.snapshot_id
+    while base.snapshot_id is not None:
+        earlier = _base_below(base, base_of)
+        chain = [i for i in stored.get(earlier.claim, []) if i <= base.snapshot_id] + chain
+        base = earlier
+    if newest is not None and newest not in chain:
+        chain.append(newest)
+    return tuple(chain)
+
+
+def may_discard(left_by: int, incarnation: int) -> bool:
+    """Whether a rollback to `incarnation` may remove what incarnation `left_by` left unpublished (PROTOCOL 7.4).
+
+    A coordinator may be told late that it is fenced: what it discards must never be its successor's.
+    """
+    return left_by < incarnation
+
+
+def _base_below(base: Base, base_of: dict[int, Base]) -> Base:
+    assert base.snapshot_id is not None
+    claim = claim_of_snapshot(base.snapshot_id)
+    if claim >= base.claim or claim not in base_of:
+        raise SnapshotCorrupt(
+            f"base of claim {base.claim} continues from snapshot {base.snapshot_id}, but claim {claim} has no base "
+            "below it: the run's claims are damaged; restore them from a copy, or start under another name"
+        )
+    return base_of[claim]

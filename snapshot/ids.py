@@ -1,0 +1,41 @@
+"""Names of things: subtasks, channels, snapshots. Small, ordered, hashable, free of behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: Ids that one claim may give out (PROTOCOL 3.2). Claim *c* owns [c * N, (c + 1) * N), so that no id is
+#: ever used twice however many coordinators believe that they own the run. A snapshot a second for 11 days.
+SNAPSHOT_IDS_PER_CLAIM = 1_000_000
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Subtask:
+    """One parallel instance of a node: ``Subtask("count", 1)`` is the second of node *count*."""
+
+    node: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.node}[{self.index}]"
+
+
+class ChannelId(NamedTuple):
+    """A directed FIFO link between two subtasks. A graph has at most one edge from one node to another."""
+
+    source: Subtask
+    target: Subtask
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+def first_snapshot_id(claim: int) -> int:
+    """The lowest id in the block of `claim`."""
+    return claim * SNAPSHOT_IDS_PER_CLAIM
+
+
+def claim_of_snapshot(snapshot_id: int) -> int:
+    """The claim whose block holds `snapshot_id`."""
+    return snapshot_id // SNAPSHOT_IDS_PER_CLAIM

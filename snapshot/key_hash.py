@@ -1,0 +1,137 @@
+"""The hash of keys: the same in every process, on every machine, for a value alone and for a column of them.
+
+Decides where keyed state lives, so what it gives for a value must never change. 64 bits::
+
+    None         a constant
+    bool, int    splitmix64's mixer over the value mod 2^64 (so True is 1, and an int of any Arrow width is the same);
+                 beyond 64 bits xxHash of the bytes
+    str, bytes   xxHash of the bytes (str: UTF-8), each with a seed of its own
+    tuple        the elements' hashes, mixed one after the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+_MASK: Final = (1 << 64) - 1
+# Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": the increment and the mixer's factors.
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_FACTOR_1: Final = 0xBF58476D1CE4E5B9
+_FACTOR_2: Final = 0x94D049BB133111EB
+# Any fixed numbers do; they only keep b"a" from meeting "a", and () from meeting None.
+_SEED_LONG, _SEED_STR, _SEED_BYTES, _SEED_TUPLE, _NONE = 1, 2, 3, 4, 0x6E6F6E65
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def stable_hash(key: Any) -> int:
+    """The 64-bit hash of a key.
+
+    Raises
+    ------
+    TypeError
+        when `key` is, or holds, something else than None, bool, int, str, bytes and tuples of them.
+    """
+    if isinstance(key, str):
+        return xxhash.xxh64_intdigest(key.encode("utf-8", "surrogatepass"), _SEED_STR)
+    if isinstance(key, int):
+        if -(1 << 63) <= key <= _MASK:
+            return _mix(key & _MASK)
+        return xxhash.xxh64_intdigest(key.to_bytes(key.bit_length() // 8 + 1, "little", signed=True), _SEED_LONG)
+    if isinstance(key, tuple):
+        mixed = _SEED_TUPLE
+        for element in key:
+            mixed = _mix((mixed * _GOLDEN + stable_hash(element)) & _MASK)
+        return mixed
+    if isinstance(key, bytes):
+        return xxhash.xxh64_intdigest(key, _SEED_BYTES)
+    if key is None:
+        return _NONE
+    raise TypeError(
+        f"{type(key).__qualname__} cannot be a key: keys are None, bool, int, str, bytes and tuples of them"
+    )
+
+
+def hash_columns(columns: Sequence[pa.Array], *, as_tuple: bool) -> Hashes:
+    """The hash of each row's key: of the tuple of the columns' values, or of the one column's value itself.
+
+    Raises
+    ------
+    TypeError
+        when a column's type is not that of a key.
+    """
+    if not as_tuple:
+        return _hash_column(columns[0])
+    mixed = np.full(len(columns[0]), _SEED_TUPLE, dtype=np.uint64)
+    for column in columns:
+        mixed = _mix_array(mixed * np.uint64(_GOLDEN) + _hash_column(column))
+    return mixed
+
+
+def _mix(value: int) -> int:
+    value = (value + _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * _FACTOR_1) & _MASK
+    value = ((value ^ (value >> 27)) * _FACTOR_2) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix_array(values: Hashes) -> Hashes:
+    """`_mix` of each element; arrays of unsigned integers wrap around silently, as it needs."""
+    values = values + np.uint64(_GOLDEN)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FACTOR_1)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_FACTOR_2)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash_column(column: pa.Array) -> Hashes:
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), _NONE, dtype=np.uint64)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return _hash_integers(column)
+    if any(matches(kind) for matches in _TEXT_OR_BYTES):
+        return _hash_distinct(column)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(
+        kind
+    ):  # whose dictionaries Arrow cannot make with nulls
+        return _hash_distinct(column.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()))
+    raise TypeError(f"a column of {kind} cannot be a key: keys are null, bool, int, str and bytes")
+
+
+_TEXT_OR_BYTES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def _hash_integers(column: pa.Array) -> Hashes:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    filled = pc.fill_null(column, 0) if column.null_count else column
+    values = filled.to_numpy(zero_copy_only=False)
+    if not pa.types.is_unsigned_integer(column.type):
+        values = values.astype(np.int64)  # extends the sign, which is the value mod 2^64
+    hashes = _mix_array(values.astype(np.uint64))
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NONE
+    return hashes
+
+
+def _hash_distinct(column: pa.Array) -> Hashes:
+    """Hash each distinct value once. Nulls get a place in the dictionary too."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    distinct = np.array([stable_hash(value) for value in encoded.dictionary.to_pylist()], dtype=np.uint64)
+    places: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+    return distinct[places]

@@ -1,0 +1,128 @@
+"""The contract that every place where snapshots live keeps.
+
+Owns the contract itself, the check of paths and the deadline of every call; must not know what is stored.
+Paths are relative to the backend's root, their segments separated by ``/``. What fails is an `OSError`: a
+missing file FileNotFoundError, a store that does not answer in time TimeoutError. Whether a write that ended
+in an error happened is unknown (PROTOCOL 7.6).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from snapshot.envelope import Buffer
+from state_backends.deadlines import Deadline
+
+#: Parts up to this size travel inside the manifest: a round trip to an object store costs more than their bytes.
+INLINE_BYTES_MAX = 16 * 1024
+
+#: Seconds that one call to a store may take. Far above a slow store's worst answer, far below the snapshot timeout,
+#: so that a dead store aborts the snapshot and not the run.
+CALL_SECONDS_MAX = 60.0
+
+
+class StateBackend(ABC):
+    """A place where snapshots live. Instances can be pickled, and one may be used by many threads.
+
+    Parameters
+    ----------
+    inline_bytes_max : int
+        Parts up to this size are not written on their own but travel inside the manifest.
+    deadline : float
+        Seconds that any one call may take.
+    """
+
+    def __init__(self, *, inline_bytes_max: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX) -> None:
+        self.inline_bytes_max = inline_bytes_max
+        self._deadline = Deadline(deadline)
+
+    def put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        """Write a file, once. The only write there is.
+
+        Atomic: of all who ever write `path` one gets True, and nobody sees a part of the bytes. What is there when
+        this returns, with True or False, is durable. If the answer to a write that succeeded was lost and asking
+        again finds the very same bytes, they count as this write's; whoever must tell himself from others who
+        write the same puts a token of his own into the bytes.
+
+        Raises
+        ------
+        OSError
+            if it is not known whether the file was written; it may even appear later.
+        """
+        check_path(path)
+        return self._deadline.call(f"{self}: put {path}", lambda: self._put_if_absent(path, chunks))
+
+    def get(self, path: str) -> bytes:
+        """The bytes of a file.
+
+        Raises
+        ------
+        FileNotFoundError
+            if there is none.
+        OSError
+            if the store fails or does not answer in time.
+        """
+        check_path(path)
+        return self._deadline.call(f"{self}: get {path}", lambda: self._get(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there now. Never answered from a cache: the fence looks through it (PROTOCOL 7.2)."""
+        check_path(path)
+        return self._deadline.call(f"{self}: look at {path}", lambda: self._exists(path))
+
+    def list(self, prefix: str = "") -> list[str]:
+        """The paths of all files below the folder `prefix` ("": all), ascending; none if there is no such folder.
+
+        What is listed is durable: acting on it is safe even if the power fails next.
+        """
+        if prefix:
+            check_path(prefix)
+        return self._deadline.call(f"{self}: list {prefix}", lambda: sorted(self._list(prefix)))
+
+    def delete(self, path: str) -> None:
+        """Remove a file, durably; nothing happens if there is none."""
+        check_path(path)
+        self._deadline.call(f"{self}: delete {path}", lambda: self._delete(path))
+
+    def leftovers(self, prefix: str = "") -> list[str]:
+        """Paths below `prefix` that writers who died in the middle may have left; `delete` removes them.
+
+        The file of a writer who is still at work may be among them: look twice, some time apart.
+        """
+        return self._deadline.call(f"{self}: list leftovers of {prefix}", lambda: sorted(self._leftovers(prefix)))
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Where this is, for errors and pages; holds no credentials."""
+
+    @abstractmethod
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool: ...
+
+    @abstractmethod
+    def _get(self, path: str) -> bytes: ...
+
+    @abstractmethod
+    def _exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def _list(self, prefix: str) -> list[str]: ...
+
+    @abstractmethod
+    def _delete(self, path: str) -> None: ...
+
+    def _leftovers(self, prefix: str) -> list[str]:
+        return []
+
+
+def check_path(path: str) -> None:
+    """Refuse what is not a plain relative path, so that no name can lead out of the root.
+
+    Raises
+    ------
+    ValueError
+        naming the path.
+    """
+    segments = path.split("/")
+    if any(segment in ("", ".", "..") or "\0" in segment for segment in segments):
+        raise ValueError(f"{path!r} is not a relative path of plain names")

@@ -1,0 +1,74 @@
+"""The system calls that the file-system backend makes, and nothing more.
+
+One small object, so that a test can put another in its place: one that fails, or one that forgets what was
+not synced. Each method is one system call, or one loop over it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from snapshot.envelope import Buffer
+
+
+class Disk:
+    """The real thing. Stateless."""
+
+    def create(self, path: str) -> int:
+        """A descriptor of a new empty file; FileExistsError if there is one."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        """Write some of `data`; returns how many bytes."""
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        """What was written is durable when this returns; its name is not."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Close; says nothing about durability."""
+        os.close(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, if nobody has that name; FileExistsError otherwise."""
+        os.link(source, target)
+
+    def same_file(self, one: str, other: str) -> bool:
+        """Whether two names are of one file."""
+        return os.path.samefile(one, other)
+
+    def remove(self, path: str) -> None:
+        """Remove a name; FileNotFoundError if there is none."""
+        os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        """Make one folder; FileExistsError if there is something."""
+        os.mkdir(path, 0o755)
+
+    def sync_folder(self, path: str) -> None:
+        """The names in a folder are durable when this returns."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def exists(self, path: str) -> bool:
+        """Whether the name is there; an error other than its absence is raised."""
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def entries(self, path: str) -> Sequence[tuple[str, bool]]:
+        """(name, is a folder) of everything in a folder; FileNotFoundError if there is none."""
+        with os.scandir(path) as found:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]

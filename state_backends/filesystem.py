@@ -1,0 +1,169 @@
+"""Snapshots in a folder of a local or shared file system.
+
+Owns how `put_if_absent` is made of system calls: a synced temporary file gets its name by ``link``, which the
+kernel grants to one writer only, and then the folder is synced. Must not know what is stored.
+
+On NFS mount with ``lookupcache=none``, on all hosts: otherwise the fence may miss a new claim for as long as the
+client remembers that there was none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote, urlsplit
+
+from snapshot.envelope import Buffer
+from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
+from state_backends.disk import Disk
+
+#: First letters of a file that has no name of its own yet. No encoded name begins with a dot.
+TEMPORARY = ".writing-"
+
+
+class FileSystemBackend(StateBackend):
+    """Keeps snapshots below a folder, which is made when it is first written to.
+
+    Parameters
+    ----------
+    root : str
+        An absolute path or a ``file://`` URL, the same on all hosts.
+    inline_bytes_max, deadline
+        As `StateBackend`.
+    disk : Disk
+        The system calls; tests give others.
+
+    Raises
+    ------
+    ValueError
+        if `root` is neither.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        inline_bytes_max: int = INLINE_BYTES_MAX,
+        deadline: float = CALL_SECONDS_MAX,
+        disk: Disk | None = None,
+    ) -> None:
+        super().__init__(inline_bytes_max=inline_bytes_max, deadline=deadline)
+        self.root = _folder_of(os.fspath(root))
+        self._disk = Disk() if disk is None else disk
+        #: folders whose own names are known to be durable, {path: None}
+        self._durable: dict[str, None] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_durable": {}}  # another host's disk may be another disk
+
+    def __str__(self) -> str:
+        return f"file://{self.root}"
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        final = self._absolute(path)
+        folder = os.path.dirname(final)
+        self._make_folders(folder)
+        # A new name every time: after a failed fsync the old file's pages may count as clean and never be written.
+        temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(8))
+        try:
+            self._write(temporary, chunks)
+            won = self._link(temporary, final)
+        finally:
+            with contextlib.suppress(OSError):  # `leftovers` finds it again; the error that led here says more
+                self._disk.remove(temporary)
+        # The loser waits as well: whoever acts on what another wrote must not see it vanish with the power.
+        self._disk.sync_folder(folder)
+        return won
+
+    def _get(self, path: str) -> bytes:
+        try:
+            return self._disk.read(self._absolute(path))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(f"{self}: there is no {path}") from error
+
+    def _exists(self, path: str) -> bool:
+        return self._disk.exists(self._absolute(path))
+
+    def _list(self, prefix: str) -> list[str]:
+        return [path for path in self._walk(prefix) if not _is_temporary(path)]
+
+    def _leftovers(self, prefix: str) -> list[str]:
+        return [path for path in self._walk(prefix) if _is_temporary(path)]
+
+    def _delete(self, path: str) -> None:
+        absolute = self._absolute(path)
+        try:
+            self._disk.remove(absolute)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        self._disk.sync_folder(os.path.dirname(absolute))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def _make_folders(self, folder: str) -> None:
+        """Make `folder` and what is missing above it, durably: a synced name in a folder that vanishes is lost."""
+        existed = self._disk.exists(folder)
+        if existed and (folder in self._durable or not folder.startswith(self.root + "/")):
+            return  # what is above the root, and the root itself once it is there, are its owner's business
+        parent = os.path.dirname(folder)
+        self._make_folders(parent)
+        if not existed:
+            with contextlib.suppress(FileExistsError):
+                self._disk.make_folder(folder)
+        self._disk.sync_folder(parent)  # also when it existed: whoever made it may not have come to this line
+        self._durable[folder] = None
+
+    def _write(self, path: str, chunks: Sequence[Buffer]) -> None:
+        descriptor = self._disk.create(path)
+        try:
+            for chunk in chunks:
+                rest = memoryview(chunk).cast("B")
+                while rest:
+                    rest = rest[self._disk.write(descriptor, rest) :]
+            self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def _link(self, temporary: str, final: str) -> bool:
+        try:
+            self._disk.link(temporary, final)
+        except FileExistsError:
+            # A network file system may have done it, lost the answer and asked again.
+            return self._disk.same_file(temporary, final)
+        return True
+
+    def _walk(self, prefix: str) -> Iterator[str]:
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            absolute = self._absolute(folder) if folder else self.root
+            try:
+                entries = self._disk.entries(absolute)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for name, is_folder in entries:
+                path = f"{folder}/{name}" if folder else name
+                if is_folder:
+                    folders.append(path)
+                else:
+                    yield path
+            # After reading: what was seen is durable from here on (contract of `list`).
+            self._disk.sync_folder(absolute)
+
+
+def _is_temporary(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(TEMPORARY)
+
+
+def _folder_of(root: str) -> str:
+    if root.startswith("file:"):
+        url = urlsplit(root)
+        if url.netloc not in ("", "localhost") or url.query or url.fragment:
+            raise ValueError(f"{root!r}: a file URL has three slashes and a path, as file:///data/snapshots")
+        root = unquote(url.path)
+    if "://" in root or not os.path.isabs(root):
+        raise ValueError(f"{root!r}: give an absolute path or a file:// URL: workers start in other folders")
+    return os.path.normpath(root)

@@ -1,0 +1,59 @@
+"""Snapshots in the memory of one process: that of the coordinator, whose loss they do not survive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from snapshot.envelope import Buffer
+from state_backends.base import StateBackend
+
+#: No part is ever written on its own: the only process that has this memory is the coordinator's, so every part
+#: comes to it inside the manifest.
+ALL_INLINE_BYTES = 2**63 - 1
+
+
+class MemoryBackend(StateBackend):
+    """Keeps snapshots in a dict. For tests, and for runs that need recovery but no durability.
+
+    It lives in the coordinator's process and ends with it: after the loss of the coordinator, of the driver or
+    of its host the run starts from the beginning. A pickled copy is empty and separate from its original.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(inline_bytes_max=ALL_INLINE_BYTES)
+        self._files: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        return "memory:"
+
+    def __reduce__(self) -> tuple[type[MemoryBackend], tuple[()]]:
+        return (MemoryBackend, ())
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        data = b"".join(chunks)
+        with self._lock:
+            if path in self._files:
+                return False
+            self._files[path] = data
+            return True
+
+    def _get(self, path: str) -> bytes:
+        with self._lock:
+            if path not in self._files:
+                raise FileNotFoundError(f"{self}: there is no {path}")
+            return self._files[path]
+
+    def _exists(self, path: str) -> bool:
+        with self._lock:
+            return path in self._files
+
+    def _list(self, prefix: str) -> list[str]:
+        folder = f"{prefix}/" if prefix else ""
+        with self._lock:
+            return [path for path in self._files if path.startswith(folder)]
+
+    def _delete(self, path: str) -> None:
+        with self._lock:
+            self._files.pop(path, None)

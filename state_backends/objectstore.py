@@ -1,0 +1,187 @@
+"""Snapshots in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+Owns how the contract is made of conditional puts, and when a request is tried again. Must not know what is
+stored. obstore is imported at the first call, so that a process which only forks others never starts its
+threads: they do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import tenacity
+
+from snapshot.envelope import Buffer
+from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+Result = TypeVar("Result")
+
+#: Seconds between two tries of a request: short at first, because most failures are a lost connection.
+RETRY_SECONDS_MIN = 0.05
+RETRY_SECONDS_MAX = 2.0
+
+#: Schemes of which it is known that a conditional put exists and is durable. obstore's own ``file://`` syncs nothing.
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
+
+_PROBE = "probe-"
+
+#: Process in which obstore's threads run; None before its first use.
+_threads_of_pid: int | None = None
+
+
+class ObjectStoreBackend(StateBackend):
+    """Keeps snapshots below a prefix of a bucket.
+
+    Parameters
+    ----------
+    url : str
+        ``s3://bucket/prefix``, or ``gs://``, ``az://`` likewise.
+    inline_bytes_max, deadline
+        As `StateBackend`.
+    options
+        For obstore's store: ``endpoint``, ``region``, ``access_key_id``, ``client_options``, … Without credentials
+        those of the environment are used. They are pickled with the backend and never shown.
+
+    Raises
+    ------
+    ValueError
+        if the scheme is none of `SCHEMES`.
+    """
+
+    def __init__(
+        self, url: str, *, inline_bytes_max: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX, **options: Any
+    ) -> None:
+        super().__init__(inline_bytes_max=inline_bytes_max, deadline=deadline)
+        if urlsplit(url).scheme not in SCHEMES or urlsplit(url).username:
+            raise ValueError(f"an object store is given as s3://bucket/prefix; schemes: {', '.join(SCHEMES)}")
+        self.url = url.rstrip("/")
+        self._options = options
+        self._store: ObjectStore | None = None
+        #: whether this store was seen to refuse a second put
+        self._proved = False
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_store": None}
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        self._prove_conditional_put()
+        return self._put(path, chunks)
+
+    def _get(self, path: str) -> bytes:
+        import obstore
+
+        return self._retry(lambda store: bytes(obstore.get(store, path).bytes()))
+
+    def _exists(self, path: str) -> bool:
+        import obstore
+
+        try:
+            self._retry(lambda store: obstore.head(store, path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _list(self, prefix: str) -> list[str]:
+        import obstore
+
+        pages = self._retry(lambda store: list(obstore.list(store, prefix or None)))
+        return [entry["path"] for page in pages for entry in page if not entry["path"].startswith(_PROBE)]
+
+    def _delete(self, path: str) -> None:
+        import obstore
+
+        try:
+            self._retry(lambda store: obstore.delete(store, path))
+        except FileNotFoundError:
+            return
+
+    def _leftovers(self, prefix: str) -> list[str]:
+        import obstore
+
+        pages = self._retry(lambda store: list(obstore.list(store)))
+        return [entry["path"] for page in pages for entry in page if entry["path"].startswith(_PROBE)]
+
+    def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, GenericError
+
+        unanswered = False
+
+        def put(store: ObjectStore) -> bool:
+            nonlocal unanswered
+            try:
+                obstore.put(store, path, list(chunks), mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                # Also the answer to a conflict of two puts of which neither may have won, and to our own second
+                # try when the first one's answer was lost: only what is there tells.
+                try:
+                    found = bytes(obstore.get(store, path).bytes())
+                except FileNotFoundError as error:
+                    raise GenericError(f"{path}: two writers met and nobody won") from error
+                return unanswered and found == b"".join(chunks)
+            except GenericError:
+                unanswered = True
+                raise
+            return True
+
+        return self._retry(put)
+
+    def _prove_conditional_put(self) -> None:
+        """Some servers ignore the condition and overwrite: find out before anything depends on it."""
+        if self._proved:
+            return
+        path = _PROBE + secrets.token_hex(8)
+        try:
+            refused = self._put(path, [b"first"]) and not self._put(path, [b"second"])
+        finally:
+            self._delete(path)
+        if not refused:
+            text = (
+                f"{self}: it overwrites on a conditional put (If-None-Match), so nothing can be published there safely"
+            )
+            raise OSError(errno.ENOTSUP, text)
+        self._proved = True
+
+    def _retry(self, request: Callable[[ObjectStore], Result]) -> Result:
+        """Try until there is an answer or the deadline is over; what the store says in the end is an OSError."""
+        from obstore.exceptions import BaseError, GenericError, JoinError
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((GenericError, JoinError)),
+            wait=tenacity.wait_random_exponential(multiplier=RETRY_SECONDS_MIN, max=RETRY_SECONDS_MAX),
+            stop=tenacity.stop_after_delay(self._deadline.seconds),
+            reraise=True,
+        )
+        try:
+            return retrying(request, self._connect())
+        except BaseError as error:
+            raise OSError(errno.EIO, f"{self}: {str(error).splitlines()[0]}") from error
+
+    def _connect(self) -> ObjectStore:
+        global _threads_of_pid
+        if _threads_of_pid not in (None, os.getpid()):
+            text = f"{self}: process {_threads_of_pid} used an object store and then forked; use it in the child only"
+            raise OSError(errno.ENOTSUP, text)
+        if self._store is None:
+            from datetime import timedelta
+
+            from obstore.store import from_url
+
+            _threads_of_pid = os.getpid()
+            options = dict(self._options)
+            client_options = {"timeout": timedelta(seconds=self._deadline.seconds), **options.pop("client_options", {})}
+            # Tried again by `_retry` alone: obstore's own retries would hide that an answer was lost.
+            retry_config: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
+            self._store = from_url(self.url, client_options=client_options, retry_config=retry_config, **options)
+        return self._store

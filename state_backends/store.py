@@ -1,0 +1,256 @@
+"""The files of one run: claims, bases, manifests, parts.
+
+Owns what is written where, and in which order; decides nothing about the run (`snapshot.fence` does). Every
+method blocks for as long as the backend's deadline; what a method raises from the backend is an OSError, and
+then it is not known whether a write happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgpack
+
+from snapshot.envelope import seal, unpack_plain, unseal
+from snapshot.errors import SnapshotCorrupt
+from snapshot.history import Base, Claim
+from snapshot.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
+from snapshot.part import Handle, Part, decode_part
+from state_backends import layout
+from state_backends.base import StateBackend
+
+CLAIM_MAGIC = b"CLCL"
+BASE_MAGIC = b"CLBS"
+
+
+class RunStore:
+    """The stored files of one run.
+
+    Parameters
+    ----------
+    backend : StateBackend
+    run : str
+        Its name, any Unicode text.
+    clock : callable
+        Monotonic seconds; only the grace time of orphans needs it.
+    """
+
+    def __init__(self, backend: StateBackend, run: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.backend = backend
+        self.run = run
+        self._folder = layout.run_folder(run)
+        self._clock = clock
+        #: what stands in a manifest's place never changes: {snapshot_id: it is an aborted record}
+        self._aborted: dict[int, bool] = {}
+        #: {path: when it was first seen that nothing refers to it}
+        self._orphans: dict[str, float] = {}
+
+    # ---- the fence
+
+    def take_claim(self, claim: Claim) -> bool:
+        """Put the claim if its number is free. Its ``life`` makes its bytes unlike any other's."""
+        record = [claim.number, claim.owner, claim.life]
+        return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [msgpack.packb(record)]))
+
+    def read_claim(self, number: int) -> Claim | None:
+        """Claim `number`; None if nobody took it. Looks at the store, never at a cache (PROTOCOL 7.2)."""
+        path = layout.claim_path(number)
+        try:
+            record = self._plain(CLAIM_MAGIC, path)
+        except FileNotFoundError:
+            return None
+        return self._checked(path, number, lambda: Claim(*record), lambda claim: claim.number)
+
+    def claims(self) -> tuple[Claim, ...]:
+        """All claims, ascending."""
+        numbers = [layout.claim_number(path) for path in self._list("claims")]
+        return tuple(claim for number in numbers if number is not None and (claim := self.read_claim(number)))
+
+    def write_base(self, base: Base) -> bool:
+        """Put the base of a claim; True too if the very same base is there already."""
+        path = layout.base_path(base.claim)
+        record = seal(BASE_MAGIC, [msgpack.packb([base.claim, base.snapshot_id])])
+        return self._put(path, record) or self._read_base(base.claim) == base
+
+    def bases(self) -> tuple[Base, ...]:
+        """All bases, by claim. List them before `manifests`, or a base may name one that the list lacks."""
+        claims = [layout.base_claim(path) for path in self._list("bases")]
+        return tuple(self._read_base(claim) for claim in claims if claim is not None)
+
+    # ---- manifests
+
+    def write_manifest(self, manifest: Manifest | Aborted) -> bool:
+        """Put a manifest, or an aborted record in its place (PROTOCOL 7.6); False if something stands there."""
+        assert manifest.run == self.run
+        return self._put(layout.manifest_path(manifest.snapshot_id), encode_manifest(manifest))
+
+    def read_manifest(self, snapshot_id: int) -> Manifest | Aborted:
+        """What stands in the place of this snapshot's manifest.
+
+        Raises
+        ------
+        FileNotFoundError
+            if nothing does: there is no such snapshot.
+        SnapshotCorrupt, RestoreRefused
+            as `decode_manifest`.
+        """
+        path = layout.manifest_path(snapshot_id)
+        manifest = decode_manifest(self._get(path), self._name(path))
+        if (manifest.run, manifest.snapshot_id) != (self.run, snapshot_id):
+            found = f"snapshot {manifest.snapshot_id} of run {manifest.run!r}"
+            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: whole, but the manifest of {found}")
+        return manifest
+
+    def manifests(self) -> tuple[int, ...]:
+        """Ids of all manifests, ascending; ids with an aborted record are left out."""
+        ids = [layout.manifest_id(path) for path in self._list("snapshots")]
+        return tuple(each for each in ids if each is not None and not self._is_aborted(each))
+
+    def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> None:
+        """Remove a snapshot, its manifest first: from then on it does not exist, whatever fails later.
+
+        Parameters
+        ----------
+        snapshot_id : int
+            Not of `keep`; nothing happens if it is gone already.
+        keep : collection of int
+            Snapshots whose parts stay, all published ones that are not to be deleted and what is pending excepted:
+            a pending snapshot may reuse parts of the newest published one only, which is always kept (PROTOCOL 10).
+        """
+        assert snapshot_id not in keep
+        try:
+            manifest = self.read_manifest(snapshot_id)
+        except FileNotFoundError:
+            return
+        kept = self._paths_of(keep)
+        self.backend.delete(self._path(layout.manifest_path(snapshot_id)))
+        if isinstance(manifest, Manifest):
+            for path in _paths(manifest):
+                if path not in kept:
+                    self.backend.delete(self._path(path))
+
+    # ---- parts
+
+    def put_part(self, part: Part) -> Handle:
+        """Store a part, or take it inline if the backend says that it is small. Durable on return.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if other bytes stand in its place: an origin was used twice.
+        """
+        if part.handle.size <= self.backend.inline_bytes_max:
+            return part.inline()
+        path = layout.part_path(part)
+        if not self._put(path, part.buffers) and self._get(path) != b"".join(part.buffers):
+            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: another part of the same origin is there already")
+        return part.stored(path)
+
+    def read_part(self, handle: Handle) -> memoryview:
+        """The body of a part, when every byte of it is proved.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if it is missing, damaged, or another part.
+        RestoreRefused
+            if its format version is unknown.
+        """
+        return decode_part(handle, handle.inline if handle.inline is not None else self.read_file(handle.path or ""))
+
+    def read_file(self, path: str) -> bytes:
+        """The bytes of a part's file; a file that a manifest lists and that is missing is SnapshotCorrupt."""
+        try:
+            return self._get(path)
+        except FileNotFoundError as error:
+            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
+
+    def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float) -> list[str]:
+        """Remove files that nothing refers to, and return their paths.
+
+        Only parts of incarnations below `below_incarnation`, and what writers who died left half written; and only
+        when an earlier call, at least `grace` seconds ago, saw them so already: their writer may still be at work.
+
+        Parameters
+        ----------
+        keep : collection of int
+            All snapshots that are to stay; pending ones reuse parts of these or of their own incarnation only.
+        below_incarnation : int
+            The caller's own incarnation.
+        grace : float
+            Seconds; longer than the backend's deadline.
+        """
+        kept = self._paths_of(keep)
+        orphans = [path for path in self._list("parts") if path not in kept and _is_below(path, below_incarnation)]
+        leftovers = [path.removeprefix(f"{self._folder}/") for path in self.backend.leftovers(self._folder)]
+        now = self._clock()
+        self._orphans = {path: self._orphans.get(path, now) for path in (*orphans, *leftovers)}
+        removed = [path for path, since in self._orphans.items() if now - since >= grace]
+        for path in removed:
+            self.backend.delete(self._path(path))
+        return removed
+
+    # ---- below
+
+    def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
+        """Paths of all parts that these snapshots refer to; a snapshot that is gone refers to none."""
+        paths: dict[str, None] = {}
+        for snapshot_id in snapshot_ids:
+            manifest = self.read_manifest(snapshot_id)
+            if isinstance(manifest, Manifest):
+                paths.update(dict.fromkeys(_paths(manifest)))
+        return paths
+
+    def _is_aborted(self, snapshot_id: int) -> bool:
+        if snapshot_id not in self._aborted:
+            self._aborted[snapshot_id] = is_aborted(self._get(layout.manifest_path(snapshot_id)))
+        return self._aborted[snapshot_id]
+
+    def _read_base(self, claim: int) -> Base:
+        path = layout.base_path(claim)
+        record = self._plain(BASE_MAGIC, path)
+        return self._checked(path, claim, lambda: Base(*record), lambda base: base.claim)
+
+    def _checked(self, path: str, number: int, make: Callable[[], Any], number_of: Callable[[Any], int]) -> Any:
+        try:
+            record = make()
+        except TypeError as error:
+            raise SnapshotCorrupt(f"{self._name(path)}: whole, but not the fields of such a record") from error
+        if number_of(record) != number:
+            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: whole, but the record {record}")
+        return record
+
+    def _plain(self, magic: bytes, path: str) -> Any:
+        return unpack_plain(unseal(magic, self._get(path), self._name(path)), self._name(path))
+
+    def _put(self, path: str, chunks: Any) -> bool:
+        return self.backend.put_if_absent(self._path(path), chunks)
+
+    def _get(self, path: str) -> bytes:
+        return self.backend.get(self._path(path))
+
+    def _list(self, folder: str) -> list[str]:
+        return [path.removeprefix(f"{self._folder}/") for path in self.backend.list(self._path(folder))]
+
+    def _path(self, path: str) -> str:
+        return f"{self._folder}/{path}"
+
+    def _name(self, path: str) -> str:
+        return f"{self.backend}/{self._path(path)}"
+
+
+def runs(backend: StateBackend) -> list[str]:
+    """The names of all runs that a backend holds, ascending."""
+    found = [split for path in backend.list() if (split := layout.split_run(path))]
+    return sorted(dict.fromkeys(name for name, rest in found if layout.claim_number(rest) is not None))
+
+
+def _paths(manifest: Manifest) -> list[str]:
+    return [handle.path for record in manifest.records for handle in record.handles if handle.path is not None]
+
+
+def _is_below(path: str, incarnation: int) -> bool:
+    origin = layout.part_origin(path)
+    return origin is not None and origin.incarnation < incarnation

@@ -1,0 +1,135 @@
+"""What all tests share: one Spark session and one Ray instance for the whole run, seeds, and the leak check.
+
+Sessions start when the first test asks for them. Everything they write goes to one temporary directory, which is
+removed at the end of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.leaks import LeakCheck
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What Hypothesis tries by default; CUTLINE_EXAMPLES=10 makes it ten times as many, for a long night.
+EXAMPLES = 100
+#: Enough for every test at once, and far below what Ray would take by itself (a third of the memory).
+OBJECT_STORE_BYTES = 100 * 1024 * 1024
+
+#: Settings that a session under Cutline wants, and those that keep a test's session small and on loopback.
+SPARK_SETTINGS = {
+    "spark.python.task.killTimeout": "100ms",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.log.level": "ERROR",
+}
+
+_run_directory = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the run's files in one place, and fix what child processes inherit before anything starts one."""
+    directory = tempfile.mkdtemp(prefix="cutline-tests-")
+    config.stash[_run_directory] = directory
+    tempfile.tempdir = directory
+    os.environ |= {
+        "TMPDIR": directory,
+        "RAY_TMPDIR": directory,
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),  # else Ray writes one to the home directory
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    _configure_hypothesis(config)
+
+
+def _configure_hypothesis(config: pytest.Config) -> None:
+    # A seed of our own, so that it can be shown: a run without one cannot be repeated exactly.
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+    settings.register_profile(
+        "cutline",
+        max_examples=int(EXAMPLES * float(os.environ.get("CUTLINE_EXAMPLES", "1"))),
+        deadline=None,  # a shared machine is slow at times
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("cutline")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to repeat this run."""
+    seed = config.option.hypothesis_seed
+    return f"hypothesis seed: {seed} (repeat with --hypothesis-seed={seed}), examples: {settings().max_examples}"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the run's files."""
+    tempfile.tempdir = None
+    shutil.rmtree(config.stash[_run_directory], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of this process: local, four slots."""
+    from pyspark.sql import SparkSession
+
+    directory = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[4]").appName("cutline-tests")
+    for key, value in SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    session = (
+        builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory))
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={directory}")
+        .getOrCreate()
+    )
+    yield session
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    session.stop()
+    # stop() leaves the JVM to the end of the process; it ends when its standard input closes.
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def ray_instance() -> Iterator[None]:
+    """The one Ray of this process: embedded, small, without a dashboard."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def leak_check() -> Iterator[LeakCheck]:
+    """Fail the test when something that it started outlives it (RELIABILITY, checker 10)."""
+    check = LeakCheck()
+    yield check
+    leaks = check.wait()
+    assert not leaks, "left behind:\n" + "\n".join(leaks)
