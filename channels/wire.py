@@ -101,7 +101,7 @@ def header_of(frame: WireFrame) -> bytes:
         frame.channel,
         frame.incarnation,
         frame.first,
-        frame.count,
+        frame.message_count,
         len(frame.payload),
     )
     seed = xxh3_64_intdigest(prefix)

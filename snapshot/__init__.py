@@ -14,6 +14,7 @@ from snapshot.errors import (
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.node import END, Context, Node, Sink, Source
+from snapshot.snapshot import Snapshot
 from snapshot.stream import Stream
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "RestoreRefused",
     "RunFailed",
     "Sink",
+    "Snapshot",
     "SnapshotAborted",
     "SnapshotCorrupt",
     "Source",

@@ -155,30 +155,29 @@ def _code(edge: EdgeDeclaration) -> EdgeCode:
 
 def _pickled(declared: NodeDeclaration) -> tuple[bytes, str | None]:
     """The pickled instance, or what is wrong with it."""
-    problem = _unpicklable(declared.node)
+    data, problem = _try_pickle(declared.node)
     if problem is None:
-        return cloudpickle.dumps(declared.node, protocol=5), None
+        return data, None
     for attribute, value in getattr(declared.node, "__dict__", {}).items():
-        reason = _unpicklable(value)
+        _, reason = _try_pickle(value)
         if reason is not None:
             problem = f"attribute {attribute!r}: {reason}"
             break
-    return b"", f"node {declared.name!r}: cannot be serialised: {problem}; open connections and files in open()"
+    return b"", f"node {declared.name!r}: cannot be serialised: {problem}; make connections and locks in open"
 
 
 def _unserialisable_edges(edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
     for edge in edges:
         functions: list[Callable[[Any], Any]] = [transform.function for transform in edge.transforms]
         for function in [*functions, edge.key]:
-            problem = _unpicklable(function)
+            _, problem = _try_pickle(function)
             if problem is not None:
                 yield f"edge {edge}: its function cannot be serialised: {problem}"
 
 
-def _unpicklable(value: object) -> str | None:
-    """Why cloudpickle cannot hold `value`; None: it can."""
+def _try_pickle(value: object) -> tuple[bytes, str | None]:
+    """The pickled value, or why cloudpickle cannot hold it."""
     try:
-        cloudpickle.dumps(value, protocol=5)
+        return cloudpickle.dumps(value, protocol=5), None
     except Exception as error:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
-        return f"{type(value).__qualname__} ({type(error).__name__}: {error})"
-    return None
+        return b"", f"{type(value).__qualname__} ({type(error).__name__}: {error})"

@@ -92,6 +92,8 @@ class Fence:
     def step(self, event: FenceEvent) -> list[FenceEffect]:
         """Take one event; return what is to be done now, in order. Never blocks.
 
+        After `RestoreRefused` or `SnapshotCorrupt` this life is over: nothing is awaited, nothing follows.
+
         Raises
         ------
         RestoreRefused
@@ -169,8 +171,11 @@ class Fence:
 
     def _on_claims_listed(self, claims: tuple[Claim, ...]) -> list[FenceEffect]:
         numbers = sorted(claim.number for claim in claims)
-        if numbers != list(range(1, len(numbers) + 1)):
-            raise SnapshotCorrupt(f"claims are not numbered without a gap: {numbers}; restore the missing from a copy")
+        missing = next((number for number, found in enumerate(numbers, 1) if number != found), None)
+        if missing is not None:
+            raise SnapshotCorrupt(
+                f"claim {missing} is missing below claim {numbers[-1]}: a gap; restore it from a copy"
+            )
         self._own_claims = tuple(sorted(claim.number for claim in claims if claim.owner == self.owner))
         highest = max(claims, key=lambda claim: claim.number, default=None)
         if highest is not None and self._own_claims and highest.owner != self.owner:
@@ -187,7 +192,8 @@ class Fence:
 
     def _on_claim_taken(self, number: int) -> list[FenceEffect]:
         """PROTOCOL 7.1: the claim comes before the listing. Whatever is published after our listing is then by a
-        coordinator that must see our claim, and so will not act on it."""
+        coordinator that must see our claim, and so will not act on it.
+        """
         self.claim = number
         self._own_claims += (number,)
         return self._ask(ListHistory(number))
@@ -224,7 +230,6 @@ class Fence:
         if self.restore_from is None:
             return ()
         if self.restore_from not in snapshots:
-            self.state = FenceState.FENCED
             raise RestoreRefused(f"snapshot {self.restore_from} is not in the run's history; choose one of {snapshots}")
         return snapshots[: snapshots.index(self.restore_from) + 1]
 
@@ -233,7 +238,8 @@ class Fence:
 
     def _look(self) -> list[FenceEffect]:
         """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it. Numbers have no gaps, so
-        the next one alone tells."""
+        the next one alone tells.
+        """
         return self._ask(LookForClaim(self.claim + 1))
 
     def _publish_next(self) -> list[FenceEffect]:

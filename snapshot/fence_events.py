@@ -59,7 +59,8 @@ class LookForClaim:
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
     """Put the manifest of this snapshot. Answer: `ManifestWritten`, or `ManifestUndecided` when something is there
-    already or the outcome is not known."""
+    already or the outcome is not known.
+    """
 
     snapshot_id: int
 

@@ -92,4 +92,4 @@ class Graph:
         GraphError
             when the graph cannot be built; says everything that is wrong with it.
         """
-        print(explanation(build(self, alignment).topology))
+        print(explanation(build(self, alignment).topology))  # noqa: T201  # as DataFrame.explain does

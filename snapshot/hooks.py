@@ -71,8 +71,8 @@ def _misspelled(node: Node, hooks: dict[str, int]) -> Iterator[str]:
     """Find ``snapshot_state`` and the like: they would never be called, and their state would be lost in silence."""
     meant = {hook.lower(): hook for hook in hooks if hook.lower() not in hooks}
     for name in dir(type(node)):
-        hook = meant.get(name.replace("_", "").lower())
-        if hook is not None and name != hook and not name.startswith("_"):
+        hook = meant.get(name.replace("_", "").lower(), name)
+        if name != hook and not name.startswith("_") and not defines(node, hook):
             yield f"has {name}, which is never called: the hook is {hook}"
 
 

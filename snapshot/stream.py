@@ -48,7 +48,7 @@ class Stream:
         """Replace each message by the elements of ``f(message)``, inside the subtask that sends it."""
         return self._transform(TransformKind.FLAT_MAP, f)
 
-    def filter(self, f: Callable[[Any], bool]) -> Stream:
+    def filter(self, f: Callable[[Any], object]) -> Stream:
         """Keep the messages for which ``f(message)`` is true, inside the subtask that sends them."""
         return self._transform(TransformKind.FILTER, f)
 

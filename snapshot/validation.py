@@ -7,6 +7,7 @@ Only judges: a list of problems, empty when the graph can be built. What a node'
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
@@ -57,9 +58,11 @@ def graph_problems(
     if not nodes:
         problems.append(f"graph {name!r}: has no nodes")
     problems += _name_problems("node", [node.name for node in nodes])
+    targets = dict.fromkeys(edge.target for edge in edges)
     for node in nodes:
-        problems += [f"node {node.name!r}: {problem}" for problem in _node_problems(node, edges)]
-    problems += [f"edge {edge}: declared {count} times; at most one is possible" for edge, count in _repeated(edges)]
+        problems += [f"node {node.name!r}: {problem}" for problem in _node_problems(node, node.name in targets)]
+    repeated = _repeated(map(str, edges))
+    problems += [f"edge {edge}: declared {count} times; at most one is possible" for edge, count in repeated]
     for edge in edges:
         problems += [f"edge {edge}: {problem}" for problem in _edge_problems(edge, by_name)]
     problems += _name_problems("invariant", [each for each, _ in invariants])
@@ -73,18 +76,14 @@ def _is_allowed(character: str) -> bool:
 
 def _name_problems(kind: str, names: Sequence[object]) -> list[str]:
     problems = [f"{kind} {name!a}: {problem}" for name in names if (problem := name_problem(name)) is not None]
-    repeated = [name for number, name in enumerate(names) if name in names[:number]]
-    return problems + [f"{kind} {name!r}: two have this name" for name in dict.fromkeys(map(str, repeated))]
+    return problems + [f"{kind} {name!r}: {count} have this name" for name, count in _repeated(map(str, names))]
 
 
-def _repeated(edges: Iterable[EdgeDeclaration]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for edge in edges:
-        counts[str(edge)] = counts.get(str(edge), 0) + 1
-    return [(edge, count) for edge, count in counts.items() if count > 1]
+def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, count) for name, count in Counter(names).items() if count > 1]
 
 
-def _node_problems(declared: NodeDeclaration, edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
+def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]:
     node: object = declared.node  # what a user gave may be anything
     if isinstance(node, type):
         yield f"is the class {node.__qualname__}: give an instance, {node.__qualname__}(...)"
@@ -92,7 +91,6 @@ def _node_problems(declared: NodeDeclaration, edges: Sequence[EdgeDeclaration]) 
         yield f"is a {type(node).__qualname__}, which is no subclass of Node"
     else:
         yield from hook_problems(node)
-        has_inputs = any(edge.target == declared.name for edge in edges)
         if has_inputs and not defines(node, "onMessage") and not defines(node, "onBatch"):
             yield "has inputs, but neither onMessage nor onBatch to take them with"
     if not _is_whole(declared.parallelism) or not 1 <= declared.parallelism <= PARALLELISM_MAX:

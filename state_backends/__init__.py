@@ -1,0 +1,8 @@
+"""Where snapshots live: the backends that a user chooses from."""
+
+from state_backends.base import StateBackend
+from state_backends.filesystem import FileSystemBackend
+from state_backends.memory import MemoryBackend
+from state_backends.object_store import ObjectStoreBackend
+
+__all__ = ["FileSystemBackend", "MemoryBackend", "ObjectStoreBackend", "StateBackend"]

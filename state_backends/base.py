@@ -71,14 +71,14 @@ class StateBackend(ABC):
         check_path(path)
         return self._deadline.call(f"{self}: look at {path}", lambda: self._exists(path))
 
-    def list(self, prefix: str = "") -> list[str]:
+    def files(self, prefix: str = "") -> list[str]:
         """The paths of all files below the folder `prefix` ("": all), ascending; none if there is no such folder.
 
         What is listed is durable: acting on it is safe even if the power fails next.
         """
         if prefix:
             check_path(prefix)
-        return self._deadline.call(f"{self}: list {prefix}", lambda: sorted(self._list(prefix)))
+        return self._deadline.call(f"{self}: list {prefix}", lambda: sorted(self._files(prefix)))
 
     def delete(self, path: str) -> None:
         """Remove a file, durably; nothing happens if there is none."""
@@ -106,7 +106,7 @@ class StateBackend(ABC):
     def _exists(self, path: str) -> bool: ...
 
     @abstractmethod
-    def _list(self, prefix: str) -> list[str]: ...
+    def _files(self, prefix: str) -> list[str]: ...
 
     @abstractmethod
     def _delete(self, path: str) -> None: ...

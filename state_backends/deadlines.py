@@ -7,6 +7,7 @@ take effect later: that is why the fence exists.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,7 +20,13 @@ ABANDONED_CALLS_MAX = 16
 
 
 class Deadline:
-    """Runs calls with a bound on their time. Pickles to the same bound without its abandoned calls."""
+    """Runs calls with a bound on their time. Pickles to the same bound without its abandoned calls.
+
+    Parameters
+    ----------
+    seconds : float
+        Infinite for what cannot hang.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -34,6 +41,8 @@ class Deadline:
         TimeoutError
             naming `what`, when the time is over, or when too many earlier calls still hang.
         """
+        if self.seconds == math.inf:
+            return function()  # nothing to wait for, so no thread
         with self._lock:
             if self._abandoned >= ABANDONED_CALLS_MAX:
                 raise TimeoutError(f"{what}: not tried, {self._abandoned} earlier calls still wait for an answer")
@@ -74,7 +83,7 @@ class _Call:
     def run(self) -> None:
         try:
             self.result = self._function()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
             self.error = error
         with self._lock:
             self.done.set()

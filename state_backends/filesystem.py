@@ -30,7 +30,7 @@ class FileSystemBackend(StateBackend):
     ----------
     root : str
         An absolute path or a ``file://`` URL, the same on all hosts.
-    inline_bytes_max, deadline
+    inlineBytesMax, deadline
         As `StateBackend`.
     disk : Disk
         The system calls; tests give others.
@@ -45,11 +45,11 @@ class FileSystemBackend(StateBackend):
         self,
         root: str | os.PathLike[str],
         *,
-        inline_bytes_max: int = INLINE_BYTES_MAX,
+        inlineBytesMax: int = INLINE_BYTES_MAX,
         deadline: float = CALL_SECONDS_MAX,
         disk: Disk | None = None,
     ) -> None:
-        super().__init__(inline_bytes_max=inline_bytes_max, deadline=deadline)
+        super().__init__(inline_bytes_max=inlineBytesMax, deadline=deadline)
         self.root = _folder_of(os.fspath(root))
         self._disk = Disk() if disk is None else disk
         #: folders whose own names are known to be durable, {path: None}
@@ -86,7 +86,7 @@ class FileSystemBackend(StateBackend):
     def _exists(self, path: str) -> bool:
         return self._disk.exists(self._absolute(path))
 
-    def _list(self, prefix: str) -> list[str]:
+    def _files(self, prefix: str) -> list[str]:
         return [path for path in self._walk(prefix) if not _is_temporary(path)]
 
     def _leftovers(self, prefix: str) -> list[str]:
@@ -150,7 +150,7 @@ class FileSystemBackend(StateBackend):
                     folders.append(path)
                 else:
                     yield path
-            # After reading: what was seen is durable from here on (contract of `list`).
+            # After reading: what was seen is durable from here on (contract of `files`).
             self._disk.sync_folder(absolute)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -21,8 +22,8 @@ class MemoryBackend(StateBackend):
     """
 
     def __init__(self) -> None:
-        super().__init__(inline_bytes_max=ALL_INLINE_BYTES)
-        self._files: dict[str, bytes] = {}
+        super().__init__(inline_bytes_max=ALL_INLINE_BYTES, deadline=math.inf)
+        self._bytes: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
@@ -34,26 +35,26 @@ class MemoryBackend(StateBackend):
     def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
         data = b"".join(chunks)
         with self._lock:
-            if path in self._files:
+            if path in self._bytes:
                 return False
-            self._files[path] = data
+            self._bytes[path] = data
             return True
 
     def _get(self, path: str) -> bytes:
         with self._lock:
-            if path not in self._files:
+            if path not in self._bytes:
                 raise FileNotFoundError(f"{self}: there is no {path}")
-            return self._files[path]
+            return self._bytes[path]
 
     def _exists(self, path: str) -> bool:
         with self._lock:
-            return path in self._files
+            return path in self._bytes
 
-    def _list(self, prefix: str) -> list[str]:
+    def _files(self, prefix: str) -> list[str]:
         folder = f"{prefix}/" if prefix else ""
         with self._lock:
-            return [path for path in self._files if path.startswith(folder)]
+            return [path for path in self._bytes if path.startswith(folder)]
 
     def _delete(self, path: str) -> None:
         with self._lock:
-            self._files.pop(path, None)
+            self._bytes.pop(path, None)

@@ -13,11 +13,13 @@ from typing import Any
 
 import msgpack
 
-from snapshot.envelope import seal, unpack_plain, unseal
+from snapshot.envelope import ENVELOPE_BYTES, seal, unpack_plain, unseal
 from snapshot.errors import SnapshotCorrupt
-from snapshot.history import Base, Claim
+from snapshot.history import Base, Claim, history
 from snapshot.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.part import Handle, Part, decode_part
+from snapshot.serialization import Codec
+from snapshot.snapshot import Snapshot
 from state_backends import layout
 from state_backends.base import StateBackend
 
@@ -42,8 +44,10 @@ class RunStore:
         self.run = run
         self._folder = layout.run_folder(run)
         self._clock = clock
-        #: what stands in a manifest's place never changes: {snapshot_id: it is an aborted record}
-        self._aborted: dict[int, bool] = {}
+        #: what stands in a manifest's place never changes: {snapshot_id: it is a manifest}
+        self._published: dict[int, bool] = {}
+        #: likewise: {snapshot_id: paths of the parts that its manifest lists}
+        self._part_paths: dict[int, list[str]] = {}
         #: {path: when it was first seen that nothing refers to it}
         self._orphans: dict[str, float] = {}
 
@@ -56,12 +60,10 @@ class RunStore:
 
     def read_claim(self, number: int) -> Claim | None:
         """Claim `number`; None if nobody took it. Looks at the store, never at a cache (PROTOCOL 7.2)."""
-        path = layout.claim_path(number)
         try:
-            record = self._plain(CLAIM_MAGIC, path)
+            return Claim(*self._fields(CLAIM_MAGIC, layout.claim_path(number), number, 3))
         except FileNotFoundError:
             return None
-        return self._checked(path, number, lambda: Claim(*record), lambda claim: claim.number)
 
     def claims(self) -> tuple[Claim, ...]:
         """All claims, ascending."""
@@ -72,12 +74,16 @@ class RunStore:
         """Put the base of a claim; True too if the very same base is there already."""
         path = layout.base_path(base.claim)
         record = seal(BASE_MAGIC, [msgpack.packb([base.claim, base.snapshot_id])])
-        return self._put(path, record) or self._read_base(base.claim) == base
+        return self._put(path, record) or self.read_base(base.claim) == base
+
+    def read_base(self, claim: int) -> Base:
+        """The base of `claim`; FileNotFoundError if it has none."""
+        return Base(*self._fields(BASE_MAGIC, layout.base_path(claim), claim, 2))
 
     def bases(self) -> tuple[Base, ...]:
         """All bases, by claim. List them before `manifests`, or a base may name one that the list lacks."""
         claims = [layout.base_claim(path) for path in self._list("bases")]
-        return tuple(self._read_base(claim) for claim in claims if claim is not None)
+        return tuple(self.read_base(claim) for claim in claims if claim is not None)
 
     # ---- manifests
 
@@ -106,7 +112,7 @@ class RunStore:
     def manifests(self) -> tuple[int, ...]:
         """Ids of all manifests, ascending; ids with an aborted record are left out."""
         ids = [layout.manifest_id(path) for path in self._list("snapshots")]
-        return tuple(each for each in ids if each is not None and not self._is_aborted(each))
+        return tuple(each for each in ids if each is not None and self._is_published(each))
 
     def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> None:
         """Remove a snapshot, its manifest first: from then on it does not exist, whatever fails later.
@@ -114,22 +120,46 @@ class RunStore:
         Parameters
         ----------
         snapshot_id : int
-            Not of `keep`; nothing happens if it is gone already.
+            Nothing happens if it is gone already.
         keep : collection of int
-            Snapshots whose parts stay, all published ones that are not to be deleted and what is pending excepted:
-            a pending snapshot may reuse parts of the newest published one only, which is always kept (PROTOCOL 10).
+            All snapshots that stay, the newest one among them: parts that they refer to stay too. A pending
+            snapshot needs no mention, it reuses parts of the newest one or of its own (PROTOCOL 10).
+
+        Raises
+        ------
+        SnapshotCorrupt, FileNotFoundError
+            if a manifest cannot be read, so that it is not known which parts are needed; nothing was removed.
         """
         assert snapshot_id not in keep
+        kept = self._paths_of(keep)
         try:
-            manifest = self.read_manifest(snapshot_id)
+            paths = self._paths_of([snapshot_id])
         except FileNotFoundError:
             return
-        kept = self._paths_of(keep)
         self.backend.delete(self._path(layout.manifest_path(snapshot_id)))
-        if isinstance(manifest, Manifest):
-            for path in _paths(manifest):
-                if path not in kept:
-                    self.backend.delete(self._path(path))
+        for path in paths:
+            if path not in kept:
+                self.backend.delete(self._path(path))
+
+    def read_snapshot(self, snapshot_id: int, codec: Codec) -> Snapshot:
+        """Open a published snapshot; its parts are read, and proved, when they are asked for.
+
+        Raises
+        ------
+        FileNotFoundError
+            if there is none of this id, or it was aborted.
+        SnapshotCorrupt, RestoreRefused
+            as `read_manifest`, or because the certificate does not hold.
+        """
+        manifest = self.read_manifest(snapshot_id)
+        if isinstance(manifest, Aborted):
+            raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
+        return Snapshot(manifest, self.read_file, codec)
+
+    def read_snapshots(self, codec: Codec) -> list[Snapshot]:
+        """Open all snapshots of the run's history, ascending: what is off its chain is void (PROTOCOL 7.3)."""
+        bases = self.bases()
+        return [self.read_snapshot(snapshot_id, codec) for snapshot_id in history(bases, self.manifests())]
 
     # ---- parts
 
@@ -195,35 +225,31 @@ class RunStore:
     # ---- below
 
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
-        """Paths of all parts that these snapshots refer to; a snapshot that is gone refers to none."""
+        """Paths of all parts that these snapshots refer to."""
         paths: dict[str, None] = {}
         for snapshot_id in snapshot_ids:
-            manifest = self.read_manifest(snapshot_id)
-            if isinstance(manifest, Manifest):
-                paths.update(dict.fromkeys(_paths(manifest)))
+            if snapshot_id not in self._part_paths:
+                manifest = self.read_manifest(snapshot_id)
+                self._part_paths[snapshot_id] = _paths(manifest) if isinstance(manifest, Manifest) else []
+            paths.update(dict.fromkeys(self._part_paths[snapshot_id]))
         return paths
 
-    def _is_aborted(self, snapshot_id: int) -> bool:
-        if snapshot_id not in self._aborted:
-            self._aborted[snapshot_id] = is_aborted(self._get(layout.manifest_path(snapshot_id)))
-        return self._aborted[snapshot_id]
+    def _is_published(self, snapshot_id: int) -> bool:
+        if snapshot_id not in self._published:
+            try:
+                data = self._get(layout.manifest_path(snapshot_id))
+            except FileNotFoundError:
+                return False  # deleted since it was listed
+            self._published[snapshot_id] = not is_aborted(data)
+        return self._published[snapshot_id]
 
-    def _read_base(self, claim: int) -> Base:
-        path = layout.base_path(claim)
-        record = self._plain(BASE_MAGIC, path)
-        return self._checked(path, claim, lambda: Base(*record), lambda base: base.claim)
-
-    def _checked(self, path: str, number: int, make: Callable[[], Any], number_of: Callable[[Any], int]) -> Any:
-        try:
-            record = make()
-        except TypeError as error:
-            raise SnapshotCorrupt(f"{self._name(path)}: whole, but not the fields of such a record") from error
-        if number_of(record) != number:
-            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: whole, but the record {record}")
-        return record
-
-    def _plain(self, magic: bytes, path: str) -> Any:
-        return unpack_plain(unseal(magic, self._get(path), self._name(path)), self._name(path))
+    def _fields(self, magic: bytes, path: str, number: int, count: int) -> list[Any]:
+        """The fields of a claim or a base; the first one is its own number, so that a swapped file is found."""
+        name = self._name(path)
+        fields = unpack_plain(unseal(magic, self._get(path), name), name)
+        if not isinstance(fields, list) or len(fields) != count or fields[0] != number:
+            raise SnapshotCorrupt(f"{name}: offset {ENVELOPE_BYTES}: whole, but not what belongs here: {fields}")
+        return fields
 
     def _put(self, path: str, chunks: Any) -> bool:
         return self.backend.put_if_absent(self._path(path), chunks)
@@ -232,7 +258,7 @@ class RunStore:
         return self.backend.get(self._path(path))
 
     def _list(self, folder: str) -> list[str]:
-        return [path.removeprefix(f"{self._folder}/") for path in self.backend.list(self._path(folder))]
+        return [path.removeprefix(f"{self._folder}/") for path in self.backend.files(self._path(folder))]
 
     def _path(self, path: str) -> str:
         return f"{self._folder}/{path}"
@@ -243,7 +269,7 @@ class RunStore:
 
 def runs(backend: StateBackend) -> list[str]:
     """The names of all runs that a backend holds, ascending."""
-    found = [split for path in backend.list() if (split := layout.split_run(path))]
+    found = [split for path in backend.files() if (split := layout.split_run(path))]
     return sorted(dict.fromkeys(name for name, rest in found if layout.claim_number(rest) is not None))
 
 

@@ -180,9 +180,11 @@ class Model:
         return self._step(world, index, Publish(new.snapshot_id))
 
     def _rollback(self, world: World, index: int) -> World:
+        """The workers wait as they are: should the coordinator be lost now, its next life adopts them."""
         owner = world.owners[index]
         world = _leave_behind(world, _asked(owner), _operations(owner))
-        world = _update(world, index, asked=None, workers=None, adopts=False, rollbacks=owner.rollbacks - 1)
+        waiting = owner.workers._replace(operations=()) if owner.workers is not None else None
+        world = _update(world, index, asked=None, workers=waiting, adopts=False, rollbacks=owner.rollbacks - 1)
         return self._step(world, index, Rollback())
 
     def _lose_coordinator(self, world: World, index: int) -> World:
@@ -237,7 +239,9 @@ class Model:
         world = _leave_behind(world, _operations(owner))
         gone = Owner(owner.name, owner.life, gone=True)
         if claim.owner == owner.name and owner.crashes:
-            gone = owner._replace(life=owner.life + 1, fence=None, workers=None, adopts=False, crashes=owner.crashes - 1)
+            gone = owner._replace(
+                life=owner.life + 1, fence=None, workers=None, adopts=False, crashes=owner.crashes - 1
+            )
         return world._replace(owners=(*world.owners[:index], gone, *world.owners[index + 1 :]))
 
     # ---- the store

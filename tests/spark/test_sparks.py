@@ -6,7 +6,7 @@ What these tests show first is that the fixtures work; a Spark that cannot do th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,9 @@ from tests.programs import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Two executors share the machine with two drivers: a small heap each.
+_EXECUTOR_SETTINGS = SPARK_SETTINGS | {"spark.executor.memory": "512m"}
 
 #: The same job as `_probe` below, in a process of its own.
 _SCRIPT = """
@@ -57,8 +60,8 @@ def _probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"task": [context.partitionId()], "tasks": [len(context.getTaskInfos())]})
 
 
-def _run_elsewhere(where: str, environment: dict[str, str] | None = None, **settings: str) -> None:
-    script = _SCRIPT.format(where=where, settings=SPARK_SETTINGS | settings)
+def _run_elsewhere(where: str, settings: dict[str, str], environment: dict[str, str] | None = None) -> None:
+    script = _SCRIPT.format(where=where, settings=settings)
     assert "rows [(0, 2), (1, 2)]" in run_script(script, timeout_s=100, environment=environment)
 
 
@@ -73,21 +76,21 @@ def test_local_session_runs_a_barrier_stage(spark: SparkSession, leak_check: Lea
 @pytest.mark.slow
 def test_local_cluster_runs_a_barrier_stage(local_cluster_environment: dict[str, str], leak_check: LeakCheck) -> None:
     """Two executors in JVMs of their own, started by the driver's JVM."""
-    _run_elsewhere('master("local-cluster[2,1,1024]")', local_cluster_environment, **{"spark.executor.memory": "512m"})
+    _run_elsewhere('master("local-cluster[2,1,1024]")', _EXECUTOR_SETTINGS, local_cluster_environment)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_standalone_cluster_runs_a_barrier_stage(standalone_master: str, leak_check: LeakCheck) -> None:
     """A master and two workers, each a program of its own."""
-    _run_elsewhere(f'master("{standalone_master}")', **{"spark.executor.memory": "512m"})
+    _run_elsewhere(f'master("{standalone_master}")', _EXECUTOR_SETTINGS)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_connect_server_runs_a_barrier_stage(leak_check: LeakCheck) -> None:
-    """Spark Connect: the client speaks gRPC and has no JVM."""
-    _run_elsewhere('remote("local[2]")')
+    """Spark Connect: the client speaks gRPC and has no JVM. Its sessions take no settings of the server."""
+    _run_elsewhere('remote("local[2]")', {})
 
 
 @pytest.mark.ray
@@ -96,9 +99,10 @@ def test_ray_instance_runs_an_actor(ray_instance: None, leak_check: LeakCheck) -
     import ray
 
     class Counter:
-        def add(self, amount: int) -> int:
+        def add_one(self, amount: int) -> int:
             return amount + 1
 
-    actor = ray.remote(Counter).options(num_cpus=0).remote()
-    assert ray.get(actor.add.remote(1)) == 2
+    counter: Any = ray.remote(Counter)  # Ray's types take the class for a function
+    actor = counter.options(num_cpus=0).remote()
+    assert ray.get(actor.add_one.remote(1)) == 2
     ray.kill(actor)

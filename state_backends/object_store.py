@@ -31,7 +31,8 @@ RETRY_SECONDS_MAX = 2.0
 #: Schemes of which it is known that a conditional put exists and is durable. obstore's own ``file://`` syncs nothing.
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
 
-_PROBE = "probe-"
+#: Where the store showed that it refuses a second put. The file stays: then one request is enough the next time.
+_PROBE = "conditional-put"
 
 #: Process in which obstore's threads run; None before its first use.
 _threads_of_pid: int | None = None
@@ -44,7 +45,7 @@ class ObjectStoreBackend(StateBackend):
     ----------
     url : str
         ``s3://bucket/prefix``, or ``gs://``, ``az://`` likewise.
-    inline_bytes_max, deadline
+    inlineBytesMax, deadline
         As `StateBackend`.
     options
         For obstore's store: ``endpoint``, ``region``, ``access_key_id``, ``client_options``, … Without credentials
@@ -57,9 +58,9 @@ class ObjectStoreBackend(StateBackend):
     """
 
     def __init__(
-        self, url: str, *, inline_bytes_max: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX, **options: Any
+        self, url: str, *, inlineBytesMax: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX, **options: Any
     ) -> None:
-        super().__init__(inline_bytes_max=inline_bytes_max, deadline=deadline)
+        super().__init__(inline_bytes_max=inlineBytesMax, deadline=deadline)
         if urlsplit(url).scheme not in SCHEMES or urlsplit(url).username:
             raise ValueError(f"an object store is given as s3://bucket/prefix; schemes: {', '.join(SCHEMES)}")
         self.url = url.rstrip("/")
@@ -92,11 +93,11 @@ class ObjectStoreBackend(StateBackend):
             return False
         return True
 
-    def _list(self, prefix: str) -> list[str]:
+    def _files(self, prefix: str) -> list[str]:
         import obstore
 
         pages = self._retry(lambda store: list(obstore.list(store, prefix or None)))
-        return [entry["path"] for page in pages for entry in page if not entry["path"].startswith(_PROBE)]
+        return [entry["path"] for page in pages for entry in page if entry["path"] != _PROBE]
 
     def _delete(self, path: str) -> None:
         import obstore
@@ -105,12 +106,6 @@ class ObjectStoreBackend(StateBackend):
             self._retry(lambda store: obstore.delete(store, path))
         except FileNotFoundError:
             return
-
-    def _leftovers(self, prefix: str) -> list[str]:
-        import obstore
-
-        pages = self._retry(lambda store: list(obstore.list(store)))
-        return [entry["path"] for page in pages for entry in page if entry["path"].startswith(_PROBE)]
 
     def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
         import obstore
@@ -141,12 +136,8 @@ class ObjectStoreBackend(StateBackend):
         """Some servers ignore the condition and overwrite: find out before anything depends on it."""
         if self._proved:
             return
-        path = _PROBE + secrets.token_hex(8)
-        try:
-            refused = self._put(path, [b"first"]) and not self._put(path, [b"second"])
-        finally:
-            self._delete(path)
-        if not refused:
+        written = [self._put(_PROBE, [secrets.token_bytes(16)]) for _ in range(2)]
+        if all(written):
             text = (
                 f"{self}: it overwrites on a conditional put (If-None-Match), so nothing can be published there safely"
             )
@@ -176,12 +167,13 @@ class ObjectStoreBackend(StateBackend):
         if self._store is None:
             from datetime import timedelta
 
-            from obstore.store import from_url
+            from obstore import store as stores
 
             _threads_of_pid = os.getpid()
             options = dict(self._options)
             client_options = {"timeout": timedelta(seconds=self._deadline.seconds), **options.pop("client_options", {})}
             # Tried again by `_retry` alone: obstore's own retries would hide that an answer was lost.
             retry_config: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
+            from_url: Any = stores.from_url  # its overloads are one per scheme
             self._store = from_url(self.url, client_options=client_options, retry_config=retry_config, **options)
         return self._store

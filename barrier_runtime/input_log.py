@@ -1,0 +1,280 @@
+"""The input log of one source: what a DataFrame held, written once by Spark, read by offset ever after.
+
+Owns the log's files and its manifest. Must not know of contexts, nor of where in the log anybody reads.
+
+::
+
+    <root>/<run>/input/<node>/manifest                     write-once, written last: it makes the log exist
+    <root>/<run>/input/<node>/<name>/part-….parquet        Spark's files; each attempt has a name of its own
+
+Replay is exact whatever the DataFrame's lineage, because the DataFrame is never asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from snapshot.envelope import seal, unpack_plain, unseal
+from snapshot.errors import GraphError, SnapshotCorrupt
+from state_backends.disk import Disk
+from state_backends.filesystem import FileSystemBackend
+from state_backends.layout import run_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+INPUT_LOG_MAGIC = b"CLIL"
+
+#: Rows of a batch: from about here on a channel moves rows at full speed, and a marker still never waits long.
+BATCH_ROWS_MAX = 8192
+
+#: Bytes of a batch of more than one row, so that wide rows do not make frames that a receiver refuses.
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+
+#: Size that Spark aims at for a row group. A restore reads one again from its start, and row groups are what the
+#: subtasks share, so Spark's own 128 MiB would be slow to come back to and badly dealt.
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+
+#: Bytes of a column that are read ahead, instead of a row group's whole column.
+_READ_BYTES = 256 * 1024
+
+_MANIFEST = "manifest"
+
+
+class LogPlace(NamedTuple):
+    """Where the log of one node of one run is: `path` below the file-system backend at `root`."""
+
+    root: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.path}"
+
+
+class LogFile(NamedTuple):
+    """One Parquet file: its name, its size, and how many rows each row group has."""
+
+    name: str
+    size_bytes: int
+    row_counts: tuple[int, ...]
+
+
+class Offset(NamedTuple):
+    """The next row to read."""
+
+    file: int
+    row_group: int
+    row: int
+
+
+#: Before the first row of any share.
+START = Offset(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class InputLog:
+    """A complete log."""
+
+    place: LogPlace
+    #: the folder of its files, and the log's identity: no two logs share it
+    name: str
+    schema: pa.Schema
+    #: in the order in which offsets count them
+    files: tuple[LogFile, ...]
+
+    def read(self, start: Offset, index: int, parallelism: int) -> Iterator[tuple[Offset, pa.RecordBatch]]:
+        """The rows from `start` on of one of `parallelism` shares, each batch with the offset behind it.
+
+        Row groups are dealt round robin. Batches are bounded, but where they end is not part of the contract:
+        the same rows may come in other batches when read again.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if a file is missing, damaged, or not the one that was written.
+        """
+        row_groups = [(file, group) for file, each in enumerate(self.files) for group in range(len(each.row_counts))]
+        for file, group in row_groups[index::parallelism]:
+            if (file, group) >= start[:2]:
+                yield from self._read_row_group(file, group, start.row if (file, group) == start[:2] else 0)
+
+    def _read_row_group(self, file: int, group: int, first_row: int) -> Iterator[tuple[Offset, pa.RecordBatch]]:
+        path = os.path.join(self.place.root, self.place.path, self.name, self.files[file].name)
+        end = 0
+        try:
+            for batch in self._stored_batches(path, self.files[file], group):
+                skipped = min(max(first_row - end, 0), batch.num_rows)
+                row, end = end + skipped, end + batch.num_rows
+                for piece in _bounded(batch.slice(skipped).cast(self.schema)):
+                    row += piece.num_rows
+                    yield Offset(file, group, row), piece
+        except FileNotFoundError as error:
+            raise SnapshotCorrupt(f"{path} of the input log is missing; without it the run cannot replay") from error
+        except (OSError, pa.ArrowException) as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # the disk failed; what it holds may be sound
+            raise SnapshotCorrupt(f"{path} of the input log, row group {group}, about row {end}: {error}") from error
+        expected = self.files[file].row_counts[group]
+        if end != expected:
+            raise SnapshotCorrupt(f"{path} of the input log, row group {group}: {end} rows instead of {expected}")
+
+    @staticmethod
+    def _stored_batches(path: str, written: LogFile, group: int) -> Iterator[pa.RecordBatch]:
+        size = os.stat(path).st_size
+        if size != written.size_bytes:
+            raise SnapshotCorrupt(f"{path} of the input log has {size} bytes instead of {written.size_bytes}")
+        # Spark writes timestamps as INT96, whose nanoseconds would overflow outside of 1677 to 2262.
+        with pq.ParquetFile(
+            path, buffer_size=_READ_BYTES, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        ) as parquet:
+            yield from parquet.iter_batches(BATCH_ROWS_MAX, row_groups=[group], use_threads=False)
+
+
+def place_of(root: str, run: str, node: str) -> LogPlace:
+    """Where the log of `node` is.
+
+    Parameters
+    ----------
+    root : str
+        An absolute path or a ``file://`` URL that the driver and all executors share.
+
+    Raises
+    ------
+    GraphError
+        if `root` is neither.
+    """
+    try:
+        return LogPlace(FileSystemBackend(root).root, f"{run_folder(run)}/input/{run_folder(node)}")
+    except ValueError as error:
+        raise GraphError(f"node {node!r}: its input log cannot be there: {error}") from error
+
+
+def find_log(place: LogPlace) -> InputLog | None:
+    """The log at `place`; None if none was completed there.
+
+    Raises
+    ------
+    SnapshotCorrupt
+        if its manifest is damaged.
+    """
+    try:
+        data = FileSystemBackend(place.root).get(f"{place.path}/{_MANIFEST}")
+    except FileNotFoundError:
+        return None
+    name = f"{place}/{_MANIFEST}"
+    record: Any = unpack_plain(unseal(INPUT_LOG_MAGIC, data, name), name)
+    schema = pa.ipc.read_schema(pa.py_buffer(record["schema"]))
+    files = tuple(LogFile(each, size, tuple(counts)) for each, size, counts in record["files"])
+    return InputLog(place, record["name"], schema, files)
+
+
+def write_log(df: DataFrame, place: LogPlace) -> InputLog:
+    """Have Spark write the rows of `df`, once, and complete the log; returns the log that the run has from now on.
+
+    Blocks for as long as Spark takes. Of several drivers that write at one time, all get the log of the first
+    that completes.
+
+    Raises
+    ------
+    GraphError
+        if a column's type cannot be sent, or Spark's files are not visible here.
+    """
+    schema = arrow_schema_of(df)
+    name = uuid.uuid4().hex
+    folder = f"{place}/{name}"
+    row_count = _write_files(df, folder)
+    record = {"name": name, "schema": schema.serialize().to_pybytes(), "files": _durable_files(folder, row_count)}
+    Disk().sync_folder(str(place))
+    FileSystemBackend(place.root).put_if_absent(
+        f"{place.path}/{_MANIFEST}", seal(INPUT_LOG_MAGIC, [msgpack.packb(record)])
+    )
+    log = find_log(place)
+    assert log is not None, "a manifest is never deleted"
+    return log
+
+
+def remove_other_attempts(log: InputLog) -> None:
+    """Remove the folders of attempts that did not become `log`.
+
+    Only behind the manifest is this safe: before, one of them may still become the log.
+    """
+    with os.scandir(str(log.place)) as found:
+        others = [entry.path for entry in found if entry.is_dir() and entry.name != log.name]
+    for folder in others:
+        # Its writer may still be at work, and adds files while we remove: the next submit removes those.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def arrow_schema_of(df: DataFrame) -> pa.Schema:
+    """How the rows of `df` look as Arrow data; instants are in UTC, whatever the session's time zone.
+
+    Raises
+    ------
+    GraphError
+        naming the type for which Arrow has none.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    except PySparkException as error:
+        raise GraphError(f"a DataFrame with the columns {df.columns} cannot be a source: {error}") from error
+
+
+def _write_files(df: DataFrame, folder: str) -> int:
+    """Have Spark write; returns how many rows it says that it wrote."""
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    written = Observation()
+    writer = df.observe(written, count(lit(1)).alias("rows")).write
+    # The codec by name: the session's default may be one that Arrow does not read.
+    options = {"compression": "snappy", "parquet.page.write-checksum.enabled": "true"}
+    writer.options(**options).option("parquet.block.size", ROW_GROUP_BYTES).parquet(f"file://{folder}")
+    return int(written.get["rows"])
+
+
+def _durable_files(folder: str, row_count: int) -> list[LogFile]:
+    """What Spark wrote, when all of it is here and durable."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    files = [_durable_file(folder, name) for name in sorted(names) if name.startswith("part-")]
+    found = sum(sum(file.row_counts) for file in files)
+    if found != row_count:
+        # Each executor wrote to a disk of its own: some rows would be missing without a word.
+        raise GraphError(
+            f"Spark wrote {row_count} rows below {folder}, of which the driver sees {found}: the folder must be one "
+            "that the driver and all executors share. Give DataFrameSource(df, logPath=...) such a folder"
+        )
+    if names:
+        Disk().sync_folder(folder)
+    return files
+
+
+def _durable_file(folder: str, name: str) -> LogFile:
+    path = os.path.join(folder, name)
+    metadata = pq.read_metadata(path)
+    with open(path, "rb") as file:
+        Disk().sync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    row_counts = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+    return LogFile(name, size, row_counts)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """`batch` in pieces of at most `BATCH_BYTES_MAX`, or of one row; nothing if it is empty."""
+    while batch.num_rows:
+        piece = batch
+        while piece.nbytes > BATCH_BYTES_MAX and piece.num_rows > 1:
+            piece = piece.slice(0, piece.num_rows // 2)
+        yield piece
+        batch = batch.slice(piece.num_rows)

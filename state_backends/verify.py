@@ -1,0 +1,102 @@
+"""Proves, file by file and byte by byte, what is stored of a run; and opens a backend by its URL.
+
+Owns the command line's view of a store. Writes and removes nothing, and runs no code of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from snapshot.envelope import unseal
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.history import history
+from snapshot.manifest import Manifest
+from snapshot.part import PART_MAGIC
+from snapshot.serialization import Codec
+from state_backends import layout
+from state_backends.base import StateBackend
+from state_backends.filesystem import FileSystemBackend
+from state_backends.object_store import ObjectStoreBackend
+from state_backends.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What there is of a run, and what is wrong with it."""
+
+    run: str
+    files: int
+    history: tuple[int, ...]  #: ids of the snapshots that can be restored, ascending
+    problems: tuple[str, ...]  #: empty when every byte is proved
+    unreferenced: tuple[str, ...]  #: whole parts that no manifest lists: of pending, aborted or deleted snapshots
+
+
+def backend_of(url: str) -> StateBackend:
+    """The backend of a path, a ``file://`` URL or an object store's URL, with credentials of the environment."""
+    return FileSystemBackend(url) if "://" not in url or url.startswith("file:") else ObjectStoreBackend(url)
+
+
+def verify_run(backend: StateBackend, run: str) -> Findings:
+    """Read every file of `run`, and every part of every manifest.
+
+    Raises
+    ------
+    OSError
+        if the store fails; damage is never raised but found.
+    """
+    return _Verification(RunStore(backend, run)).findings()
+
+
+class _Verification:
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._problems: list[str] = []
+        self._referenced: dict[str, None] = {}
+        self._unreferenced: list[str] = []
+
+    def findings(self) -> Findings:
+        folder = layout.run_folder(self._store.run)
+        paths = [path.removeprefix(f"{folder}/") for path in self._store.backend.files(folder)]
+        claims = [number for path in paths if (number := layout.claim_number(path)) is not None]
+        bases = [claim for path in paths if (claim := layout.base_claim(path)) is not None]
+        for check in (self._check_record, self._check_other):  # a part's turn comes when all manifests are read
+            for path in paths:
+                self._try(partial(check, path))
+        self._problems += [f"claim {n} is missing" for n in range(1, max(claims, default=0)) if n not in claims]
+        self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n not in claims]
+        ids: list[int] = []
+        self._try(lambda: ids.extend(history(self._store.bases(), self._store.manifests())))
+        return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
+
+    def _try(self, check: Callable[[], object]) -> None:
+        try:
+            check()
+        except (SnapshotCorrupt, RestoreRefused) as error:
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
+
+    def _check_record(self, path: str) -> None:
+        """Check a claim, a base, or a manifest with all its parts."""
+        claim, base, snapshot_id = layout.claim_number(path), layout.base_claim(path), layout.manifest_id(path)
+        if claim is not None:
+            self._store.read_claim(claim)
+        if base is not None:
+            self._store.read_base(base)
+        if snapshot_id is not None:
+            manifest = self._store.read_manifest(snapshot_id)
+            if isinstance(manifest, Manifest):
+                paths = [handle.path for record in manifest.records for handle in record.handles]
+                self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
+                self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
+
+    def _check_other(self, path: str) -> None:
+        """Check a part that no manifest lists; complain of a file that has no business here."""
+        known = (layout.claim_number, layout.base_claim, layout.manifest_id)
+        if layout.part_origin(path) is not None:
+            if path not in self._referenced:
+                self._unreferenced.append(path)
+                unseal(PART_MAGIC, self._store.read_file(path), path)
+        elif all(parse(path) is None for parse in known) and not path.startswith(layout.INPUT_FOLDER):
+            self._problems.append(f"{path}: no file that belongs here")

@@ -1,0 +1,148 @@
+"""What every link does, as one function over a link maker."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from snapshot.frame import Marker
+from tests.channels.links import WINDOW_BYTES, Channel, LinkMaker, run, settle
+
+
+def check_link(link_maker: LinkMaker) -> None:
+    """All of the contract; a new kind of link calls this and needs no test of its own for it."""
+    for check in (
+        check_order,
+        check_both_ways,
+        check_by_value,
+        check_credit_bounds_what_waits,
+        check_large_batch_leaves,
+        check_full_channel_holds_no_other,
+        check_marker_overtakes_without_credit,
+        check_aligned_marker_keeps_its_place,
+        check_end_of_stream,
+    ):
+        check(link_maker)
+
+
+def check_order(link_maker: LinkMaker) -> None:
+    """Messages of many sizes and kinds on several channels arrive whole, once, and in order."""
+    with link_maker() as ends:
+        channels = [Channel(number, *ends) for number in range(3)]
+        sent = [[(n, "x" * (n * 97 % 5000)) if n % 7 else n for n in range(400 + 10 * c)] for c in range(3)]
+        for channel, messages in zip(channels, sent, strict=True):
+            for message in messages:
+                channel.sending.send(message)
+            channel.sending.seal()
+        run(
+            ends,
+            channels,
+            lambda: all(not c.sending.has_data and c.receiving.arrived == c.sending.sent for c in channels),
+        )
+        assert [channel.processed for channel in channels] == sent
+        for channel in channels:
+            channel.sending.validate()
+            channel.receiving.validate()
+
+
+def check_both_ways(link_maker: LinkMaker) -> None:
+    """A link carries channels in both directions."""
+    with link_maker() as (left, right):
+        there, back = Channel(0, left, right), Channel(1, right, left)
+        there.sending.send("ping")
+        back.sending.send("pong")
+        there.sending.seal()
+        back.sending.seal()
+        run((left, right), [there, back], lambda: bool(there.processed and back.processed))
+        assert (there.processed, back.processed) == (["ping"], ["pong"])
+
+
+def check_by_value(link_maker: LinkMaker) -> None:
+    """What the sender does to a message after it is sent is not seen (DESIGN 6)."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        message = [1, [2]]
+        channel.sending.send(message)
+        message[1] = "changed"
+        channel.sending.seal()
+        run(ends, [channel], lambda: bool(channel.processed))
+        assert channel.processed == [[1, [2]]]
+
+
+def check_credit_bounds_what_waits(link_maker: LinkMaker) -> None:
+    """A receiver that processes nothing holds one window and one frame, and gets the rest when it does."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        frame_bytes = WINDOW_BYTES // 8
+        for _ in range(32):
+            channel.sending.send(b"x" * frame_bytes)
+            channel.sending.seal()
+        settle(ends, [channel], processing=[])
+        waiting = sum(len(frame.payload) for frame in channel.frames)
+        assert WINDOW_BYTES <= waiting < WINDOW_BYTES + 2 * frame_bytes
+        run(ends, [channel], lambda: len(channel.processed) == 32)
+
+
+def check_large_batch_leaves(link_maker: LinkMaker) -> None:
+    """A batch larger than the window leaves, and the channel goes on after it (PROTOCOL 9.1)."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        rows = WINDOW_BYTES
+        channel.sending.send_batch(pa.record_batch({"n": pa.array(range(rows), pa.int64())}))
+        channel.sending.send("after")
+        channel.sending.seal()
+        settle(ends, [channel], processing=[])
+        assert [frame.count for frame in channel.frames] == [rows]
+        run(ends, [channel], lambda: len(channel.processed) == rows + 1)
+        assert channel.processed[rows - 1 :] == [{"n": rows - 1}, "after"]
+
+
+def check_full_channel_holds_no_other(link_maker: LinkMaker) -> None:
+    """While one channel has no credit, another one moves many windows."""
+    with link_maker() as ends:
+        full, free = Channel(0, *ends), Channel(1, *ends)
+        for channel in (full, free):
+            for _ in range(100):
+                channel.sending.send(b"x" * (WINDOW_BYTES // 4))
+                channel.sending.seal()
+        run(ends, [full, free], lambda: len(free.processed) == 100, processing=[free])
+        assert full.processed == []
+        assert full.receiving.arrived < 10
+
+
+def check_marker_overtakes_without_credit(link_maker: LinkMaker) -> None:
+    """A marker passes what waits at the sender of a full channel, and says w truly (PROTOCOL 1.1, 1.5)."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        for _ in range(32):
+            channel.sending.send(b"x" * (WINDOW_BYTES // 8))
+            channel.sending.seal()
+        settle(ends, [channel], processing=[])
+        arrived = channel.receiving.arrived
+        channel.sending.put_marker(1, 1, aligned=False)
+        channel.sending.put_marker(2, 1, aligned=False)
+        run(ends, [channel], lambda: len(channel.markers) == 2, processing=[])
+        assert channel.markers == [Marker(1, 1, arrived, False), Marker(2, 1, arrived, False)]
+        run(ends, [channel], lambda: len(channel.processed) == 32)
+
+
+def check_aligned_marker_keeps_its_place(link_maker: LinkMaker) -> None:
+    """An aligned marker comes between the messages that it was put between."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        channel.sending.send("before")
+        channel.sending.put_marker(1, 1, aligned=True)
+        channel.sending.send("after")
+        channel.sending.seal()
+        settle(ends, [channel], processing=[])
+        assert channel.markers == [Marker(1, 1, 1, True)]
+        assert channel.receiving.arrived == 2
+
+
+def check_end_of_stream(link_maker: LinkMaker) -> None:
+    """The end of a stream is a numbered message (PROTOCOL 5.1)."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        channel.sending.send("last")
+        channel.sending.send_end()
+        run(ends, [channel], lambda: channel.receiving.processed == 2)
+        assert channel.processed == ["last"]

@@ -1,0 +1,215 @@
+"""One data connection: what it does with peers that break the protocol or vanish, and where markers go."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from channels.connection import Connection, Received
+from channels.limits import WRITE_BUFFER_BYTES
+from channels.wire import (
+    DATA_CAPS,
+    FrameReader,
+    WireFrame,
+    WireType,
+    credit_frame,
+    data_frame,
+    header_of,
+    marker_frame,
+)
+from snapshot.channel_ends import ReceivingEnd
+from snapshot.errors import ChannelError
+from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.ids import ChannelId, Subtask
+from snapshot.serialization import Codec
+from tests.channels.links import ALICE, WINDOW_BYTES, Channel, tcp_pair, unix_link
+from tests.leaks import LeakCheck
+
+INCARNATION = ALICE.incarnation
+
+
+@pytest.fixture
+def raw(leak_check: LeakCheck) -> Iterator[tuple[socket.socket, Connection]]:
+    """A peer that can say anything, and the connection that it speaks to, where channel 0 comes in."""
+    peer, own = tcp_pair()
+    connection = Connection(own, ALICE, window_bytes=WINDOW_BYTES)
+    connection.attach_receiving(0)
+    yield peer, connection
+    connection.close()
+    peer.close()
+
+
+def say(peer: socket.socket, *frames: WireFrame) -> None:
+    for frame in frames:
+        peer.sendall(header_of(frame) + bytes(frame.payload))
+
+
+def hear(connection: Connection) -> list[Received]:
+    """What comes, once it has come: loopback needs no waiting, but may deliver in pieces."""
+    received: list[Received] = []
+    while not received:
+        received = connection.receive()
+    return received
+
+
+def values(first: int, payload: bytes = b"\x91\x01") -> Frame:
+    return Frame(first, 1, PayloadKind.VALUES, payload)
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (data_frame(0, INCARNATION - 1, values(1)), "a frame of incarnation 2 came"),
+        (data_frame(0, INCARNATION + 1, values(1)), "a frame of incarnation 4 came"),
+        (data_frame(7, INCARNATION, values(1)), "channel 7: a DATA frame came for a channel that does not come"),
+        (marker_frame(7, INCARNATION, Marker(1, 1, 0, False)), "channel 7: a MARKER frame"),
+        (credit_frame(0, INCARNATION, 5), "channel 0: credit came for a channel that does not leave"),
+        (WireFrame(WireType.CONTROL, 0, INCARNATION, b"x"), "has no business"),
+        (WireFrame(WireType.MARKER, 0, INCARNATION, b"x"), "where 25 are due"),
+        (WireFrame(WireType.DATA, 0, INCARNATION, b"x"), "a data frame with first=0"),
+    ],
+)
+def test_what_breaks_the_protocol_names_the_peer(
+    raw: tuple[socket.socket, Connection], frame: WireFrame, text: str
+) -> None:
+    """Stale incarnation, unknown channel, foreign type, impossible numbers: an error that says who and what."""
+    peer, connection = raw
+    say(peer, frame)
+    with pytest.raises(ChannelError, match="alice") as caught:
+        hear(connection)
+    assert text in str(caught.value)
+
+
+def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connection]) -> None:
+    """Memory is bounded also against a peer that ignores the credit it has."""
+    peer, connection = raw
+    say(peer, data_frame(0, INCARNATION, values(1, bytes(WINDOW_BYTES))), data_frame(0, INCARNATION, values(2)))
+    with pytest.raises(ChannelError, match="channel 0: a frame came without credit"):
+        while True:
+            connection.receive()
+
+
+@pytest.mark.parametrize(("first", "what"), [(1, "a repeat"), (3, "a gap")])
+def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], first: int, what: str) -> None:
+    """The connection hands over what came; the receiving end refuses what does not follow, and repairs nothing."""
+    peer, connection = raw
+    end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec())
+    say(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
+    received: list[Received] = []
+    while len(received) < 2:
+        received += connection.receive()
+    frames = [r.item for r in received if isinstance(r.item, Frame)]
+    end.deliver(frames[0])
+    with pytest.raises(ChannelError, match=what):
+        end.deliver(frames[1])
+
+
+def test_losing_the_peer_is_an_error_after_what_it_said(raw: tuple[socket.socket, Connection]) -> None:
+    """What came whole is handed over first; then the loss is an error that names the peer."""
+    peer, connection = raw
+    say(peer, data_frame(0, INCARNATION, values(1)))
+    peer.close()
+    assert hear(connection) == [Received(0, values(1))]
+    with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
+        hear(connection)
+
+
+def test_losing_the_peer_while_writing_is_an_error(raw: tuple[socket.socket, Connection]) -> None:
+    """A reset is found by the writer too."""
+    peer, connection = raw
+    channel = Channel(1, connection, connection)
+    peer.close()
+    with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
+        while True:
+            channel.sending.send(b"x")
+            channel.sending.seal()
+            connection.pump()
+
+
+def drain(sock: socket.socket, connection: Connection, count: int) -> list[WireFrame]:
+    """The next `count` frames at the other end, while the connection writes on."""
+    reader = FrameReader(DATA_CAPS)
+    frames: list[WireFrame] = []
+    sock.setblocking(False)
+    while len(frames) < count:
+        connection.pump()
+        try:
+            reader.advance(sock.recv_into(reader.space()))
+        except BlockingIOError:
+            continue
+        while (frame := reader.next_frame()) is not None:
+            frames.append(frame)
+    return frames
+
+
+def test_a_marker_goes_right_behind_a_half_written_frame() -> None:
+    """PROTOCOL 1.1: behind the frame that is partly written, ahead of what waits, in the write buffer too."""
+    own, peer = socket.socketpair()
+    connection = Connection(own, ALICE, window_bytes=16 * WRITE_BUFFER_BYTES)
+    large, small, late = (Channel(number, connection, connection) for number in range(3))
+    for size in (8 * WRITE_BUFFER_BYTES, 1):
+        large.sending.send(bytes(size))
+        large.sending.seal()
+    small.sending.send("behind")
+    small.sending.seal()
+    connection.pump()
+    assert large.sending.written == 1, "the large frame was meant to be half written, and nothing behind it"
+    for channel in (large, late):
+        channel.sending.put_marker(1, 1, aligned=False)
+    order = [(frame.type, frame.channel) for frame in drain(peer, connection, 5)]
+    assert order[0] == (WireType.DATA, 0)
+    assert sorted(order[1:3]) == [(WireType.MARKER, 0), (WireType.MARKER, 2)]
+    assert sorted(order[3:]) == [(WireType.DATA, 0), (WireType.DATA, 1)]
+    connection.close()
+    peer.close()
+
+
+def test_a_marker_stays_behind_its_own_channels_frame_in_the_write_buffer() -> None:
+    """A frame in the write buffer counts as written: the marker's w covers it, and comes after it."""
+    own, peer = socket.socketpair()
+    connection = Connection(own, ALICE, window_bytes=16 * WRITE_BUFFER_BYTES)
+    blocking, other, last = (Channel(number, connection, connection) for number in range(3))
+    blocking.sending.send(bytes(WRITE_BUFFER_BYTES - 4096))
+    blocking.sending.seal()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    for channel in (other, last):
+        channel.sending.send("in the write buffer")
+        channel.sending.seal()
+    connection.pump()
+    assert (other.sending.written, last.sending.written) == (1, 1)
+    other.sending.put_marker(1, 1, aligned=False)
+    order = [(frame.type, frame.channel) for frame in drain(peer, connection, 4)]
+    assert order == [(WireType.DATA, 0), (WireType.DATA, 1), (WireType.MARKER, 1), (WireType.DATA, 2)]
+    connection.close()
+    peer.close()
+
+
+def test_counters_count_what_crossed() -> None:
+    """Frames, bytes and messages, the same at both ends."""
+    with unix_link() as (alice, bob):
+        assert isinstance(alice, Connection)
+        channel = Channel(0, alice, bob)
+        for number in range(5):
+            channel.sending.send(number)
+        channel.sending.seal()
+        while not channel.processed:
+            alice.pump()
+            for received in bob.receive():
+                channel.take(received.item)
+            channel.process()
+        assert (alice.traffic.messages_out, bob.traffic.messages_in) == (5, 5)
+        assert (alice.traffic.frames_out, bob.traffic.frames_in) == (1, 1)
+        assert alice.traffic.bytes_out == bob.traffic.bytes_in > 0
+
+
+def test_nothing_is_sent_without_work() -> None:
+    """A connection with nothing to say wants nothing, and does not keep the loop awake."""
+    with unix_link() as (alice, bob):
+        channel = Channel(0, alice, bob)
+        alice.pump(idle=True)
+        assert not alice.wants_write
+        assert alice.traffic.bytes_out == 0
+        channel.sending.send("open frame")
+        assert not alice.wants_write

@@ -1,0 +1,68 @@
+"""The two accounts of a channel agree, whatever the sizes and the delays."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from channels.credits import ReceivingCredit, SendingCredit
+from snapshot.errors import ChannelError
+
+WINDOW_BYTES = 100
+
+
+@given(st.lists(st.tuples(st.sampled_from(["send", "receive", "free", "grant"]), st.integers(0, 250)), max_size=200))
+def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
+    """Neither side ever refuses an honest other, what is held is bounded, and all comes back at the end."""
+    sender, receiver = SendingCredit(WINDOW_BYTES), ReceivingCredit(WINDOW_BYTES)
+    on_the_way: deque[int] = deque()
+    queued: deque[int] = deque()
+    grants: deque[int] = deque()
+    drain = [(name, 0) for name in ("receive", "free", "grant") for _ in range(200)]
+    for name, size in steps + drain:
+        if name == "send" and sender.balance > 0:
+            sender.spend(size)
+            on_the_way.append(size)
+        elif name == "receive" and on_the_way:
+            queued.append(on_the_way.popleft())
+            receiver.receive(queued[-1])
+        elif name == "free" and queued:
+            receiver.free(queued.popleft())
+            grants.append(receiver.due(idle=bool(size % 2)))
+        elif name == "grant" and grants:
+            sender.grant(grants.popleft())
+        assert sum(queued) < WINDOW_BYTES + 250
+    sender.grant(receiver.due(idle=True))
+    assert sender.balance == WINDOW_BYTES
+
+
+def test_small_grants_wait_for_company() -> None:
+    """Below a quarter of the window nothing is given back, unless the loop is idle."""
+    credit = ReceivingCredit(WINDOW_BYTES)
+    credit.receive(60)
+    credit.free(24)
+    assert credit.due(idle=False) == 0
+    credit.free(1)
+    assert credit.due(idle=False) == 25
+    assert credit.due(idle=True) == 0
+    credit.free(1)
+    assert credit.due(idle=True) == 1
+
+
+def test_a_frame_without_credit_is_refused() -> None:
+    """A sender that ignores its balance is found out, so memory is bounded whatever it does."""
+    credit = ReceivingCredit(WINDOW_BYTES)
+    credit.receive(WINDOW_BYTES + 50)
+    with pytest.raises(ChannelError, match="without credit"):
+        credit.receive(1)
+
+
+def test_credit_that_was_never_spent_is_refused() -> None:
+    """A receiver cannot give back more than it got."""
+    credit = SendingCredit(WINDOW_BYTES)
+    credit.spend(10)
+    with pytest.raises(ChannelError, match="only 10 are spent"):
+        credit.grant(11)

@@ -1,0 +1,162 @@
+"""Heartbeats: the silent are found, the busy are not, whichever way the line is cut."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from channels.heartbeat import Heartbeats
+from channels.identity import Identity
+from tests.channels.links import ALICE, BOB, tcp_pair
+from tests.leaks import LeakCheck
+
+INTERVAL, DEADLINE = 0.02, 0.5
+#: Long enough for a slow machine; a test that passes does not wait for it.
+TIMEOUT = 20.0
+
+Lost = queue.SimpleQueue[tuple[Identity, str]]
+
+
+class Proxy:
+    """Between two sockets; each way can be cut without either end being told."""
+
+    def __init__(self) -> None:
+        self.left, self._left = tcp_pair()
+        self.right, self._right = tcp_pair()
+        self.passes = {"to_left": True, "to_right": True}
+        self._threads = [
+            threading.Thread(target=self._pass, args=(self._left, self._right, "to_right")),
+            threading.Thread(target=self._pass, args=(self._right, self._left, "to_left")),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        try:
+            while data := source.recv(4096):
+                if self.passes[way]:
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # An end is gone: so is the proxy.
+
+    def close(self) -> None:
+        for sock in (self._left, self._right):
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # The peer closed it first.
+        for thread in self._threads:
+            thread.join()
+        self._left.close()
+        self._right.close()
+
+
+class Pair:
+    """Alice and Bob, who listen for each other through a proxy."""
+
+    def __init__(self) -> None:
+        self.proxy = Proxy()
+        self.lost_by_alice: Lost = queue.SimpleQueue()
+        self.lost_by_bob: Lost = queue.SimpleQueue()
+        self.alice = Heartbeats(lambda *lost: self.lost_by_alice.put(lost), interval=INTERVAL, deadline=DEADLINE)
+        self.bob = Heartbeats(lambda *lost: self.lost_by_bob.put(lost), interval=INTERVAL, deadline=DEADLINE)
+        self.alice.add(self.proxy.left, ALICE, BOB)
+        self.bob.add(self.proxy.right, BOB, ALICE)
+
+    def close(self) -> None:
+        self.alice.close()
+        self.bob.close()
+        self.proxy.close()
+
+
+@pytest.fixture
+def pair(leak_check: LeakCheck) -> Iterator[Pair]:
+    """Two processes' worth of heartbeats."""
+    pair = Pair()
+    yield pair
+    pair.close()
+
+
+def test_a_one_way_drop_is_found_by_the_one_who_hears_nothing(pair: Pair) -> None:
+    """TCP tells the receiver of a half-open connection nothing."""
+    pair.proxy.passes["to_right"] = False
+    assert pair.lost_by_bob.get(timeout=TIMEOUT) == (ALICE, f"no sign of life for {DEADLINE:g} s")
+
+
+def test_both_find_a_cut_both_ways(pair: Pair) -> None:
+    """Each names the other."""
+    pair.proxy.passes.update(to_left=False, to_right=False)
+    assert pair.lost_by_alice.get(timeout=TIMEOUT)[0] == BOB
+    assert pair.lost_by_bob.get(timeout=TIMEOUT)[0] == ALICE
+
+
+def test_a_closed_connection_is_found_at_once(pair: Pair) -> None:
+    """A process that ends closes its sockets: nobody waits for the deadline then."""
+    pair.alice.close()
+    peer, why = pair.lost_by_bob.get(timeout=TIMEOUT)
+    assert peer == ALICE
+    assert "closed the connection" in why
+
+
+def test_a_busy_process_is_not_dead(pair: Pair) -> None:
+    """The main thread works for twice the deadline without once giving a hand: nobody is lost."""
+    end = threading.Event()
+    threading.Timer(2 * DEADLINE, end.set).start()
+    numbers = 0
+    while not end.is_set():
+        numbers += sum(range(1000))
+    assert pair.lost_by_alice.empty()
+    assert pair.lost_by_bob.empty()
+
+
+def test_who_is_removed_is_not_lost(pair: Pair) -> None:
+    """A peer that was told to go is forgotten; the other end sees that the connection is closed."""
+    pair.alice.remove("bob")
+    pair.alice.remove("nobody")
+    assert pair.lost_by_bob.get(timeout=TIMEOUT)[0] == ALICE
+    assert pair.lost_by_alice.empty()
+
+
+def test_a_pause_of_this_process_kills_nobody(leak_check: LeakCheck) -> None:
+    """A clock that jumps by an hour counts as one interval: what the peer sent meanwhile is heard first."""
+    jumps = iter([0.0, 0.0, 3600.0])
+    last = [0.0]
+    heard = threading.Event()
+
+    def clock() -> float:
+        last[0] = next(jumps, last[0] + INTERVAL)
+        if last[0] > 3600.0 + 2 * INTERVAL:
+            heard.set()
+        return last[0]
+
+    own, other = tcp_pair()
+    lost: Lost = queue.SimpleQueue()
+    heartbeats = Heartbeats(lambda *it: lost.put(it), interval=INTERVAL, deadline=1_000.0, clock=clock)
+    heartbeats.add(own, BOB, ALICE)
+    assert heard.wait(TIMEOUT)
+    assert lost.empty()
+    heartbeats.close()
+    other.close()
+
+
+def test_every_peer_is_judged_by_itself(leak_check: LeakCheck) -> None:
+    """One silent peer among others: it alone is lost, once."""
+    lost: Lost = queue.SimpleQueue()
+    bob = Heartbeats(lambda *it: lost.put(it), interval=INTERVAL, deadline=DEADLINE)
+    silent_own, silent_other = tcp_pair()
+    live_own, live_other = tcp_pair()
+    carol = Identity("run", "carol", 3)
+    bob.add(silent_own, BOB, ALICE)
+    bob.add(live_own, BOB, carol)
+    live = Heartbeats(lambda *it: None, interval=INTERVAL, deadline=DEADLINE)
+    live.add(live_other, carol, BOB)
+    assert lost.get(timeout=TIMEOUT)[0] == ALICE
+    bob.close()
+    live.close()
+    silent_other.close()
+    assert lost.empty()

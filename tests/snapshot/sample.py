@@ -1,0 +1,94 @@
+"""One small snapshot of everything: a cycle of two nodes, both ends of a channel holding messages of all kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from snapshot.certificate import SubtaskRecord
+from snapshot.channel_ends import ReceivedCut, SentCut
+from snapshot.contribution import parts_of, record_of
+from snapshot.frame import Frame, PayloadKind
+from snapshot.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.ids import ChannelId, Subtask
+from snapshot.manifest import Manifest
+from snapshot.node_state import NodeState
+from snapshot.part import Part
+from snapshot.reports import SnapshotTaken, Standing
+from snapshot.serialization import Codec
+from snapshot.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
+
+RUN = "bank"
+SNAPSHOT_ID = 7_000_042
+INCARNATION = 7
+P, Q = Subtask("P"), Subtask("Q")
+PQ, QP = ChannelId(P, Q), ChannelId(Q, P)
+CODEC = Codec()
+STANDING = Standing(ended=False, passive=True, has_timers=False, outer_inputs_ended=False, uncommitted=(3, 5))
+TOPOLOGY = Topology(
+    "bank",
+    tuple(NodeSpec(name, 1, 0, False, False, None, f"m.{name}") for name in ("P", "Q")),
+    tuple(EdgeSpec(a, b, Spread.FORWARD, UNALIGNED, True, "on a cycle", None) for a, b in (("P", "Q"), ("Q", "P"))),
+    (Component(("P", "Q"), True),),
+)
+
+
+def values(first: int, *messages: object) -> Frame:
+    """A frame of single messages."""
+    return frame_of_pieces(first, PayloadKind.VALUES, [CODEC.encode(message) for message in messages])
+
+
+def tuples(first: int, *messages: tuple[object, ...]) -> Frame:
+    """A frame of tuples."""
+    return frame_of_pieces(first, PayloadKind.TUPLES, [CODEC.encode(list(message)) for message in messages])
+
+
+def batch(first: int, count: int) -> Frame:
+    """A frame of one record batch with `count` rows."""
+    return frame_of_batch(first, pa.record_batch({"x": list(range(first, first + count))}))
+
+
+def state(value: object) -> bytes:
+    """The body of a state part."""
+    return NodeState(value, None, [], 0.0, [], False, False, {}, {}).encode(CODEC)
+
+
+def taken() -> list[SnapshotTaken]:
+    """PQ: 2 processed, marker behind 5, 8 sent. QP: 1 processed, 2 sent, the second is the end."""
+    pq_received = ReceivedCut(2, 5, (values(3, "three"), tuples(4, (4, "four"), (5, "five"))))
+    pq_sent = SentCut(8, 5, (batch(6, 2), values(8, {"eight": 8})))
+    qp_received, qp_sent = ReceivedCut(1, 2, (frame_of_end(2),)), SentCut(2, 2, ())
+    return [
+        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, STANDING),
+        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, STANDING),
+    ]
+
+
+def parts() -> list[Part]:
+    """All parts of the sample."""
+    return [part for each in taken() for part in parts_of(each, RUN, INCARNATION)]
+
+
+def records() -> tuple[SubtaskRecord, ...]:
+    """Both records, all parts inline."""
+    return tuple(
+        record_of(each, INCARNATION, [part.inline() for part in parts_of(each, RUN, INCARNATION)]) for each in taken()
+    )
+
+
+def manifest(of: tuple[SubtaskRecord, ...] | None = None, snapshot_id: int = SNAPSHOT_ID) -> Manifest:
+    """The sample's manifest."""
+    made = Manifest(
+        run=RUN,
+        snapshot_id=SNAPSHOT_ID,
+        incarnation=INCARNATION,
+        claim=7,
+        timestamp=1.5,
+        duration=0.25,
+        final=False,
+        pinned=True,
+        topology=TOPOLOGY.as_record(),
+        records=records() if of is None else of,
+    )
+    return replace(made, snapshot_id=snapshot_id)

@@ -1,0 +1,36 @@
+"""Declaring a graph."""
+
+from __future__ import annotations
+
+import cloudpickle
+import pytest
+
+import snapshot
+from snapshot import Graph, GraphError
+from snapshot.built import build
+from tests.snapshot.graphs import Passive
+
+
+def test_a_graph_survives_pickling() -> None:
+    """Command lines and notebooks hand graphs on."""
+    graph = Graph("g").add("a", Passive(), parallelism=2).connect("a", "a", key=lambda message: message % 2)
+    copy = cloudpickle.loads(cloudpickle.dumps(graph.addInvariant("true", lambda snap: True)))
+    assert build(copy, "unaligned").topology == build(graph, "unaligned").topology
+    assert [name for name, _ in copy.invariants] == ["true"]
+
+
+def test_an_edge_may_be_declared_before_its_nodes() -> None:
+    """Nothing is judged until the graph is built."""
+    graph = Graph("g").connect("a", "b").add("b", Passive()).add("a", Passive())
+    assert [str(edge) for edge in build(graph, "unaligned").topology.edges] == ["a->b"]
+
+
+def test_explain_prints_and_refuses() -> None:
+    """A graph that cannot be built cannot be explained: the error says why."""
+    with pytest.raises(GraphError, match="there is no node 'b'"):
+        Graph("g").add("a", Passive()).connect("a", "b").explain()
+
+
+def test_the_package_exports_what_users_need() -> None:
+    """Every public name is there."""
+    assert all(hasattr(snapshot, name) for name in snapshot.__all__)

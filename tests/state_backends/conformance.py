@@ -1,0 +1,153 @@
+"""What every backend must do: functions over a backend that holds nothing yet."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from state_backends.base import StateBackend
+
+RACERS = 16
+PROCESSES = 8
+ROUNDS = 30
+
+#: A racing process: waits for the word, then tries for every round; prints those that it won.
+RACER = """
+import pickle, sys
+backend = pickle.loads(bytes.fromhex(sys.argv[1]))
+backend.exists("warm-up")
+print("ready", flush=True)
+sys.stdin.readline()
+print([n for n in range(int(sys.argv[3])) if backend.put_if_absent(f"race/{n}", [sys.argv[2].encode()])])
+"""
+
+
+def written_once(backend: StateBackend) -> None:
+    """The first write stays, whole, in however many buffers it came; a second one is refused and changes nothing."""
+    assert backend.put_if_absent("a/b", [b"one", memoryview(b"two"), b"", b"three"])
+    assert not backend.put_if_absent("a/b", [b"other"])
+    assert not backend.put_if_absent("a/b", [b"onetwothree"])
+    assert backend.get("a/b") == b"onetwothree"
+    large = bytes(range(256)) * 20_000
+    assert backend.put_if_absent("large", [large[:100], large[100:]])
+    assert backend.get("large") == large
+    assert backend.put_if_absent("empty", [])
+    assert not backend.put_if_absent("empty", [])
+    assert backend.get("empty") == b""
+
+
+def missing_is_an_error(backend: StateBackend) -> None:
+    """What is not there is never empty: FileNotFoundError, naming path and backend; deleting it is nothing."""
+    assert not backend.exists("a/b")
+    with pytest.raises(FileNotFoundError, match="a/b"):
+        backend.get("a/b")
+    backend.delete("a/b")
+    backend.put_if_absent("a", [b"x"])
+    assert not backend.exists("a/b")
+    backend.put_if_absent("c/d", [b"x"])
+    backend.delete("c/d")
+    assert not backend.exists("c/d")
+    assert backend.put_if_absent("c/d", [b"y"])
+
+
+def listed_by_folder(backend: StateBackend) -> None:
+    """Listing is by whole folder names, ascending, at any depth; of a missing folder it is empty."""
+    paths = ["a/1", "a/10", "a/2/x", "ab/1", "b", "ü/é ☃/%41", "w+/x", "long/" + "n" * 200]
+    for path in paths:
+        assert backend.put_if_absent(path, [path.encode()])
+    assert backend.files() == sorted(paths)
+    assert backend.files("a") == ["a/1", "a/10", "a/2/x"]
+    assert backend.files("a/2") == ["a/2/x"]
+    assert backend.files("nothing") == []
+    assert backend.files("ü") == ["ü/é ☃/%41"]
+    assert [backend.get(path).decode() for path in paths] == paths
+    assert backend.leftovers() == []
+
+
+def bad_paths_are_refused(backend: StateBackend) -> None:
+    """No path leads out of the root or means another one."""
+    for path in ("", "/", "/a", "a/", "a//b", "..", "../a", "a/../b", "./a", "a/.", "a\0b"):
+        for call in (backend.get, backend.exists, backend.delete):
+            with pytest.raises(ValueError, match="relative path"):
+                call(path)
+        with pytest.raises(ValueError, match="relative path"):
+            backend.put_if_absent(path, [b""])
+    assert backend.files() == []
+
+
+def threads_race(backend: StateBackend) -> None:
+    """Of many threads that write one path at one time exactly one wins, and its bytes are there."""
+    for number in range(5):
+        path = f"race/{number}"
+        barrier = threading.Barrier(RACERS)
+        won: list[int] = []
+
+        def race(racer: int, path: str = path, barrier: threading.Barrier = barrier, won: list[int] = won) -> None:
+            barrier.wait(timeout=30)
+            if backend.put_if_absent(path, [b"%d" % racer]):
+                won.append(racer)
+
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in range(RACERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert len(won) == 1, won
+        assert backend.get(path) == b"%d" % won[0]
+
+
+def processes_race(backend: StateBackend) -> None:
+    """The same for processes, which get the backend pickled."""
+    pickled = pickle.dumps(backend).hex()
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, pickled, str(number), str(ROUNDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(PROCESSES)
+    ]
+    try:
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        wins = {number: eval(racer.communicate(timeout=60)[0]) for number, racer in enumerate(racers)}  # noqa: S307
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.communicate()
+    assert sorted(round for won in wins.values() for round in won) == list(range(ROUNDS))
+    for number, won in wins.items():
+        assert all(backend.get(f"race/{round}") == str(number).encode() for round in won)
+
+
+def names_itself(backend: StateBackend) -> None:
+    """Errors say which store it was, and never a credential."""
+    assert str(backend)
+    for shown in (str(backend), repr(backend)):
+        assert "secret" not in shown
+    with pytest.raises(FileNotFoundError) as missing:
+        backend.get("nothing/here")
+    assert str(backend) in str(missing.value)
+
+
+#: All of them; those of the second need a store that other processes see.
+FOR_ALL: list[Callable[[StateBackend], None]] = [
+    written_once,
+    missing_is_an_error,
+    listed_by_folder,
+    bad_paths_are_refused,
+    threads_race,
+    names_itself,
+]
+FOR_SHARED = [processes_race]

@@ -1,0 +1,225 @@
+"""Disks for tests: one in memory that forgets what was not synced, and real ones that fail or hang."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from snapshot.envelope import Buffer
+from state_backends.disk import Disk
+
+
+class PowerLoss(Exception):  # noqa: N818 - an event, as the errors of the product are named
+    """The power failed during this system call."""
+
+
+@dataclass(eq=False)
+class _File:
+    data: bytes = b""
+    durable: bytes = b""
+
+
+@dataclass(eq=False)
+class _Folder:
+    names: dict[str, _File | _Folder] = field(default_factory=dict)
+    durable: dict[str, _File | _Folder] = field(default_factory=dict)
+
+
+class ForgetfulDisk(Disk):
+    """A whole file system in memory. `lose_power` leaves only what was synced: bytes by file, names by folder.
+
+    Parameters
+    ----------
+    fails_at : int
+        Number of the system call, counted from 0, before which the power fails; negative: never.
+    """
+
+    def __init__(self, fails_at: int = -1) -> None:
+        self.root = _Folder()
+        self.calls = 0
+        self.fails_at = fails_at
+        self._open: dict[int, _File] = {}
+
+    def lose_power(self) -> None:
+        """Forget everything that was not synced, and come back."""
+        self._open.clear()
+        self.fails_at = -1
+        self._forget(self.root)
+
+    def create(self, path: str) -> int:
+        self._step()
+        folder, name = self._parent(path)
+        if name in folder.names:
+            raise FileExistsError(path)
+        file = _File()
+        folder.names[name] = file
+        self._open[self.calls] = file
+        return self.calls
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        self._step()
+        torn = bytes(data)[: max(1, len(data) // 2)]
+        self._open[descriptor].data += torn
+        return len(torn)
+
+    def sync(self, descriptor: int) -> None:
+        self._step()
+        self._open[descriptor].durable = self._open[descriptor].data
+
+    def close(self, descriptor: int) -> None:
+        self._open.pop(descriptor, None)
+
+    def link(self, source: str, target: str) -> None:
+        self._step()
+        folder, name = self._parent(target)
+        if name in folder.names:
+            raise FileExistsError(target)
+        folder.names[name] = self._file(source)
+
+    def same_file(self, one: str, other: str) -> bool:
+        return self._file(one) is self._file(other)
+
+    def remove(self, path: str) -> None:
+        self._step()
+        folder, name = self._parent(path)
+        if name not in folder.names:
+            raise FileNotFoundError(path)
+        del folder.names[name]
+
+    def make_folder(self, path: str) -> None:
+        self._step()
+        folder, name = self._parent(path)
+        if name in folder.names:
+            raise FileExistsError(path)
+        folder.names[name] = _Folder()
+
+    def sync_folder(self, path: str) -> None:
+        self._step()
+        folder = self._folder(path)
+        folder.durable = dict(folder.names)
+
+    def read(self, path: str) -> bytes:
+        return self._file(path).data
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def entries(self, path: str) -> Sequence[tuple[str, bool]]:
+        return [(name, isinstance(found, _Folder)) for name, found in self._folder(path).names.items()]
+
+    def _step(self) -> None:
+        if self.calls == self.fails_at:
+            raise PowerLoss
+        self.calls += 1
+
+    def _forget(self, folder: _Folder) -> None:
+        folder.names = dict(folder.durable)
+        for found in folder.names.values():
+            if isinstance(found, _Folder):
+                self._forget(found)
+            else:
+                found.data = found.durable
+
+    def _find(self, path: str) -> _File | _Folder:
+        found: _File | _Folder = self.root
+        for name in path.split("/")[1:]:
+            if name:
+                if not isinstance(found, _Folder) or name not in found.names:
+                    raise FileNotFoundError(path)
+                found = found.names[name]
+        return found
+
+    def _folder(self, path: str) -> _Folder:
+        found = self._find(path)
+        if not isinstance(found, _Folder):
+            raise NotADirectoryError(path)
+        return found
+
+    def _file(self, path: str) -> _File:
+        found = self._find(path)
+        assert isinstance(found, _File)
+        return found
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder), name
+
+
+class NeverSyncsFolders(ForgetfulDisk):
+    """The mutant "directory not fsynced"."""
+
+    def sync_folder(self, path: str) -> None:
+        self._step()
+
+
+class NeverSyncsFiles(ForgetfulDisk):
+    """The mutant "file not fsynced"."""
+
+    def sync(self, descriptor: int) -> None:
+        self._step()
+
+
+class FailingDisk(Disk):
+    """A real disk of which one system call fails once, with `error`; a write is torn first."""
+
+    def __init__(self, call: str, error: int) -> None:
+        self.armed = True
+        self._call = call
+        self._error = error
+
+    def create(self, path: str) -> int:
+        self._fail("create")
+        return super().create(path)
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        if self.armed and self._call == "write":
+            super().write(descriptor, memoryview(data)[:1])
+        self._fail("write")
+        return super().write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        self._fail("sync")
+        super().sync(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        self._fail("link")
+        super().link(source, target)
+
+    def make_folder(self, path: str) -> None:
+        self._fail("make_folder")
+        super().make_folder(path)
+
+    def sync_folder(self, path: str) -> None:
+        self._fail("sync_folder")
+        super().sync_folder(path)
+
+    def _fail(self, call: str) -> None:
+        if self.armed and call == self._call:
+            self.armed = False
+            raise OSError(self._error, os.strerror(self._error))
+
+
+class LostAnswerDisk(Disk):
+    """A network file system that links, loses the answer, asks again and is told that the name exists."""
+
+    def link(self, source: str, target: str) -> None:
+        super().link(source, target)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+class HangingDisk(Disk):
+    """A real disk whose reads hang until `released` is set."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def read(self, path: str) -> bytes:
+        self.released.wait()
+        return super().read(path)

@@ -1,0 +1,212 @@
+"""The file-system backend: the contract, and every way in which a disk, a process or the power fails."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from state_backends import FileSystemBackend, StateBackend
+from state_backends.deadlines import ABANDONED_CALLS_MAX
+from tests.leaks import LeakCheck
+from tests.state_backends import disks
+from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
+
+
+@pytest.mark.parametrize("check", FOR_ALL + FOR_SHARED)
+def test_conformance(check: Callable[[StateBackend], None], tmp_path: Path) -> None:
+    """It keeps the contract of all backends, in a root that does not exist yet."""
+    check(FileSystemBackend(tmp_path / "not" / "there"))
+
+
+def test_no_leak(tmp_path: Path, leak_check: LeakCheck) -> None:
+    """No descriptor, thread or temporary file is left, whatever the outcome of a write."""
+    backend = FileSystemBackend(tmp_path)
+    assert [backend.put_if_absent("a/b", [b"x"]) for _ in range(3)] == [True, False, False]
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("root", ["relative/path", "", "s3://bucket/x", "file://host/x", "file:///x?y"])
+def test_roots_are_absolute(root: str) -> None:
+    """A root that would be another one in another process is refused."""
+    with pytest.raises(ValueError, match="absolute path|three slashes"):
+        FileSystemBackend(root)
+
+
+def test_urls_and_paths_are_one() -> None:
+    """A path, its URL and its encoded URL name one root."""
+    roots = [FileSystemBackend(root).root for root in ("/a b/c", "file:///a b/c", "file:///a%20b/c/", "/a b//c/")]
+    assert roots == ["/a b/c"] * 4
+    assert str(FileSystemBackend("/a/b")) == "file:///a/b"
+
+
+# ---- power
+
+
+def durable_after(disk: disks.ForgetfulDisk) -> None:
+    """Checker: what a writer was told, and what a reader saw, is there after the power failed at that moment."""
+    backend = FileSystemBackend("/data/runs", disk=disk, deadline=10)
+    told: list[str] = []
+    try:
+        for path in ("r/claims/1", "r/claims/2", "r/snapshots/1"):
+            assert backend.put_if_absent(path, [b"content of ", path.encode()])
+            told.append(path)
+        assert not backend.put_if_absent("r/claims/1", [b"x"])
+    except disks.PowerLoss:
+        pass
+    disk.lose_power()
+    for path in told:
+        assert backend.exists(path), f"{path} was written, and the power took it"
+    for path in backend.files():
+        assert backend.get(path) == b"content of " + path.encode(), f"a part of {path} is visible"
+
+
+def system_calls() -> int:
+    """How many steps `durable_after` takes when nothing fails."""
+    disk = disks.ForgetfulDisk()
+    durable_after(disk)
+    return disk.calls
+
+
+@pytest.mark.parametrize("at", range(system_calls()))
+def test_power_fails_at_every_system_call(at: int) -> None:
+    """Wherever the power fails: what was acknowledged is there, and nothing is there in part."""
+    durable_after(disks.ForgetfulDisk(at))
+
+
+@pytest.mark.parametrize("disk", [disks.NeverSyncsFolders, disks.NeverSyncsFiles])
+def test_a_sync_left_out_is_caught(disk: type[disks.ForgetfulDisk]) -> None:
+    """Teeth: without either sync the checker above fails."""
+    with pytest.raises(AssertionError, match="the power took it|is visible"):
+        durable_after(disk())
+
+
+@pytest.mark.parametrize("at", range(system_calls()))
+def test_what_a_reader_saw_does_not_vanish(at: int) -> None:
+    """A writer dies at any system call; what another process then lists, or loses against, survives the power.
+
+    Else a base could be written that continues from a manifest which is gone after the restart.
+    """
+    disk = disks.ForgetfulDisk(at)
+    writer = FileSystemBackend("/data/runs", disk=disk, deadline=10)
+    lost = ["r/snapshots/1", "r/claims/1"]
+    with pytest.raises(disks.PowerLoss):  # noqa: PT012 - only the process dies here
+        for number in range(100):
+            writer.put_if_absent(f"r/snapshots/{number}", [b"m"])
+            writer.put_if_absent(f"r/claims/{number}", [b"c"])
+    disk.fails_at = -1
+    reader = FileSystemBackend("/data/runs", disk=disk, deadline=10)
+    seen = reader.files()
+    lost = [path for path in lost if path not in seen and not reader.put_if_absent(path, [b"m"])]
+    disk.lose_power()
+    assert all(reader.exists(path) for path in (*seen, *lost))
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("call", ["make_folder", "create", "write", "sync", "link"])
+def test_failed_writes_leave_nothing(call: str, error: int, tmp_path: Path) -> None:
+    """Disk full, an I/O error, a read-only disk: an OSError, no file, no leftover; the next try succeeds."""
+    disk = disks.FailingDisk(call, error)
+    backend = FileSystemBackend(tmp_path, disk=disk)
+    with pytest.raises(OSError, match=r"\[Errno") as failed:
+        backend.put_if_absent("a/b", [b"content"])
+    assert failed.value.errno == error
+    assert (backend.files(), backend.leftovers()) == ([], [])
+    assert backend.put_if_absent("a/b", [b"content"])
+    assert backend.get("a/b") == b"content"
+
+
+def test_a_folder_that_cannot_be_synced_leaves_the_outcome_open(tmp_path: Path) -> None:
+    """After the last sync failed the file may be there: an error, and looking again decides (PROTOCOL 7.6)."""
+    backend = FileSystemBackend(tmp_path, disk=disks.FailingDisk("sync_folder", errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        backend.put_if_absent("b", [b"content"])
+    assert not backend.put_if_absent("b", [b"aborted"])
+    assert backend.get("b") == b"content"
+
+
+def test_a_link_whose_answer_was_lost_is_won(tmp_path: Path) -> None:
+    """A network file system that repeats a link finds its own file there: that is a win, not a loss."""
+    assert FileSystemBackend(tmp_path, disk=disks.LostAnswerDisk()).put_if_absent("b", [b"x"])
+
+
+def test_a_run_that_was_removed_can_be_written_again(tmp_path: Path) -> None:
+    """A folder that someone removed is made again, though this process has made it before."""
+    backend = FileSystemBackend(tmp_path)
+    backend.put_if_absent("r/a", [b"x"])
+    (tmp_path / "r" / "a").unlink()
+    (tmp_path / "r").rmdir()
+    assert backend.put_if_absent("r/a", [b"y"])
+
+
+# ---- time
+
+
+def test_a_disk_that_hangs_is_given_up(tmp_path: Path, leak_check: LeakCheck) -> None:
+    """A call that gets no answer is a TimeoutError that names it; hanging calls are bounded; a disk that comes
+    back is used again, and nothing is left of the calls."""
+    disk = disks.HangingDisk()
+    backend = FileSystemBackend(tmp_path, disk=disk, deadline=0.05)
+    assert backend.put_if_absent("a", [b"x"])
+    for _ in range(ABANDONED_CALLS_MAX):
+        with pytest.raises(TimeoutError, match=f"{tmp_path}: get a: no answer in 0.05 s"):
+            backend.get("a")
+    with pytest.raises(TimeoutError, match=f"not tried, {ABANDONED_CALLS_MAX} earlier calls"):
+        backend.get("a")
+    disk.released.set()
+    leaks = leak_check.wait()
+    assert leaks == []
+    assert backend.get("a") == b"x"
+
+
+def test_pickled_it_is_the_same_place(tmp_path: Path) -> None:
+    """A worker's copy writes to the same place."""
+    backend = FileSystemBackend(tmp_path, inlineBytesMax=5, deadline=7)
+    copy = pickle.loads(pickle.dumps(backend))
+    copy.put_if_absent("a/b", [b"x"])
+    assert backend.get("a/b") == b"x"
+    assert copy.inline_bytes_max == 5
+
+
+# ---- kill -9
+
+WRITER = """
+import hashlib, itertools, sys
+from state_backends import FileSystemBackend
+backend = FileSystemBackend(sys.argv[1])
+for number in itertools.count():
+    body = bytes([number % 256]) * 3_000_000
+    backend.put_if_absent(f"f/{number}-{hashlib.sha256(body).hexdigest()}", [body[:100], body[100:]])
+    print(number, flush=True)
+"""
+
+
+def test_killed_writers_leave_nothing_visible(tmp_path: Path) -> None:
+    """SIGKILL in the middle of writing, several times: every visible file is whole, the rest are leftovers."""
+    backend = FileSystemBackend(tmp_path)
+    for lines in (1, 2, 3):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        for _ in range(lines):
+            assert writer.stdout.readline()
+        # The moment at which a temporary file is seen is in the middle of a write.
+        while not backend.leftovers() and writer.poll() is None:
+            pass
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate(timeout=30)
+    for path in backend.files():
+        assert hashlib.sha256(backend.get(path)).hexdigest() == path.rpartition("-")[2]
+    assert backend.leftovers(), "no writer was killed in the middle of a write"
+    for path in backend.leftovers():
+        backend.delete(path)
+    assert backend.leftovers() == []

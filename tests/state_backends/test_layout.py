@@ -1,0 +1,111 @@
+"""Paths: every name has one, no two share one, and all are read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from snapshot.ids import ChannelId, Subtask
+from snapshot.part import Part, PartKind
+from state_backends import layout
+from state_backends.base import check_path
+from tests.snapshot import sample
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300) | st.text(
+    "ab./%+_: A\0", min_size=1, max_size=500
+)
+
+
+@given(NAMES, st.sampled_from(["claims/00000001", "parts/1/x"]))
+@example("../x", "claims/1")
+@example("..", "claims/1")
+@example(".", "claims/1")
+@example("a/b", "claims/1")
+@example("\0", "claims/1")
+@example("." * 700, "claims/1")
+@example("☃" * 300, "claims/1")
+@example("a" * 199 + ".." + "a" * 198 + ".", "claims/1")
+def test_run_names_come_back(name: str, below: str) -> None:
+    """Any name is a safe path of short segments, and the path is the name's and nobody else's."""
+    folder = layout.run_folder(name)
+    check_path(folder)
+    assert all(len(segment.encode()) <= layout.SEGMENT_BYTES_MAX + 1 for segment in folder.split("/"))
+    assert layout.split_run(f"{folder}/{below}") == (name, below)
+
+
+@given(NAMES, NAMES)
+@example("a__b", "a::b")
+@example("a+", "a")
+@example("%41", "A")
+@example("a" * 200, "a" * 201)
+def test_no_two_names_meet(one: str, other: str) -> None:
+    """Different names have different folders, and neither is inside the other's."""
+    if one != other:
+        a, b = f"{layout.run_folder(one)}/claims/", f"{layout.run_folder(other)}/claims/"
+        assert not a.startswith(b)
+        assert not b.startswith(a)
+
+
+@pytest.mark.parametrize("name", ["", "\ud800"])
+def test_impossible_names_are_refused(name: str) -> None:
+    """What is no text has no path."""
+    with pytest.raises(ValueError, match="run's name"):
+        layout.run_folder(name)
+
+
+@pytest.mark.parametrize("path", ["x", "%zz/claims/1", "%ff/claims/1", "a+/b+", "A%41/claims/1", "b+/c/claims/1"])
+def test_what_is_no_runs_folder_is_told(path: str) -> None:
+    """A path that `run_folder` never makes belongs to no run."""
+    assert layout.split_run(path) is None
+
+
+@given(st.integers(0, 2**53), st.integers(0, 2**53))
+def test_numbers_come_back_in_order(one: int, other: int) -> None:
+    """Paths of claims, bases and manifests say their numbers; up to their width they sort like them."""
+    for path_of, number_of in (
+        (layout.claim_path, layout.claim_number),
+        (layout.base_path, layout.base_claim),
+        (layout.manifest_path, layout.manifest_id),
+    ):
+        assert number_of(path_of(one)) == one
+        assert number_of("x" + path_of(one)) is None
+    if max(one, other) < 10**16:
+        assert (layout.manifest_path(one) < layout.manifest_path(other)) == (one < other)
+
+
+def moved(part: Part, **origin: object) -> Part:
+    """The part as if it came from elsewhere."""
+    return replace(part, handle=replace(part.handle, **origin))  # type: ignore[arg-type]
+
+
+@given(NAMES, st.integers(0, 10**6), st.integers(0, 10**12))
+def test_part_paths_say_their_origin(node: str, incarnation: int, snapshot_id: int) -> None:
+    """The collector reads incarnation and snapshot from any part's path."""
+    part = moved(sample.parts()[0], incarnation=incarnation, snapshot_id=snapshot_id, subtask=Subtask(node, 2))
+    path = layout.part_path(part)
+    check_path(path)
+    assert all(len(segment.encode()) <= layout.SEGMENT_BYTES_MAX for segment in path.split("/"))
+    assert layout.part_origin(path) == (incarnation, snapshot_id)
+
+
+def test_different_parts_have_different_paths() -> None:
+    """Whatever the origin differs in, the path does too, also behind names that look alike when shortened."""
+    state, sent = sample.parts()[0], sample.parts()[2]
+    others = [
+        *sample.parts(),
+        moved(state, incarnation=8),
+        moved(state, snapshot_id=8),
+        moved(state, subtask=Subtask("P", 1)),
+        moved(state, subtask=Subtask("a__b")),
+        moved(state, subtask=Subtask("a::b")),
+        moved(state, subtask=Subtask("n" * 100 + "a")),
+        moved(state, subtask=Subtask("n" * 100 + "b")),
+        moved(sent, kind=PartKind.RECEIVED),
+        moved(sent, channel=ChannelId(sample.P, Subtask("Q", 1))),
+        moved(sent, channel=ChannelId(sample.P, Subtask("Q-1"))),
+    ]
+    paths = [layout.part_path(part) for part in others]
+    assert len(dict.fromkeys(paths)) == len(paths)

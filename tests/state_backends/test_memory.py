@@ -1,0 +1,35 @@
+"""The memory backend."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from snapshot.history import Claim
+from state_backends import MemoryBackend, StateBackend
+from state_backends.store import RunStore
+from tests.snapshot import sample
+from tests.state_backends.conformance import FOR_ALL
+
+
+@pytest.mark.parametrize("check", FOR_ALL)
+def test_conformance(check: Callable[[StateBackend], None]) -> None:
+    """It keeps the contract of all backends."""
+    check(MemoryBackend())
+
+
+def test_a_copy_is_empty() -> None:
+    """Pickled into another process it shares nothing: memory is of one process."""
+    backend = MemoryBackend()
+    RunStore(backend, "r").take_claim(Claim(1, "owner", "life"))
+    copy = pickle.loads(pickle.dumps(backend))
+    assert (copy.files(), len(backend.files())) == ([], 1)
+
+
+def test_parts_never_leave_the_worker_by_themselves() -> None:
+    """Every part is inline, so a worker's copy of the backend is never written."""
+    backend = MemoryBackend()
+    assert all(RunStore(backend, sample.RUN).put_part(part).inline is not None for part in sample.parts())
+    assert backend.files() == []

@@ -1,0 +1,99 @@
+"""Imports point one way, and the core stays free of I/O (DESIGN 3)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.source_files import name_of, parse, python_files
+
+#: What each package may know of the others.
+_MAY_IMPORT = {
+    "snapshot": ("snapshot",),
+    "channels": ("channels", "snapshot"),
+    "state_backends": ("state_backends", "snapshot"),
+    "barrier_runtime": ("barrier_runtime", "channels", "state_backends", "snapshot"),
+    "demos": ("demos", "barrier_runtime", "channels", "state_backends", "snapshot"),
+    "benchmarks": ("benchmarks", "demos", "barrier_runtime", "channels", "state_backends", "snapshot"),
+}
+_OURS = (*_MAY_IMPORT, "tests")
+
+#: Engines and screens: the business of barrier_runtime.
+_ENGINES = ("pyspark", "ray", "py4j", "typer", "rich")
+
+#: What a machine without I/O has no use for. Computation (MessagePack, Arrow, checksums) is no I/O.
+_IO = (
+    *("asyncio", "concurrent", "fcntl", "glob", "http", "logging", "mmap", "multiprocessing", "os", "pathlib", "queue"),
+    *("random", "secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess"),
+    *("sys", "syslog", "tempfile", "threading", "time", "urllib", "uuid"),
+    *("obstore", "tenacity", "boto3", "fsspec", "requests"),
+)
+
+#: Types of objects that are made outside and handed in; the modules around them stay out.
+_HANDED_IN = ("random.Random", "logging.LoggerAdapter")
+
+
+class Import(NamedTuple):
+    """One imported module, or one name of it, and the line."""
+
+    module: str
+    line: int
+
+    @property
+    def top(self) -> str:
+        """The top-level package."""
+        return self.module.partition(".")[0]
+
+
+def _imports(path: Path) -> list[Import]:
+    """All imports of a file: at the top, inside functions, and for types only."""
+    found = []
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found += [Import(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: a relative import: write the package's name"
+            found += [Import(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def _offences(package: str, banned: tuple[str, ...]) -> list[str]:
+    return [
+        f"{name_of(path)}:{found.line} imports {found.module}"
+        for path in python_files(package)
+        for found in _imports(path)
+        if found.top in banned and not (found.top in _IO and found.module in _HANDED_IN)
+    ]
+
+
+@pytest.mark.parametrize("package", _MAY_IMPORT)
+def test_packages_point_one_way(package: str) -> None:
+    """A package imports only those below it; channels and state_backends do not know each other."""
+    banned = tuple(name for name in _OURS if name not in _MAY_IMPORT[package])
+    assert not _offences(package, banned)
+
+
+def test_the_core_has_no_io() -> None:
+    """The protocol runs without sockets, files, threads, clocks, chance, environment and logs."""
+    assert not _offences("snapshot", _IO)
+
+
+def test_the_core_makes_no_chance_of_its_own() -> None:
+    """`Random()` without a seed asks the system; the core is given its chance, or a seed for it."""
+    offences = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files("snapshot")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Random"
+        if not node.args
+    ]
+    assert not offences
+
+
+@pytest.mark.parametrize("package", ["snapshot", "channels", "state_backends"])
+def test_engines_stay_in_the_runtime(package: str) -> None:
+    """Spark, Ray and the command line are known to barrier_runtime alone."""
+    assert not _offences(package, _ENGINES)
