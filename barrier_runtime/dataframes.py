@@ -99,11 +99,8 @@ class DataFrameSource(Source):
                 "give DataFrameSource(df, logPath=...) one that the driver and all executors share"
             )
         place = place_of(root, run, node)
-        log = find_log(place)
-        if log is None:
-            log = write_log(self._df, place)
-        else:
-            _check_columns(log, self._df, node)
+        log = find_log(place) or write_log(self._df, place)
+        _check_columns(log, self._df, node)
         remove_other_attempts(log)
         self._place = place
 
@@ -194,6 +191,11 @@ class ParquetSink(Sink):
             empty_file(self._schema)
         except (ValueError, pa.ArrowException, PySparkException) as error:
             raise GraphError(f"ParquetSink({str(path)!r}, ...): {error}") from error
+        for field in self._schema:
+            if pa.types.is_duration(field.type):
+                raise GraphError(
+                    f"ParquetSink: column {field.name!r} is {field.type}, which Spark would read as a number"
+                )
         if len(dict.fromkeys(name.lower() for name in self._schema.names)) < len(self._schema):
             raise GraphError(f"ParquetSink: Spark cannot tell the columns {self._schema.names} from each other")
         self._staging: Staging | None = None

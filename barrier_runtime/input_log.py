@@ -119,7 +119,7 @@ class InputLog:
                     yield Offset(file, group, row), piece
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{path} of the input log is missing; without it the run cannot replay") from error
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             if getattr(error, "errno", None) is not None:
                 raise  # the disk failed; what it holds may be sound
             raise SnapshotCorrupt(f"{path} of the input log, row group {group}, about row {end}: {error}") from error
@@ -187,16 +187,16 @@ def write_log(df: DataFrame, place: LogPlace) -> InputLog:
     ------
     GraphError
         if a column's type cannot be sent, or Spark's files are not visible here.
+    Exception
+        of Spark, if it cannot compute or write the rows.
     """
     schema = arrow_schema_of(df)
-    name = uuid.uuid4().hex
-    folder = f"{place}/{name}"
-    row_count = _write_files(df, folder)
-    record = {"name": name, "schema": schema.serialize().to_pybytes(), "files": _durable_files(folder, row_count)}
-    Disk().sync_folder(str(place))
-    FileSystemBackend(place.root).put_if_absent(
-        f"{place.path}/{_MANIFEST}", seal(INPUT_LOG_MAGIC, [msgpack.packb(record)])
-    )
+    try:
+        _try_to_complete(df, schema, place)
+    except Exception:  # Spark's own have no common root
+        if find_log(place) is None:
+            raise
+        # Another driver completed its log, and removed the files of this attempt while Spark still wrote them.
     log = find_log(place)
     assert log is not None, "a manifest is never deleted"
     return log
@@ -229,6 +229,16 @@ def arrow_schema_of(df: DataFrame) -> pa.Schema:
         return to_arrow_schema(df.schema, timezone="UTC")
     except PySparkException as error:
         raise GraphError(f"a DataFrame with the columns {df.columns} cannot be a source: {error}") from error
+
+
+def _try_to_complete(df: DataFrame, schema: pa.Schema, place: LogPlace) -> None:
+    name = uuid.uuid4().hex
+    folder = f"{place}/{name}"
+    row_count = _write_files(df, folder)
+    record = {"name": name, "schema": schema.serialize().to_pybytes(), "files": _durable_files(folder, row_count)}
+    Disk().sync_folder(str(place))
+    content = seal(INPUT_LOG_MAGIC, [msgpack.packb(record)])
+    FileSystemBackend(place.root).put_if_absent(f"{place.path}/{_MANIFEST}", content)
 
 
 def _write_files(df: DataFrame, folder: str) -> int:

@@ -72,7 +72,7 @@ class RowFile:
             raise NodeError(f"a batch has the columns {batch.schema.names}, but the sink's schema {self._names}")
         try:
             fitting = batch.select(self._names).cast(self._schema)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError) as error:
             raise NodeError(f"a batch does not fit the sink's schema: {error}") from error
         self._convert_rows()
         self._add(fitting)

@@ -36,8 +36,8 @@ RECEIVE_BYTES_MAX = 1024 * 1024
 #: What one read may take before its frames are known. Larger frames are read straight into their own memory.
 READ_AHEAD_BYTES = 64 * 1024
 
-#: Unsent bytes that the kernel holds for a TCP connection (TCP_NOTSENT_LOWAT). A marker waits behind them, and the
-#: congestion window, which this does not limit, keeps the link full.
+#: Unsent bytes that the kernel holds for a TCP connection (TCP_NOTSENT_LOWAT). A marker waits behind them: to a peer
+#: that reads slowly 6 ms instead of 15 on loopback. The congestion window, which this does not limit, keeps links full.
 KERNEL_UNSENT_BYTES = 128 * 1024
 
 #: Send buffer of a Unix socket, which has no unsent mark: half a credit window, full speed on loopback.

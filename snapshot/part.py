@@ -105,13 +105,13 @@ def channel_part(
 
     Raises
     ------
-    ValueError
+    SnapshotCorrupt
         if there is no frame, or the frames leave a gap, overlap, or do not hold what they say.
     """
     assert kind is not PartKind.STATE
     problem = _frames_problem(frames)
     if problem:
-        raise ValueError(f"{kind.name.lower()} part of {channel}, snapshot {snapshot_id}: {problem}")
+        raise SnapshotCorrupt(f"{kind.name.lower()} part of {channel}, snapshot {snapshot_id}: {problem}")
     subtask = channel.target if kind is PartKind.RECEIVED else channel.source
     numbers = (frames[0].first, frames[-1].last)
     return _part(kind, run, incarnation, snapshot_id, subtask, channel, numbers, encode_frames(frames))

@@ -200,9 +200,14 @@ class Recorder:
 
     def _cut(self, snapshot_id: int) -> list[Effect]:
         """Record the state, send markers, and open every input whose marker has not come."""
+        effects: list[Effect] = []
+        # PROTOCOL 3.3 again: what cuts a snapshot before its time does not pass those that still align here.
+        for lower in sorted(s for s, other in self._snapshots.items() if other.phase is Phase.ALIGNING):
+            if lower < snapshot_id:
+                effects += self._cut(lower)
         snapshot = self._snapshots.setdefault(snapshot_id, _Snapshot(Phase.RECORDING))
         waited = len(snapshot.held) == len(self.inputs)  # aligned to the end, or nothing to wait for
-        effects: list[Effect] = [CaptureState(snapshot_id)]
+        effects.append(CaptureState(snapshot_id))
         # Marker-sending rule: before anything else is sent on the channel.
         for output in self.outputs:
             effects.append(SendMarker(output, snapshot_id, waited and output in self.aligned_outputs))

@@ -26,7 +26,7 @@ from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId, Subtask
 from snapshot.input_channel import InputChannel
 from snapshot.limits import SLICE_POLLS_MAX
-from snapshot.node import END, defines
+from snapshot.node import END, Sink, defines
 from snapshot.node_state import NodeState
 from snapshot.reports import PublicationHandled, Report, SnapshotAsked, Standing, SubtaskEnded
 from snapshot.subtask_parts import SubtaskParts
@@ -85,7 +85,7 @@ class SubtaskMachine:
     def restore(self, state: bytes | memoryview | None, now: float) -> None:
         """Bring the node to life: from a snapshot's state part, or afresh where `state` is None.
 
-        Commits what the snapshot holds and discards what was prepared beyond it (PROTOCOL 8).
+        Commits again what the snapshot holds (PROTOCOL 8).
 
         Raises
         ------
@@ -105,18 +105,23 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with self._hook("commit"):
                 self._prepared.commit_all()
-        if defines(self._node, "discardUncommitted"):
-            with self._hook("discardUncommitted"):
-                self._node.discardUncommitted(self.context)  # type: ignore[attr-defined]  # only sinks define it
         self._is_fresh = state is None
         self.status = Status.ENDED if ended else Status.RESTORED
 
     def start(self, now: float) -> None:
-        """Let the subtask act: `onStart` on a fresh node, before any message, marker or request (PROTOCOL 5.4)."""
+        """Let the subtask act, once all of the run are restored.
+
+        Discards what was prepared beyond the snapshot, then calls `onStart` on a fresh node, before any message,
+        marker or request (PROTOCOL 5.4, 8).
+        """
         if self.status is Status.ENDED:
             return
         assert self.status is Status.RESTORED
         self._tick(now)
+        # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
+        if isinstance(self._node, Sink) and defines(self._node, "discardUncommitted"):
+            with self._hook("discardUncommitted"):
+                self._node.discardUncommitted(self.context)
         if self._is_fresh and defines(self._node, "onStart"):
             with self._hook("onStart"):
                 self._node.onStart(self.context)

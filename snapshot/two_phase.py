@@ -14,17 +14,18 @@ class PreparedOutput:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.is_two_phase = isinstance(node, Sink) and defines(node, "commit")
-        #: {snapshot_id: what prepareCommit returned}, ascending
+        #: {snapshot_id: what prepareCommit returned}, in the order of the cuts. That is the order of ids, but for
+        #: snapshots that are aborted: a late marker of one may come after the cut of a higher id.
         self._values: dict[int, Any] = {}
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Snapshots whose output waits here, ascending."""
-        return tuple(sorted(self._values))
+        """Snapshots whose output waits here, in the order of their cuts."""
+        return tuple(self.values())
 
     def values(self) -> dict[int, Any]:
         """All that waits, for the snapshot."""
-        return dict(self._values)
+        return {prepared_id: value for prepared_id, value in self._values.items() if value is not None}
 
     def restore(self, values: Mapping[int, Any]) -> None:
         """Take over what `values` returned."""
@@ -33,19 +34,29 @@ class PreparedOutput:
     def prepare(self, snapshot_id: int) -> None:
         """Have the sink prepare its output; whatever it raises passes through."""
         assert isinstance(self._node, Sink)
-        prepared = self._node.prepareCommit(snapshot_id)
-        if prepared is not None:
-            self._values[snapshot_id] = prepared
+        # None is kept too: it says where, among what is prepared, the cut was.
+        self._values[snapshot_id] = self._node.prepareCommit(snapshot_id)
 
     def commit_through(self, snapshot_id: int) -> None:
-        """Commit, in order, what was prepared up to a published snapshot; whatever the sink raises passes through."""
-        for prepared_id in self.ids:
-            if prepared_id <= snapshot_id:
-                assert isinstance(self._node, Sink)
-                self._node.commit(prepared_id, self._values[prepared_id])
-                del self._values[prepared_id]
+        """Commit, in order, what was prepared up to the cut of a published snapshot; what the sink raises passes through.
+
+        What was prepared after that cut waits, whatever its id: a restore would replay the messages behind it.
+        """
+        if snapshot_id not in self._values:
+            return  # committed with a later one, or by the restore
+        for prepared_id in list(self._values):
+            self._commit(prepared_id)
+            if prepared_id == snapshot_id:
+                return
 
     def commit_all(self) -> None:
         """After a restore: the snapshot that holds them is published, so all of them are to be committed."""
-        if self._values:
-            self.commit_through(max(self._values))
+        for prepared_id in list(self._values):
+            self._commit(prepared_id)
+
+    def _commit(self, prepared_id: int) -> None:
+        prepared = self._values[prepared_id]
+        if prepared is not None:
+            assert isinstance(self._node, Sink)
+            self._node.commit(prepared_id, prepared)
+        del self._values[prepared_id]

@@ -51,7 +51,8 @@ class StateBackend(ABC):
             if it is not known whether the file was written; it may even appear later.
         """
         check_path(path)
-        return self._deadline.call(f"{self}: put {path}", lambda: self._put_if_absent(path, chunks))
+        views = [memoryview(chunk).cast("B") for chunk in chunks]  # Arrow's buffers are of signed bytes
+        return self._deadline.call(f"{self}: put {path}", lambda: self._put_if_absent(path, views))
 
     def get(self, path: str) -> bytes:
         """The bytes of a file.
@@ -97,7 +98,7 @@ class StateBackend(ABC):
         """Where this is, for errors and pages; holds no credentials."""
 
     @abstractmethod
-    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool: ...
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool: ...
 
     @abstractmethod
     def _get(self, path: str) -> bytes: ...

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from snapshot.envelope import Buffer
-
 
 class Disk:
     """The real thing. Stateless."""
@@ -19,7 +17,7 @@ class Disk:
         """A descriptor of a new empty file; FileExistsError if there is one."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
-    def write(self, descriptor: int, data: Buffer) -> int:
+    def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of `data`; returns how many bytes."""
         return os.write(descriptor, data)
 

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from snapshot.envelope import Buffer
 from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
 from state_backends.disk import Disk
 
@@ -61,7 +60,7 @@ class FileSystemBackend(StateBackend):
     def __str__(self) -> str:
         return f"file://{self.root}"
 
-    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         final = self._absolute(path)
         folder = os.path.dirname(final)
         self._make_folders(folder)
@@ -116,11 +115,11 @@ class FileSystemBackend(StateBackend):
         self._disk.sync_folder(parent)  # also when it existed: whoever made it may not have come to this line
         self._durable[folder] = None
 
-    def _write(self, path: str, chunks: Sequence[Buffer]) -> None:
+    def _write(self, path: str, chunks: Sequence[memoryview]) -> None:
         descriptor = self._disk.create(path)
         try:
             for chunk in chunks:
-                rest = memoryview(chunk).cast("B")
+                rest = chunk
                 while rest:
                     rest = rest[self._disk.write(descriptor, rest) :]
             self._disk.sync(descriptor)

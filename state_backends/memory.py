@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Sequence
 
-from snapshot.envelope import Buffer
 from state_backends.base import StateBackend
 
 #: No part is ever written on its own: the only process that has this memory is the coordinator's, so every part
@@ -32,7 +31,7 @@ class MemoryBackend(StateBackend):
     def __reduce__(self) -> tuple[type[MemoryBackend], tuple[()]]:
         return (MemoryBackend, ())
 
-    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         data = b"".join(chunks)
         with self._lock:
             if path in self._bytes:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import tenacity
 
-from snapshot.envelope import Buffer
 from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class ObjectStoreBackend(StateBackend):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_store": None}
 
-    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         self._prove_conditional_put()
         return self._put(path, chunks)
 
@@ -107,7 +106,7 @@ class ObjectStoreBackend(StateBackend):
         except FileNotFoundError:
             return
 
-    def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
+    def _put(self, path: str, chunks: Sequence[memoryview]) -> bool:
         import obstore
         from obstore.exceptions import AlreadyExistsError, GenericError
 
@@ -136,7 +135,7 @@ class ObjectStoreBackend(StateBackend):
         """Some servers ignore the condition and overwrite: find out before anything depends on it."""
         if self._proved:
             return
-        written = [self._put(_PROBE, [secrets.token_bytes(16)]) for _ in range(2)]
+        written = [self._put(_PROBE, [memoryview(secrets.token_bytes(16))]) for _ in range(2)]
         if all(written):
             text = (
                 f"{self}: it overwrites on a conditional put (If-None-Match), so nothing can be published there safely"
@@ -145,7 +144,10 @@ class ObjectStoreBackend(StateBackend):
         self._proved = True
 
     def _retry(self, request: Callable[[ObjectStore], Result]) -> Result:
-        """Try until there is an answer or the deadline is over; what the store says in the end is an OSError."""
+        """Try until there is an answer or the deadline is over; what the store says in the end is an OSError.
+
+        Of its text the first line: the rest is a page of the client's internals.
+        """
         from obstore.exceptions import BaseError, GenericError, JoinError
 
         retrying = tenacity.Retrying(
@@ -156,6 +158,8 @@ class ObjectStoreBackend(StateBackend):
         )
         try:
             return retrying(request, self._connect())
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, f"{self}: {str(error).splitlines()[0]}") from error
         except BaseError as error:
             raise OSError(errno.EIO, f"{self}: {str(error).splitlines()[0]}") from error
 

@@ -8,12 +8,12 @@ then it is not known whether a write happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgpack
 
-from snapshot.envelope import ENVELOPE_BYTES, seal, unpack_plain, unseal
+from snapshot.envelope import ENVELOPE_BYTES, Buffer, seal, unpack_plain, unseal
 from snapshot.errors import SnapshotCorrupt
 from snapshot.history import Base, Claim, history
 from snapshot.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
@@ -157,9 +157,24 @@ class RunStore:
         return Snapshot(manifest, self.read_file, codec)
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
-        """Open all snapshots of the run's history, ascending: what is off its chain is void (PROTOCOL 7.3)."""
+        """Open all snapshots of the run's history, ascending: what is off its chain is void (PROTOCOL 7.3).
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if one is damaged, or the newest one is gone. An older one may be removed while this reads.
+        """
         bases = self.bases()
-        return [self.read_snapshot(snapshot_id, codec) for snapshot_id in history(bases, self.manifests())]
+        ids = history(bases, self.manifests())
+        snapshots: list[Snapshot] = []
+        for snapshot_id in ids:
+            try:
+                snapshots.append(self.read_snapshot(snapshot_id, codec))
+            except FileNotFoundError as error:
+                if snapshot_id == ids[-1]:
+                    name = self._name(layout.manifest_path(snapshot_id))
+                    raise SnapshotCorrupt(f"{name}: the newest snapshot's manifest is missing") from error
+        return snapshots
 
     # ---- parts
 
@@ -179,7 +194,7 @@ class RunStore:
         return part.stored(path)
 
     def read_part(self, handle: Handle) -> memoryview:
-        """The body of a part, when every byte of it is proved.
+        """The body of a part, when every byte of it is proved; of another run's too, which a fork restores.
 
         Raises
         ------
@@ -188,7 +203,10 @@ class RunStore:
         RestoreRefused
             if its format version is unknown.
         """
-        return decode_part(handle, handle.inline if handle.inline is not None else self.read_file(handle.path or ""))
+        if handle.path is None:
+            return decode_part(handle, handle.inline or b"")
+        store = self if handle.run == self.run else RunStore(self.backend, handle.run)
+        return decode_part(handle, store.read_file(handle.path))
 
     def read_file(self, path: str) -> bytes:
         """The bytes of a part's file; a file that a manifest lists and that is missing is SnapshotCorrupt."""
@@ -251,7 +269,7 @@ class RunStore:
             raise SnapshotCorrupt(f"{name}: offset {ENVELOPE_BYTES}: whole, but not what belongs here: {fields}")
         return fields
 
-    def _put(self, path: str, chunks: Any) -> bool:
+    def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
         return self.backend.put_if_absent(self._path(path), chunks)
 
     def _get(self, path: str) -> bytes:

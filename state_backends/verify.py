@@ -60,6 +60,7 @@ class _Verification:
         folder = layout.run_folder(self._store.run)
         paths = [path.removeprefix(f"{folder}/") for path in self._store.backend.files(folder)]
         claims = [number for path in paths if (number := layout.claim_number(path)) is not None]
+        manifests = [number for path in paths if (number := layout.manifest_id(path)) is not None]
         bases = [claim for path in paths if (claim := layout.base_claim(path)) is not None]
         for check in (self._check_record, self._check_other):  # a part's turn comes when all manifests are read
             for path in paths:
@@ -68,6 +69,7 @@ class _Verification:
         self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n not in claims]
         ids: list[int] = []
         self._try(lambda: ids.extend(history(self._store.bases(), self._store.manifests())))
+        self._problems += [f"{layout.manifest_path(n)}: the file is missing" for n in ids if n not in manifests]
         return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
 
     def _try(self, check: Callable[[], object]) -> None:

@@ -76,7 +76,7 @@ def test_tests_say_what_they_prove() -> None:
 
 def test_camel_case_has_one_list() -> None:
     """What may be camelCase is listed in pyproject.toml; no line makes an exception for itself."""
-    pattern = re.compile(r"noqa:.*\bN8\d\d")
+    pattern = re.compile(r"noqa:.*\bN8(02|03|06|15|16)")
     assert [name_of(path) for path in _ALL if pattern.search(path.read_text())] == []
 
 

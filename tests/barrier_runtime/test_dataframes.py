@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,16 @@ def test_a_half_written_log_is_not_used(spark: SparkSession, tmp_path: Path) -> 
     assert sorted(os.listdir(str(place))) == sorted([log.name, "manifest"])
 
 
+def test_drivers_that_write_at_one_time_get_one_log(spark: SparkSession, tmp_path: Path) -> None:
+    """The first to complete wins, and the others read its rows, also when it removed what they were writing."""
+    frames = [spark.range(start, start + 1000) for start in (0, 1000, 2000)]
+    with ThreadPoolExecutor(len(frames)) as drivers:
+        shipments = list(drivers.map(lambda df: ship(df, tmp_path), frames))
+    found = [sorted(row["id"] for row in Worker(shipped).poll()) for shipped in shipments]
+    assert found[0] in [list(range(start, start + 1000)) for start in (0, 1000, 2000)]
+    assert found == [found[0]] * 3
+
+
 def test_types_arrive_as_spark_means_them(spark: SparkSession, tmp_path: Path) -> None:
     """Instants are instants whatever the session's time zone, also those that INT96 cannot hold as nanoseconds."""
     row = {
@@ -220,6 +231,25 @@ def test_a_log_that_was_replaced_is_refused(spark: SparkSession, tmp_path: Path)
     shutil.rmtree(str(place))
     with pytest.raises(SnapshotCorrupt, match="manifest of the input log is missing"):
         Worker(shipped, state=worker.state())
+
+
+def test_a_flipped_bit_never_changes_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Pages carry checksums, and the rest is looked at: a flip is found, or was in what nobody reads."""
+    df = spark.range(0, 40, numPartitions=1).selectExpr("id", "concat('w', id % 7) AS word")
+    shipped = ship(df, tmp_path)
+    rows = Worker(shipped).poll()
+    log = find_log(place_of(str(tmp_path), "run", "rows"))
+    assert log is not None
+    path = Path(str(log.place), log.name, log.files[0].name)
+    data = path.read_bytes()
+    found = 0
+    for offset in range(len(data)):
+        path.write_bytes(data[:offset] + bytes([data[offset] ^ 1 << offset % 8]) + data[offset + 1 :])
+        try:
+            assert Worker(shipped).poll() == rows, f"offset {offset}"
+        except SnapshotCorrupt:
+            found += 1
+    assert found > len(rows)
 
 
 def test_a_log_that_was_moved_is_found(spark: SparkSession, tmp_path: Path) -> None:

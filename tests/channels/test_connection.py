@@ -46,11 +46,11 @@ def say(peer: socket.socket, *frames: WireFrame) -> None:
         peer.sendall(header_of(frame) + bytes(frame.payload))
 
 
-def hear(connection: Connection) -> list[Received]:
-    """What comes, once it has come: loopback needs no waiting, but may deliver in pieces."""
+def hear(connection: Connection, count: int = 1) -> list[Received]:
+    """What comes, once so much has come: loopback may deliver in pieces."""
     received: list[Received] = []
-    while not received:
-        received = connection.receive()
+    while len(received) < count:
+        received += connection.receive()
     return received
 
 
@@ -87,8 +87,7 @@ def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connecti
     peer, connection = raw
     say(peer, data_frame(0, INCARNATION, values(1, bytes(WINDOW_BYTES))), data_frame(0, INCARNATION, values(2)))
     with pytest.raises(ChannelError, match="channel 0: a frame came without credit"):
-        while True:
-            connection.receive()
+        hear(connection, 3)
 
 
 @pytest.mark.parametrize(("first", "what"), [(1, "a repeat"), (3, "a gap")])
@@ -97,10 +96,7 @@ def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], firs
     peer, connection = raw
     end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec())
     say(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
-    received: list[Received] = []
-    while len(received) < 2:
-        received += connection.receive()
-    frames = [r.item for r in received if isinstance(r.item, Frame)]
+    frames = [received.item for received in hear(connection, 2) if isinstance(received.item, Frame)]
     end.deliver(frames[0])
     with pytest.raises(ChannelError, match=what):
         end.deliver(frames[1])
@@ -121,11 +117,15 @@ def test_losing_the_peer_while_writing_is_an_error(raw: tuple[socket.socket, Con
     peer, connection = raw
     channel = Channel(1, connection, connection)
     peer.close()
-    with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
+
+    def write_on() -> None:
         while True:
             channel.sending.send(b"x")
             channel.sending.seal()
             connection.pump()
+
+    with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
+        write_on()
 
 
 def drain(sock: socket.socket, connection: Connection, count: int) -> list[WireFrame]:

@@ -83,7 +83,7 @@ def test_frames_come_back() -> None:
 )
 def test_wrong_frames_are_refused(frames: list[Frame], says: str) -> None:
     """A part is never made of frames that leave a gap, overlap, or do not hold what they say."""
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(SnapshotCorrupt, match=says):
         channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, frames)
 
 

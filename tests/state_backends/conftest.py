@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from typing import Any
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import pytest
 from moto.server import ThreadedMotoServer
 
 from state_backends import ObjectStoreBackend
 
 BUCKET = "cutline-tests"
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "region": "us-east-1",
     "access_key_id": "an-id",
     "secret_access_key": "a-secret-key",

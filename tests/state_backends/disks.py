@@ -8,11 +8,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from snapshot.envelope import Buffer
 from state_backends.disk import Disk
 
 
-class PowerLoss(Exception):  # noqa: N818 - an event, as the errors of the product are named
+class PowerLoss(Exception):
     """The power failed during this system call."""
 
 
@@ -59,7 +58,7 @@ class ForgetfulDisk(Disk):
         self._open[self.calls] = file
         return self.calls
 
-    def write(self, descriptor: int, data: Buffer) -> int:
+    def write(self, descriptor: int, data: memoryview) -> int:
         self._step()
         torn = bytes(data)[: max(1, len(data) // 2)]
         self._open[descriptor].data += torn
@@ -178,9 +177,9 @@ class FailingDisk(Disk):
         self._fail("create")
         return super().create(path)
 
-    def write(self, descriptor: int, data: Buffer) -> int:
+    def write(self, descriptor: int, data: memoryview) -> int:
         if self.armed and self._call == "write":
-            super().write(descriptor, memoryview(data)[:1])
+            super().write(descriptor, data[:1])
         self._fail("write")
         return super().write(descriptor, data)
 

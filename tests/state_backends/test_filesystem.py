@@ -36,7 +36,7 @@ def test_no_leak(tmp_path: Path, leak_check: LeakCheck) -> None:
 @pytest.mark.parametrize("root", ["relative/path", "", "s3://bucket/x", "file://host/x", "file:///x?y"])
 def test_roots_are_absolute(root: str) -> None:
     """A root that would be another one in another process is refused."""
-    with pytest.raises(ValueError, match="absolute path|three slashes"):
+    with pytest.raises(ValueError, match=r"absolute path|three slashes"):
         FileSystemBackend(root)
 
 
@@ -84,7 +84,7 @@ def test_power_fails_at_every_system_call(at: int) -> None:
 @pytest.mark.parametrize("disk", [disks.NeverSyncsFolders, disks.NeverSyncsFiles])
 def test_a_sync_left_out_is_caught(disk: type[disks.ForgetfulDisk]) -> None:
     """Teeth: without either sync the checker above fails."""
-    with pytest.raises(AssertionError, match="the power took it|is visible"):
+    with pytest.raises(AssertionError, match=r"the power took it|is visible"):
         durable_after(disk())
 
 
@@ -96,17 +96,15 @@ def test_what_a_reader_saw_does_not_vanish(at: int) -> None:
     """
     disk = disks.ForgetfulDisk(at)
     writer = FileSystemBackend("/data/runs", disk=disk, deadline=10)
-    lost = ["r/snapshots/1", "r/claims/1"]
-    with pytest.raises(disks.PowerLoss):  # noqa: PT012 - only the process dies here
-        for number in range(100):
-            writer.put_if_absent(f"r/snapshots/{number}", [b"m"])
-            writer.put_if_absent(f"r/claims/{number}", [b"c"])
+    paths = [f"r/{folder}/{number}" for number in range(at) for folder in ("snapshots", "claims")]
+    with pytest.raises(disks.PowerLoss):  # here it is only the process that dies
+        all(writer.put_if_absent(path, [b"x"]) for path in [*paths, "r/last"])
     disk.fails_at = -1
     reader = FileSystemBackend("/data/runs", disk=disk, deadline=10)
-    seen = reader.files()
-    lost = [path for path in lost if path not in seen and not reader.put_if_absent(path, [b"m"])]
+    lost_against = [path for path in paths if reader.exists(path) and not reader.put_if_absent(path, [b"x"])]
+    listed = reader.files()
     disk.lose_power()
-    assert all(reader.exists(path) for path in (*seen, *lost))
+    assert all(reader.exists(path) for path in (*listed, *lost_against))
 
 
 # ---- errors

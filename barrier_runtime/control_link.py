@@ -1,0 +1,131 @@
+"""A worker's line to the coordinator: registers, survives the coordinator's loss, never blocks the data.
+
+While the coordinator is away, what was to be told is dropped, except what a new life of it needs and the
+registration repeats: a pending snapshot is aborted by the new life anyway (PROTOCOL 7.5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from barrier_runtime.control_codec import Message, decode_message, encode_message
+from barrier_runtime.launch import WorkerLaunch
+from channels.control import ControlConnection
+from channels.dialer import connect
+from channels.heartbeat import Heartbeats
+from channels.identity import Identity, Purpose
+from snapshot.errors import ChannelError
+
+#: How the coordinator is called in handshakes.
+COORDINATOR = "coordinator"
+
+#: Seconds without a coordinator after which a worker leaves: Ray brings one back in about a second, and a
+#: driver that is gone must not leave workers behind.
+COORDINATOR_SECONDS_MAX = 60.0
+
+_logger = logging.getLogger("cutline.worker")
+
+
+class ControlLink:
+    """The control connection of one worker, made anew in the background whenever it is lost.
+
+    Parameters
+    ----------
+    launch : WorkerLaunch
+    worker : int
+    heartbeats : Heartbeats
+        Also beats to the coordinator.
+    wake : callable
+        Called on the connecting thread when a connection is there.
+    """
+
+    def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, wake: Callable[[], None]) -> None:
+        self.connection: ControlConnection | None = None
+        self.lost_at: float | None = time.monotonic()
+        self._launch = launch
+        self._own = Identity(launch.run, f"worker-{worker}", 0)
+        self._heartbeats = heartbeats
+        self._wake = wake
+        #: what the connecting thread has brought: a connection, or the error that ends all trying
+        self._made: deque[ControlConnection | ChannelError] = deque()
+        self._connect()
+
+    def take_connection(self) -> ControlConnection | None:
+        """A connection that was just made, and that a registration has to go over first; None: nothing new.
+
+        Raises
+        ------
+        ChannelError
+            if the coordinator stayed away too long, or refuses this worker.
+        """
+        if not self._made:
+            return None
+        made = self._made.popleft()
+        if isinstance(made, ChannelError):
+            raise made
+        self.connection, self.lost_at = made, None
+        return made
+
+    def send(self, message: Message) -> None:
+        """Tell the coordinator, if it is there."""
+        if self.connection is None:
+            return
+        try:
+            self.connection.send(encode_message(message))
+        except ChannelError as error:
+            self.lose(str(error))
+
+    def pump(self) -> None:
+        """Write what waits."""
+        if self.connection is not None and self.connection.wants_write:
+            try:
+                self.connection.pump()
+            except ChannelError as error:
+                self.lose(str(error))
+
+    def receive(self) -> list[Any]:
+        """The control messages that have come."""
+        if self.connection is None:
+            return []
+        try:
+            return [decode_message(data) for data in self.connection.receive()]
+        except ChannelError as error:
+            self.lose(str(error))
+            return []
+
+    def lose(self, reason: str) -> None:
+        """Give the connection up and look for the coordinator again."""
+        if self.connection is None:
+            return
+        _logger.warning("the coordinator is lost (%s); data goes on, looking for it again", reason)
+        self.connection.close()
+        self.connection, self.lost_at = None, time.monotonic()
+        self._connect()
+
+    def close(self) -> None:
+        """Write what waits and hang up."""
+        self.pump()
+        if self.connection is not None:
+            self.connection.close()
+
+    def _connect(self) -> None:
+        threading.Thread(target=self._connect_now, name="cutline-control", daemon=True).start()
+
+    def _connect_now(self) -> None:
+        launch = self._launch
+        made: ControlConnection | ChannelError
+        try:
+            dial = (launch.coordinator, self._own, COORDINATOR)
+            sock, peer = connect(*dial, Purpose.CONTROL, launch.secret, timeout=COORDINATOR_SECONDS_MAX)
+            made = ControlConnection(sock, self._own, peer)
+            sock, peer = connect(*dial, Purpose.HEARTBEAT, launch.secret, timeout=COORDINATOR_SECONDS_MAX)
+            self._heartbeats.add(sock, self._own, peer)
+        except ChannelError as error:
+            made = error
+        self._made.append(made)
+        self._wake()

@@ -1,0 +1,82 @@
+"""The coordinator as a Ray actor: a shell over `CoordinatorService`; ``ray.remote`` is at the call site."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barrier_runtime.coordinator_service import CoordinatorService
+from barrier_runtime.logs import configure
+from barrier_runtime.store_desk import StoreDesk
+from snapshot.coordinator import Coordinator, RunSettings
+from snapshot.coordinator_events import CloseOrder, Event
+from snapshot.fence import Fence
+from snapshot.fence_events import RestoreFrom
+from state_backends.base import StateBackend
+
+
+@dataclass(frozen=True)
+class CoordinatorSetup:
+    """What every life of one submission's coordinator begins with."""
+
+    settings: RunSettings
+    #: the submission
+    owner: str
+    restore_from: RestoreFrom
+    #: pickle of the `StateBackend`
+    backend: bytes
+    #: what a `MemoryBackend` holds already: {path: bytes}
+    files: Mapping[str, bytes]
+    secret: bytes
+    host: str
+    port: int
+
+    def __repr__(self) -> str:
+        return f"CoordinatorSetup({self.settings.run!r}, {self.owner})"
+
+
+class CoordinatorActor:
+    """One life of a run's coordinator; Ray starts another with the same arguments when it dies."""
+
+    def __init__(self, setup: CoordinatorSetup) -> None:
+        configure(f"{setup.settings.run} coordinator", logging.INFO)
+        self._backend: StateBackend = pickle.loads(setup.backend)  # noqa: S301  # came with the code, from the driver
+        for path, data in setup.files.items():
+            self._backend.put_if_absent(path, [data])
+        coordinator = Coordinator(
+            setup.settings,
+            Fence(setup.owner, secrets.token_hex(16), setup.restore_from),
+            launch="",
+            epoch_offset=time.time() - time.monotonic(),
+        )
+        desk = StoreDesk(self._backend, setup.settings.run)
+        self._service = CoordinatorService(coordinator, desk, setup.secret, setup.host, setup.port)
+
+    def port(self) -> int:
+        """Where workers reach it."""
+        return self._service.port
+
+    def post(self, event: Event) -> None:
+        """Have the coordinator take an event."""
+        self._service.post(event)
+
+    def closed_order(self, request: int) -> CloseOrder | None:
+        """What came of an order; None: it waits, or this life never heard of it."""
+        return self._service.closed_order(request)
+
+    def status(self) -> dict[str, Any]:
+        """How the run stands."""
+        return self._service.status()
+
+    def get(self, path: str) -> bytes:
+        """A file of the backend; for a backend in this process's memory."""
+        return self._backend.get(path)
+
+    def files(self, prefix: str) -> list[str]:
+        """Files of the backend; likewise."""
+        return self._backend.files(prefix)

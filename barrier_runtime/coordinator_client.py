@@ -1,0 +1,155 @@
+"""The driver's hold on the coordinator's actor: starts it, asks it, survives its restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
+from snapshot.coordinator_events import CloseOrder, Event
+from snapshot.envelope import Buffer
+from snapshot.errors import RunFailed
+from state_backends.base import StateBackend
+
+#: Seconds that one question to the coordinator may take, its restart by Ray included.
+ANSWER_SECONDS_MAX = 60.0
+
+#: Ray's object store is not used: nothing but small answers crosses it. Its smallest size.
+_OBJECT_STORE_BYTES = 80 * 1024 * 1024
+
+
+def ensure_ray(address: str | None) -> None:
+    """Use the Ray that this process is connected to, or `address`, or start one that ends with the driver."""
+    if ray.is_initialized():
+        return
+    # Token authentication stays on. A token of our own keeps Ray from writing one to the user's home.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if address is not None:
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+        return
+    ray.init(
+        address="local",
+        num_cpus=1,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        logging_level=logging.WARNING,
+        log_to_driver=False,
+    )
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on now; the coordinator keeps it over its restarts."""
+    with socket.create_server((host, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class CoordinatorClient:
+    """One run's coordinator, as the driver sees it.
+
+    Parameters
+    ----------
+    setup : CoordinatorSetup
+    restarts : bool
+        Whether Ray brings it back; not where its memory holds the snapshots.
+    """
+
+    def __init__(self, setup: CoordinatorSetup, *, restarts: bool) -> None:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {
+            "max_restarts": -1 if restarts else 0,
+            "max_task_retries": -1 if restarts else 0,
+            "num_cpus": 0,
+            "max_concurrency": 8,
+            "scheduling_strategy": here,  # its address is known before it starts, and after it restarts
+        }
+        self.actor: Any = ray.remote(CoordinatorActor).options(**options).remote(setup)
+        self._run = setup.settings.run
+        self._restarts = restarts
+        self._ask("port")
+
+    def post(self, event: Event) -> None:
+        """Have the coordinator take an event."""
+        self._ask("post", event)
+
+    def status(self) -> dict[str, Any]:
+        """How the run stands."""
+        status: dict[str, Any] = self._ask("status")
+        return status
+
+    def closed_order(self, request: int) -> CloseOrder | None:
+        """What came of an order."""
+        closed: CloseOrder | None = self._ask("closed_order", request)
+        return closed
+
+    def get(self, path: str) -> bytes:
+        """A file in the coordinator's memory."""
+        try:
+            data: bytes = self._ask("get", path)
+        except ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None  # type: ignore[no-untyped-call]  # Ray's
+        return data
+
+    def files(self, prefix: str) -> list[str]:
+        """Files in the coordinator's memory."""
+        files: list[str] = self._ask("files", prefix)
+        return files
+
+    def end(self) -> None:
+        """End the actor, for good."""
+        with contextlib.suppress(RayError):
+            ray.kill(self.actor, no_restart=True)
+
+    def _ask(self, method: str, *arguments: object) -> Any:
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while True:
+            try:
+                return ray.get(getattr(self.actor, method).remote(*arguments), timeout=ANSWER_SECONDS_MAX)
+            except RayActorError as error:
+                if not self._restarts or time.monotonic() >= deadline:
+                    raise RunFailed(self._lost_text(error)) from error
+            except ray.exceptions.GetTimeoutError as error:
+                raise RunFailed(
+                    f"run {self._run!r}: its coordinator did not answer in {ANSWER_SECONDS_MAX:g} s"
+                ) from error
+
+    def _lost_text(self, error: RayActorError) -> str:
+        text = f"run {self._run!r}: its coordinator is lost: {error}"
+        if self._restarts:
+            return text
+        return f"{text}. Its snapshots were in its memory; use a FileSystemBackend to survive this"
+
+
+class CoordinatorMemory(StateBackend):
+    """Reads what a `MemoryBackend` holds in the coordinator's process. Only for reading."""
+
+    def __init__(self, client: CoordinatorClient) -> None:
+        super().__init__()
+        self._client = client
+
+    def __str__(self) -> str:
+        return "memory:"
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        raise OSError(f"{self}: {path} can only be written by the coordinator")
+
+    def _get(self, path: str) -> bytes:
+        return self._client.get(path)
+
+    def _exists(self, path: str) -> bool:
+        return path in self._client.files("")
+
+    def _files(self, prefix: str) -> list[str]:
+        return self._client.files(prefix)
+
+    def _delete(self, path: str) -> None:
+        raise OSError(f"{self}: {path} can only be removed by the coordinator")

@@ -1,0 +1,194 @@
+"""The shell around `snapshot.coordinator`: one loop thread, an endpoint for workers, threads for storage.
+
+Everything enters as an event on the loop's queue and leaves as an effect that is performed here. No decision
+is made in this file, and no Ray is needed: the actor is a shell of this shell.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, assert_never
+
+from barrier_runtime.endpoint import Endpoint
+from barrier_runtime.progress import WorkerProgress, summed
+from barrier_runtime.store_desk import StoreDesk
+from snapshot.control import WorkerRegistered
+from snapshot.coordinator import Coordinator
+from snapshot.coordinator_events import (
+    AskStore,
+    Begin,
+    CloseOrder,
+    CollectOrphans,
+    DeleteSnapshots,
+    Effect,
+    Event,
+    ManifestUnreadable,
+    ReadManifest,
+    SnapshotsDeleted,
+    StageLaunched,
+    StoreAnswered,
+    TellWorker,
+    TimePassed,
+    WorkerLost,
+    WorkerSaid,
+)
+from snapshot.errors import CutlineError
+from snapshot.fence_events import StoreEffect
+from snapshot.manifest import Manifest
+
+#: Longest sleep of the loop, so that handshake deadlines are looked at.
+SLEEP_SECONDS_MAX = 0.5
+
+
+class CoordinatorService:
+    """Runs one life of a coordinator. Methods may be called on any thread.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+    desk : StoreDesk
+    secret : bytes
+        Of the run.
+    host, port
+        Where workers reach it; 0 lets the system choose the port.
+    """
+
+    def __init__(self, coordinator: Coordinator, desk: StoreDesk, secret: bytes, host: str, port: int) -> None:
+        self._coordinator = coordinator
+        self._desk = desk
+        self._events: deque[Event] = deque()
+        self._orders: dict[int, CloseOrder] = {}
+        self._progress: dict[int, WorkerProgress] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, lambda: self._wake_in.recv(4096))
+        self._endpoint = Endpoint(
+            coordinator.settings.run,
+            secret,
+            host,
+            port,
+            selector=self._selector,
+            wake=self._wake,
+            on_message=self._on_message,
+            on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
+        )
+        self.port = self._endpoint.port
+        # One thread: the fence awaits one store effect at a time, and its order must be kept.
+        self._store_thread = ThreadPoolExecutor(1, "cutline-store")
+        # Another for what may be slow and nobody waits for.
+        self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
+        self._closing = False
+        self._events.append(Begin())
+        self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------- for the actor
+
+    def post(self, event: Event) -> None:
+        """Have the coordinator take an event."""
+        self._events.append(event)
+        self._wake()
+
+    def closed_order(self, request: int) -> CloseOrder | None:
+        """What came of an order; None: it still waits, or this life never heard of it."""
+        return self._orders.get(request)
+
+    def status(self) -> dict[str, Any]:
+        """How the run stands, as plain data."""
+        c = self._coordinator
+        return {
+            "phase": c.phase.value,
+            "outcome": c.outcome.value if c.outcome else None,
+            "reason": c.reason,
+            "incarnation": c.incarnation,
+            "snapshots": list(c.history),
+            "pending": [pending.snapshot_id for pending in list(c.book.pending.values())],
+            "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
+            "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
+            "workers": {worker: c.members[worker].registration.pid for worker in c.members.numbers()},
+            "refused": {refusal.name: count for refusal, count in self._endpoint.refused.items()},
+            "progress": summed(p for p in list(self._progress.values()) if p.incarnation == c.incarnation),
+        }
+
+    def close(self) -> None:
+        """Stop at once, telling nobody."""
+        self._closing = True
+        self._wake()
+        self._thread.join()
+
+    # ---------------------------------------------------------------- the loop
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._take_events()
+            for key, _ in self._selector.select(self._sleep_seconds()):
+                key.data()
+            self._endpoint.look_around()
+        self._store_thread.shutdown(wait=False, cancel_futures=True)
+        self._sweeper.shutdown(wait=False, cancel_futures=True)
+        self._endpoint.close()
+
+    def _take_events(self) -> None:
+        while self._events:
+            self._step(self._events.popleft())
+        alarm = self._coordinator.next_alarm()
+        if alarm is not None and time.monotonic() >= alarm:
+            self._step(TimePassed())
+
+    def _sleep_seconds(self) -> float:
+        if self._events:
+            return 0.0
+        alarm = self._coordinator.next_alarm()
+        return SLEEP_SECONDS_MAX if alarm is None else max(0.0, min(SLEEP_SECONDS_MAX, alarm - time.monotonic()))
+
+    def _step(self, event: Event) -> None:
+        for effect in self._coordinator.step(event, time.monotonic()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case TellWorker(worker, message):
+                self._endpoint.send(worker, message)
+            case AskStore(store_effect, manifest):
+                self._store_thread.submit(self._ask_store, store_effect, manifest)
+            case ReadManifest(run, snapshot_id):
+                self._store_thread.submit(lambda: self.post(self._desk.read_manifest(run, snapshot_id)))
+            case DeleteSnapshots(snapshot_ids):
+                keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
+                self._sweeper.submit(self._delete, snapshot_ids, keep)
+            case CollectOrphans(incarnation):
+                self._sweeper.submit(self._desk.collect_orphans, tuple(self._coordinator.history), incarnation)
+            case CloseOrder(request):
+                self._orders[request] = effect
+            case _:
+                assert_never(effect)
+
+    # ---------------------------------------------------------------- what comes back
+
+    def _on_message(self, worker: int, message: Any) -> None:
+        if isinstance(message, WorkerProgress):
+            self._progress[worker] = message
+            return
+        if isinstance(message, WorkerRegistered) and message.launch > self._coordinator.members.launch:
+            # A coordinator that Ray restarted knows only the first stage of its submission.
+            self._events.append(StageLaunched(message.launch))
+        self._events.append(WorkerSaid(worker, message))
+
+    def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> None:
+        try:
+            self.post(StoreAnswered(self._desk.answer(effect, manifest)))
+        except (OSError, CutlineError) as error:
+            # There is no going on without the fence's records: the run ends, and says why.
+            self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
+
+    def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> None:
+        self.post(SnapshotsDeleted(self._desk.delete_snapshots(snapshot_ids, keep)))
+
+    def _wake(self) -> None:
+        self._wake_out.send(b"\0")

@@ -1,0 +1,212 @@
+"""The subtasks of one worker in one incarnation, and the links between them and to the peers.
+
+Gives each subtask its turns, moves frames and markers, gives credit back, and gathers reports. Knows no
+control message and no storage. One thread.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+
+from barrier_runtime.progress import WorkerProgress
+from channels.connection import Connection, Received
+from channels.identity import Identity
+from channels.in_process import InProcessConnection
+from snapshot.frame import Frame
+from snapshot.ids import ChannelId, Subtask
+from snapshot.limits import SLICE_MESSAGES_MAX
+from snapshot.reports import Report
+from snapshot.subtask import Status, SubtaskMachine
+from snapshot.topology import Topology
+
+Link = Connection | InProcessConnection
+
+
+class DataPlane:
+    """What runs in a worker between one rollback and the next.
+
+    Parameters
+    ----------
+    worker : int
+        Number of this worker.
+    incarnation : int
+    topology : Topology
+    placement : mapping of Subtask to worker number
+    machines : mapping of Subtask to SubtaskMachine
+        Those of this worker, restored.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        topology: Topology,
+        placement: Mapping[Subtask, int],
+        machines: Mapping[Subtask, SubtaskMachine],
+    ) -> None:
+        self.worker = worker
+        self.incarnation = incarnation
+        self.machines = machines
+        self.connections: dict[int, Connection] = {}
+        self.is_started = False
+        self._inside = InProcessConnection()
+        self._topology = topology
+        self._placement = placement
+        #: {channel number: it}; only channels that begin or end here
+        self._channels: dict[int, ChannelId] = {}
+        #: {subtask: (number of an input channel, the end, the link that it comes by)}
+        self._inputs: dict[Subtask, list[tuple[int, ChannelId]]] = {subtask: [] for subtask in machines}
+        self._links: dict[int, Link] = {}
+        for number, channel in enumerate(topology.channels):
+            if channel.source in machines or channel.target in machines:
+                self._channels[number] = channel
+            if channel.target in machines:
+                self._inputs[channel.target].append((number, channel))
+        self._attach(worker, self._inside)
+
+    # ---------------------------------------------------------------- links
+
+    def peers(self) -> list[int]:
+        """Workers that this one shares a channel with, ascending: only those need a connection."""
+        workers = [self._worker_of(c.source) for c in self._channels.values()]
+        workers += [self._worker_of(c.target) for c in self._channels.values()]
+        return sorted(dict.fromkeys(w for w in workers if w != self.worker))
+
+    def add_connection(self, peer: int, sock: socket.socket, identity: Identity) -> Connection:
+        """Use an authenticated socket for all channels shared with `peer`."""
+        assert peer not in self.connections
+        connection = Connection(sock, identity)
+        self.connections[peer] = connection
+        self._attach(peer, connection)
+        return connection
+
+    @property
+    def is_connected(self) -> bool:
+        """There is a connection to every peer."""
+        return all(peer in self.connections for peer in self.peers())
+
+    def close(self) -> list[str]:
+        """Drop connections and close nodes; returns what `close` hooks raised, as text."""
+        for connection in self.connections.values():
+            connection.close()
+        self.connections.clear()
+        failures = [machine.close() for machine in self.machines.values()]
+        return [failure for failure in failures if failure is not None]
+
+    def receive(self, connection: Connection) -> None:
+        """Take what came over a connection. Raises ChannelError if it is lost."""
+        self._dispatch(connection.receive())
+
+    # ---------------------------------------------------------------- turns
+
+    def start(self, now: float) -> None:
+        """Let all subtasks act."""
+        self.is_started = True
+        for machine in self.machines.values():
+            machine.start(now)
+
+    def turn(self, now: float) -> int:
+        """Give every subtask a turn and move what comes of it; returns the number of events that were handled.
+
+        Raises
+        ------
+        NodeError
+            if a hook failed.
+        ChannelError
+            if a connection is lost.
+        """
+        handled = 0
+        for subtask, machine in self.machines.items():
+            wake = machine.next_wake()
+            if machine.runnable or (wake is not None and wake <= now):
+                count = machine.run(now, SLICE_MESSAGES_MAX)
+                handled += count
+                self._give_credit(subtask, machine)
+        if not handled:
+            # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
+            for machine in self.machines.values():
+                machine.seal()
+        self._pump(is_idle=not handled)
+        return handled
+
+    def next_wake(self) -> float | None:
+        """When a timer or a poll is due; None: never."""
+        wakes = [wake for m in self.machines.values() if not m.gate.closed and (wake := m.next_wake()) is not None]
+        return min(wakes, default=None)
+
+    @property
+    def has_work(self) -> bool:
+        """A turn would do something at once."""
+        return self._inside.wants_write or any(machine.runnable for machine in self.machines.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing will happen here without a message from elsewhere, and nothing waits to leave."""
+        return (
+            not self._inside.wants_write
+            and all(machine.idle for machine in self.machines.values())
+            and not any(
+                end.has_data or end.has_open_frame for m in self.machines.values() for end in m.outputs.values()
+            )
+        )
+
+    def take_reports(self) -> list[Report]:
+        """What the subtasks have to say since the last call."""
+        return [report for machine in self.machines.values() for report in machine.take_reports()]
+
+    def each(self, act: Callable[[SubtaskMachine], None]) -> None:
+        """Do something with every subtask, then let its markers leave."""
+        for machine in self.machines.values():
+            act(machine)
+        self._pump(is_idle=False)
+
+    def progress(self) -> WorkerProgress:
+        """Counters since the incarnation began."""
+        sent: dict[str, int] = {}
+        processed: dict[str, int] = {}
+        ended: dict[str, int] = {}
+        metrics: dict[str, float] = {}
+        for subtask, machine in self.machines.items():
+            node = subtask.node
+            sent[node] = sent.get(node, 0) + sum(end.sent for end in machine.outputs.values())
+            processed[node] = processed.get(node, 0) + sum(end.processed for end in machine.inputs.values())
+            ended[node] = ended.get(node, 0) + (machine.status is Status.ENDED)
+            for metric, value in machine.context.metrics.items():
+                metrics[metric] = metrics.get(metric, 0) + value
+        return WorkerProgress(self.worker, self.incarnation, sent, processed, ended, metrics)
+
+    # ---------------------------------------------------------------- below
+
+    def _worker_of(self, subtask: Subtask) -> int:
+        return self._placement[subtask]
+
+    def _attach(self, peer: int, link: Link) -> None:
+        for number, channel in self._channels.items():
+            source, target = self._worker_of(channel.source), self._worker_of(channel.target)
+            if source == self.worker and target == peer:
+                link.attach_sending(number, self.machines[channel.source].outputs[channel])
+            if target == self.worker and source == peer:
+                link.attach_receiving(number)
+                self._links[number] = link
+
+    def _give_credit(self, subtask: Subtask, machine: SubtaskMachine) -> None:
+        for number, channel in self._inputs[subtask]:
+            freed = machine.inputs[channel].take_freed_bytes()
+            if freed:
+                self._links[number].free(number, freed)
+
+    def _pump(self, *, is_idle: bool) -> None:
+        self._inside.pump(idle=is_idle)
+        self._dispatch(self._inside.receive())
+        for connection in self.connections.values():
+            connection.pump(idle=is_idle)
+
+    def _dispatch(self, received: list[Received]) -> None:
+        for number, item in received:
+            channel = self._channels[number]
+            machine = self.machines[channel.target]
+            if isinstance(item, Frame):
+                machine.deliver(channel, item)
+            else:
+                machine.deliver_marker(channel, item)

@@ -1,0 +1,54 @@
+"""Makes the subtasks of one worker from what was read for them."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import Any
+
+import xxhash
+
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.logs import subtask_logger
+from barrier_runtime.uploads import RestoredParts
+from channels.spill import SpillFile
+from snapshot.built import Built
+from snapshot.ids import ChannelId, Subtask
+from snapshot.serialization import Codec
+from snapshot.subtask import SubtaskMachine
+from snapshot.subtask_parts import Surroundings, assemble
+
+
+def make_machines(
+    parts: RestoredParts, built: Built, launch: WorkerLaunch, logger: logging.LoggerAdapter[Any]
+) -> dict[Subtask, SubtaskMachine]:
+    """Fresh machines with restored channels; their states are still to be restored.
+
+    Raises
+    ------
+    NodeError
+        if a node cannot be unpickled here.
+    """
+    incarnation = parts.deploy.incarnation
+
+    def spill_of(channel: ChannelId) -> SpillFile:
+        return SpillFile(str(channel), launch.spill_folder)
+
+    def chance_of(subtask: Subtask) -> Random:
+        # Chance is saved in snapshots; before the first one a rollback may well begin differently.
+        return Random(xxhash.xxh3_64_intdigest(f"{launch.launch}/{incarnation}/{subtask}".encode()))  # no secret
+
+    around = Surroundings(
+        run=launch.run,
+        incarnation=incarnation,
+        codec=Codec(safe=launch.safe),
+        limits=launch.limits,
+        spill_of=spill_of,
+        logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),
+        chance_of=chance_of,
+    )
+    logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
+    return {
+        restored.subtask: SubtaskMachine(assemble(restored.subtask, built, around, parts.channels[restored.subtask]))
+        for restored in parts.deploy.subtasks
+    }

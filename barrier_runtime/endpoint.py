@@ -1,0 +1,170 @@
+"""The coordinator's TCP endpoint: control connections of workers, and their heartbeats. No decisions.
+
+Runs on the coordinator's one loop thread, except for heartbeats, whose thread only queues.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.control_link import COORDINATOR
+from channels.admission import EndpointAdmission
+from channels.control import ControlConnection
+from channels.heartbeat import Heartbeats
+from channels.identity import Identity, Purpose, Refusal
+from channels.listener import Listener
+from snapshot.control import CoordinatorMessage, WorkerRegistered
+from snapshot.errors import ChannelError
+
+#: Told of a message: worker number, message.
+OnMessage = Callable[[int, Any], None]
+#: Told that a worker is gone: worker number, reason.
+OnLost = Callable[[int, str], None]
+
+
+class Endpoint:
+    """Where workers reach the coordinator.
+
+    Parameters
+    ----------
+    run : str
+    secret : bytes
+        Of the run.
+    host : str
+    port : int
+        Fixed: a coordinator that Ray restarts binds the same one.
+    selector : selectors.BaseSelector
+        The loop's; ``key.data`` is called without arguments when something is ready.
+    wake : callable
+        Makes the loop look around; called on the heartbeat thread.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        secret: bytes,
+        host: str,
+        port: int,
+        *,
+        selector: selectors.BaseSelector,
+        wake: Callable[[], None],
+        on_message: OnMessage,
+        on_lost: OnLost,
+    ) -> None:
+        self._own = Identity(run, COORDINATOR, 0)
+        self._listener = Listener(secret, EndpointAdmission(self._own), bind=host, port=port)
+        self._selector = selector
+        self._wake = wake
+        self._on_message = on_message
+        self._on_lost = on_lost
+        #: {worker: its newest connection}
+        self._workers: dict[int, ControlConnection] = {}
+        self._silent: deque[tuple[Identity, str]] = deque()
+        self._heartbeats = Heartbeats(self._note_silence)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._listener.address.port
+
+    @property
+    def refused(self) -> dict[Refusal, int]:
+        """Why and how often connections were refused."""
+        return dict(self._listener.refused)
+
+    def send(self, worker: int, message: CoordinatorMessage) -> None:
+        """Send, if the worker is there; if it is not, its loss is told anyway."""
+        connection = self._workers.get(worker)
+        if connection is None:
+            return
+        try:
+            connection.send(encode_message(message))
+        except ChannelError as error:
+            self._lose(connection, str(error))
+        else:
+            self._watch(connection)
+
+    def look_around(self) -> None:
+        """Act on heartbeats that stopped, and on handshakes that take too long. Called by the loop when it wakes."""
+        while self._silent:
+            identity, reason = self._silent.popleft()
+            connection = self._workers.get(_number(identity.name))
+            if connection is not None:
+                self._lose(connection, reason)
+        if self._listener.pending_count:
+            self._accept()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._heartbeats.close()
+        for connection in self._workers.values():
+            connection.close()
+        self._listener.close()
+
+    def _note_silence(self, identity: Identity, reason: str) -> None:
+        self._silent.append((identity, reason))
+        self._wake()
+
+    def _accept(self) -> None:
+        for admitted in self._listener.accept():
+            if admitted.purpose is Purpose.HEARTBEAT:
+                self._heartbeats.add(admitted.sock, self._own, admitted.peer)
+                continue
+            connection = ControlConnection(admitted.sock, self._own, admitted.peer)
+            self._selector.register(connection, selectors.EVENT_READ, self._reader(connection))
+
+    def _reader(self, connection: ControlConnection) -> Callable[[], None]:
+        return lambda: self._serve(connection)
+
+    def _serve(self, connection: ControlConnection) -> None:
+        number = _number(connection.peer.name)
+        try:
+            connection.pump()
+            messages = [decode_message(data) for data in connection.receive()]
+        except ChannelError as error:
+            self._lose(connection, str(error))
+            return
+        self._watch(connection)
+        for message in messages:
+            if isinstance(message, WorkerRegistered):
+                self._replace(number, connection)
+            if self._workers.get(number) is connection:
+                self._on_message(number, message)
+
+    def _replace(self, number: int, connection: ControlConnection) -> None:
+        former = self._workers.get(number)
+        self._workers[number] = connection
+        if former is not None and former is not connection:
+            self._hang_up(former)
+            self._on_lost(number, "it connected anew")
+
+    def _lose(self, connection: ControlConnection, reason: str) -> None:
+        number = _number(connection.peer.name)
+        self._hang_up(connection)
+        if self._workers.get(number) is connection:
+            del self._workers[number]
+            self._heartbeats.remove(connection.peer.name)
+            self._on_lost(number, reason)
+
+    def _hang_up(self, connection: ControlConnection) -> None:
+        if connection.fileno() >= 0:
+            self._selector.unregister(connection)
+            connection.close()
+
+    def _watch(self, connection: ControlConnection) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
+        if self._selector.get_key(connection).events != wanted:
+            self._selector.modify(connection, wanted, self._reader(connection))
+
+
+def _number(name: str) -> int:
+    """The number in a worker's name, which the handshake has proved to come from somebody of the run."""
+    prefix, _, number = name.rpartition("-")
+    if prefix != "worker" or not number.isdigit():
+        raise ChannelError(f"{name!r} is no worker's name")
+    return int(number)

@@ -1,0 +1,83 @@
+"""How a worker is reached by its peers and reaches them: listener, admission, addresses."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import msgpack
+
+from barrier_runtime.launch import WorkerLaunch
+from channels.admission import PeerAdmission
+from channels.control import ControlConnection
+from channels.dialer import connect
+from channels.heartbeat import Heartbeats
+from channels.identity import Identity, Purpose
+from channels.listener import Admitted, Listener
+from channels.sockets import Address
+from snapshot.control import WorkerRegistered
+
+#: Seconds to connect to a peer. All peers are restored and accept when the first one dials; a loaded machine
+#: may still take a second.
+CONNECT_SECONDS_MAX = 30.0
+
+
+class Peers:
+    """The other workers, as one worker sees them.
+
+    Parameters
+    ----------
+    launch : WorkerLaunch
+    number : int
+        Of this worker.
+    control : ControlConnection
+        Its local address is the one by which this host is reached.
+    """
+
+    def __init__(self, launch: WorkerLaunch, number: int, control: ControlConnection) -> None:
+        self._launch = launch
+        self._number = number
+        self._own = Identity(launch.run, f"worker-{number}", 0)
+        self._names = [f"worker-{n}" for n in range(launch.worker_count) if n != number]
+        self._admission = PeerAdmission(self._own, self._names)
+        self.listener = Listener(launch.secret, self._admission, bind=local_host(control))
+
+    def registration(self, incarnation: int) -> WorkerRegistered:
+        """What the coordinator is told; `incarnation` is that of the data that runs here, or 0."""
+        address = msgpack.packb(tuple(self.listener.address))
+        return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid())
+
+    def advance(self, incarnation: int) -> None:
+        """From now on only peers of this incarnation are admitted, each once."""
+        self._own = self._own._replace(incarnation=incarnation)
+        self._admission.advance(incarnation, self._names)
+
+    def accept(self, heartbeats: Heartbeats) -> list[tuple[int, Admitted]]:
+        """Data connections of peers that dialled us, by number; heartbeat connections are given to `heartbeats`."""
+        data: list[tuple[int, Admitted]] = []
+        for admitted in self.listener.accept():
+            if admitted.purpose is Purpose.HEARTBEAT:
+                heartbeats.add(admitted.sock, self._own, admitted.peer)
+            else:
+                data.append((int(admitted.peer.name.removeprefix("worker-")), admitted))
+        return data
+
+    def dial(self, peer: int, address: bytes, heartbeats: Heartbeats) -> tuple[socket.socket, Identity]:
+        """Connect to a peer: heartbeats first, then the data connection that is returned.
+
+        Raises
+        ------
+        ChannelError
+            if it does not answer in time or refuses.
+        """
+        host, port, host_token, unix_name = msgpack.unpackb(address)
+        dial = (Address(host, port, host_token, unix_name), self._own, f"worker-{peer}")
+        sock, identity = connect(*dial, Purpose.HEARTBEAT, self._launch.secret, timeout=CONNECT_SECONDS_MAX)
+        heartbeats.add(sock, self._own, identity)
+        return connect(*dial, Purpose.DATA, self._launch.secret, timeout=CONNECT_SECONDS_MAX)
+
+
+def local_host(control: ControlConnection) -> str:
+    """The address of this host by which the coordinator, and so every peer, reaches it."""
+    with socket.socket(fileno=os.dup(control.fileno())) as sock:
+        return str(sock.getsockname()[0])

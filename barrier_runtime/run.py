@@ -1,0 +1,260 @@
+"""A run, as its driver holds it: named and behaving as pyspark's `StreamingQuery`."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from barrier_runtime.coordinator_client import CoordinatorClient
+from barrier_runtime.supervisor import Supervisor, raise_for
+from snapshot.coordinator_events import SnapshotOrdered, StopOrdered
+from snapshot.declarations import Invariant
+from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
+from snapshot.ids import Subtask
+from snapshot.serialization import Codec
+from snapshot.snapshot import Snapshot
+from snapshot.snapshot_book import SnapshotOrder
+from state_backends.store import RunStore
+
+#: Seconds between two looks at an order; a snapshot takes a few milliseconds at best.
+_POLL_SECONDS = 0.005
+
+#: Seconds between two looks of the monitor, which keeps progress and judges invariants.
+_MONITOR_SECONDS = 0.25
+
+#: Progress reports that `recentProgress` keeps; as Spark's default.
+_RECENT_PROGRESS_MAX = 100
+
+_logger = logging.getLogger("cutline.run")
+
+
+class Run:
+    """One run; got from `BarrierRuntime.submit`.
+
+    Methods may be called on any thread. Closing the driver's process ends a run with an embedded Ray; submitting
+    the graph under the same name goes on from its newest snapshot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        supervisor: Supervisor,
+        client: CoordinatorClient,
+        store: RunStore,
+        codec: Codec,
+        invariants: Mapping[str, Invariant],
+    ) -> None:
+        self.name = name
+        self._supervisor = supervisor
+        self._client = client
+        self._store = store
+        self._codec = codec
+        self._invariants = invariants
+        #: {invariant: {"holds": bool, "snapshot": id of the last one judged, "violations": [ids]}}
+        self._verdicts: dict[str, dict[str, Any]] = {}
+        self._judged = 0
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
+        self._ended = threading.Event()
+        self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
+        self._monitor.start()
+
+    # ---------------------------------------------------------------- as a StreamingQuery
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How it stands: phase, incarnation, snapshots, aborted, restarts with their reasons, workers, progress."""
+        status = dict(self._supervisor.status) if self._ended.is_set() else self._client.status()
+        status["invariants"] = {name: dict(verdict) for name, verdict in self._verdicts.items()}
+        return status
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        """The newest progress report; None before the first."""
+        return self._recent[-1] if self._recent else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """The newest progress reports, oldest first."""
+        return list(self._recent)
+
+    def exception(self) -> CutlineError | None:
+        """Why it failed; None while it is active, and when it finished or was stopped."""
+        if not self._ended.is_set():
+            return None
+        try:
+            self._raise_for_end()
+        except CutlineError as error:
+            return error
+        return None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Block until the run has ended.
+
+        Parameters
+        ----------
+        timeout : float or None
+            seconds; None: however long it takes.
+
+        Returns
+        -------
+        bool or None
+            with a timeout, whether it has ended; else None.
+
+        Raises
+        ------
+        RunFailed, Fenced
+            if it failed, or was submitted again elsewhere.
+        """
+        ended = self._ended.wait(timeout)
+        if ended:
+            self._raise_for_end()
+        return None if timeout is None else ended
+
+    # ---------------------------------------------------------------- snapshots
+
+    def takeSnapshot(
+        self, *, pinned: bool = False, initiators: Collection[Subtask] | None = None, timeout: float | None = None
+    ) -> Snapshot:
+        """Take a snapshot now and wait until it is published.
+
+        Parameters
+        ----------
+        pinned : bool
+            Retention never removes it.
+        initiators : collection of Subtask or None
+            Who starts it; None: whoever reaches everybody. Those that these do not reach start it too.
+        timeout : float or None
+            Seconds to wait; None: as long as the run lives.
+
+        Raises
+        ------
+        SnapshotAborted
+            if it was given up, or was not published in time.
+        """
+        order = self._order(pinned, initiators, timeout)
+        self._client.post(SnapshotOrdered(order))
+        return self._await_order(order, timeout)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All published snapshots that are kept, oldest first; the last one of a bounded run is its result."""
+        return self._store.read_snapshots(self._codec)
+
+    def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
+        """End the run and wait for it.
+
+        Parameters
+        ----------
+        withSnapshot : bool
+            Take a last snapshot first, so that nothing has to be processed again when it is resumed.
+        timeout : float or None
+            Seconds to wait for that snapshot.
+
+        Raises
+        ------
+        SnapshotAborted
+            if the snapshot could not be taken; the run goes on.
+        """
+        if not self.isActive:
+            return None
+        snapshot = None
+        if withSnapshot:
+            order = self._order(False, None, timeout)
+            self._client.post(StopOrdered(order))
+            snapshot = self._await_order(order, timeout)
+        else:
+            self._client.post(StopOrdered(None))
+        self._ended.wait()
+        return snapshot
+
+    # ---------------------------------------------------------------- below
+
+    @staticmethod
+    def _order(pinned: bool, initiators: Collection[Subtask] | None, timeout: float | None) -> SnapshotOrder:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        chosen = None if initiators is None else tuple(initiators)
+        return SnapshotOrder(secrets.randbits(62), pinned, chosen, deadline)
+
+    def _await_order(self, order: SnapshotOrder, timeout: float | None) -> Snapshot:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (closed := self._client.closed_order(order.request)) is None:
+            if self._ended.is_set():
+                raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
+            if deadline is not None and time.monotonic() >= deadline:
+                raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+        if closed.snapshot_id is None:
+            raise SnapshotAborted(f"run {self.name!r}: {closed.reason}")
+        return self._store.read_snapshot(closed.snapshot_id, self._codec)
+
+    def _raise_for_end(self) -> None:
+        if self._supervisor.error is not None:
+            raise RunFailed(f"run {self.name!r}: its supervisor failed: {self._supervisor.error}") from (
+                self._supervisor.error
+            )
+        raise_for(self._supervisor.status, self.name)
+
+    def _watch(self) -> None:
+        """Keep progress and judge invariants until the run has ended."""
+        before: tuple[float, dict[str, Any]] | None = None
+        while not self._supervisor.join(_MONITOR_SECONDS):
+            try:
+                before = self._look(before)
+            except CutlineError as error:
+                _logger.debug("run %s: %s", self.name, error)  # the supervisor will say what it means
+        if self._supervisor.error is None:
+            self._judge(self._supervisor.status["snapshots"])
+        self._ended.set()
+
+    def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]]:
+        status, now = self._client.status(), time.monotonic()
+        self._judge(status["snapshots"])
+        self._recent.append(_progress(self.name, now, status, before))
+        return now, status
+
+    def _judge(self, snapshot_ids: list[int]) -> None:
+        for snapshot_id in snapshot_ids:
+            if snapshot_id > self._judged and self._invariants:
+                self._judged = snapshot_id
+                try:
+                    snapshot = self._store.read_snapshot(snapshot_id, self._codec)
+                except FileNotFoundError:
+                    continue  # retention was faster
+                for name, holds in self._invariants.items():
+                    self._judge_one(name, holds, snapshot)
+
+    def _judge_one(self, name: str, holds: Invariant, snapshot: Snapshot) -> None:
+        try:
+            is_held, why = bool(holds(snapshot)), "it returned False"
+        except Exception as error:  # noqa: BLE001  # the user's own function may raise anything: that is a verdict too
+            is_held, why = False, f"it raised {type(error).__name__}: {error}"
+        verdict = self._verdicts.setdefault(name, {"holds": True, "snapshot": 0, "violations": []})
+        verdict["holds"], verdict["snapshot"] = is_held, snapshot.id
+        if not is_held:
+            verdict["violations"].append(snapshot.id)
+            _logger.error("run %s: invariant %s does not hold in snapshot %d: %s", self.name, name, snapshot.id, why)
+
+
+def _progress(
+    name: str, now: float, status: dict[str, Any], before: tuple[float, dict[str, Any]] | None
+) -> dict[str, Any]:
+    """One report, with rates since the one before."""
+    done = status["progress"]
+    report: dict[str, Any] = {"name": name, "timestamp": time.time(), **status}
+    report["numMessagesSent"] = sum(done["sent"].values())
+    report["numMessagesProcessed"] = sum(done["processed"].values())
+    seconds = now - before[0] if before else 0.0
+    same = before is not None and before[1]["incarnation"] == status["incarnation"]
+    for field, rate in (("sent", "sentMessagesPerSecond"), ("processed", "processedMessagesPerSecond")):
+        earlier = sum(before[1]["progress"][field].values()) if before and same else 0
+        report[rate] = (sum(done[field].values()) - earlier) / seconds if seconds and same else 0.0
+    return report

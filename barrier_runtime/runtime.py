@@ -1,0 +1,314 @@
+"""The user's door: `BarrierRuntime` submits graphs to barrier stages and finds their snapshots."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import tempfile
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import cloudpickle
+
+from barrier_runtime.coordinator_actor import CoordinatorSetup
+from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
+from barrier_runtime.dataframes import DataFrameSource
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.run import Run
+from barrier_runtime.stage import bind_host, is_connect, slot_count
+from barrier_runtime.supervisor import Supervisor
+from channels.sockets import Address
+from snapshot.built import Built, build
+from snapshot.coordinator import RunSettings
+from snapshot.declarations import AlignmentWish
+from snapshot.errors import GraphError, RestoreRefused, RunFailed
+from snapshot.fence_events import RestoreFrom
+from snapshot.graph import Graph
+from snapshot.history import history
+from snapshot.limits import SubtaskLimits
+from snapshot.recovery import ALLOWANCES, REPEATED_OUTPUT
+from snapshot.restart_policy import RestartPolicy
+from snapshot.serialization import Codec
+from snapshot.snapshot import Snapshot
+from snapshot.snapshot_book import SnapshotPolicy
+from snapshot.topology import Topology
+from snapshot.validation import name_problem
+from state_backends.base import StateBackend
+from state_backends.filesystem import FileSystemBackend
+from state_backends.memory import MemoryBackend
+from state_backends.store import RunStore, runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Seconds for all workers of a stage to register: Spark starts Python and imports on every executor first.
+GATHERING_SECONDS_MAX = 120.0
+
+_SECRET_BYTES = 32
+
+_logger = logging.getLogger("cutline.runtime")
+
+
+class BarrierRuntime:
+    """Runs graphs on the barrier stages of a Spark session, with snapshots and recovery.
+
+    Parameters
+    ----------
+    spark : SparkSession or None
+        Classic or Connect; None: the active one.
+    backend : StateBackend
+        Where snapshots are kept.
+    workers : int or None
+        Barrier tasks of the stage; None: the largest parallelism in the graph.
+    rayAddress : str or None
+        An existing Ray, which lets the coordinator outlive nothing but its own process; None: the Ray that this
+        process is connected to, else one is started that ends with it.
+    snapshotInterval : float or None
+        Seconds between two snapshots; None: only those that are asked for, and those that show the end.
+    snapshotTimeout : float
+        Seconds after which a snapshot that is not whole is aborted.
+    minPause : float
+        Seconds between the end of one snapshot and the next that time or a node starts.
+    maxConcurrentSnapshots, tolerableFailedSnapshots, retainedSnapshots : int
+        Snapshots at one time; failures in a row that only are noted; newest ones that are kept besides pinned ones.
+    alignment : "unaligned", "aligned" or float
+        What edges get where it can be and they do not say otherwise; a float: aligned for so many seconds.
+    restartPolicy : RestartPolicy
+    safe : bool
+        Refuse pickle in messages and states.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        backend: StateBackend,
+        workers: int | None = None,
+        rayAddress: str | None = None,
+        snapshotInterval: float | None = 10.0,
+        snapshotTimeout: float = 600.0,
+        minPause: float = 0.0,
+        maxConcurrentSnapshots: int = 2,
+        tolerableFailedSnapshots: int = 3,
+        retainedSnapshots: int = 5,
+        alignment: AlignmentWish = "unaligned",
+        restartPolicy: RestartPolicy = RestartPolicy(),  # noqa: B008  # frozen
+        safe: bool = False,
+    ) -> None:
+        if retainedSnapshots < 1 or maxConcurrentSnapshots < 1 or tolerableFailedSnapshots < 0:
+            raise ValueError(
+                "retainedSnapshots and maxConcurrentSnapshots must be at least 1, tolerableFailedSnapshots at least 0"
+            )
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers is {workers}; a stage has at least one")
+        self._spark = _session(spark)
+        self._backend = backend
+        self._workers = workers
+        self._ray_address = rayAddress
+        self._policy = SnapshotPolicy(
+            interval=snapshotInterval,
+            timeout=snapshotTimeout,
+            min_pause=minPause,
+            max_concurrent=maxConcurrentSnapshots,
+            tolerable_failures=tolerableFailedSnapshots,
+        )
+        self._retained = retainedSnapshots
+        self._alignment: AlignmentWish = alignment
+        self._restart_policy = restartPolicy
+        self._safe = safe
+        self._lock = threading.Lock()
+        #: {name: the run of that name that this driver submitted last}
+        self._live: dict[str, tuple[Run, CoordinatorClient]] = {}
+
+    # ---------------------------------------------------------------- submit
+
+    def submit(
+        self,
+        graph: Graph,
+        *,
+        name: str | None = None,
+        restoreFrom: str | int | Snapshot | None = "latest",
+        allow: Collection[str] = (),
+    ) -> Run:
+        """Start a graph, or go on with the run of that name. Returns at once; progress and failures are the run's.
+
+        Parameters
+        ----------
+        graph : Graph
+        name : str or None
+            Of the run; None: the graph's.
+        restoreFrom : "latest", int, Snapshot or None
+            The newest snapshot of the run if it has one; the one with this id; None: a fresh start; a snapshot of
+            another run: a fork, while this run has none of its own.
+        allow : collection of str
+            What may be lost: ``changedGraph``, ``droppedMessages``, ``repeatedOutput``.
+
+        Raises
+        ------
+        GraphError
+            if the graph cannot be built; says everything that is wrong with it.
+        RestoreRefused
+            if the snapshot does not fit, or going back to it would repeat output.
+        RunFailed
+            if Spark has too few slots, or the name is live in this driver.
+        """
+        run_name = graph.name if name is None else name
+        problem = name_problem(run_name)
+        if problem is not None:
+            raise GraphError(f"run name {run_name!r}: {problem}")
+        unknown = [each for each in allow if each not in ALLOWANCES]
+        if unknown:
+            raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
+        with self._lock:
+            self._refuse_live(run_name)
+            self._prepare_sources(graph, run_name)
+            built = build(graph, self._alignment)
+            workers = self._workers or max(node.parallelism for node in built.topology.nodes)
+            self._check_slots(workers)
+            self._check_output(run_name, built.topology, restoreFrom, allow)
+            run, client = self._start(run_name, built, workers, restoreFrom, tuple(allow))
+            self._live[run_name] = run, client
+        return run
+
+    def runs(self) -> list[str]:
+        """Names of all runs that the backend holds; with a `MemoryBackend` those of this runtime."""
+        if isinstance(self._backend, MemoryBackend):
+            return sorted({*runs(self._backend), *self._live})
+        return runs(self._backend)
+
+    def snapshots(self, name: str) -> list[Snapshot]:
+        """The published snapshots of a run, oldest first; it need not be live."""
+        return self._store(name).read_snapshots(Codec(safe=self._safe))
+
+    # ---------------------------------------------------------------- below
+
+    def _refuse_live(self, name: str) -> None:
+        live = self._live.get(name)
+        if live is not None and live[0].isActive:
+            raise RunFailed(f"run {name!r} is live in this driver; stop it first, or submit under another name")
+
+    def _prepare_sources(self, graph: Graph, run: str) -> None:
+        root = self._backend.root if isinstance(self._backend, FileSystemBackend) else None
+        for declared in graph.nodes:
+            if isinstance(declared.node, DataFrameSource):
+                declared.node.prepare(root, run, declared.name)
+
+    def _check_slots(self, workers: int) -> None:
+        if is_connect(self._spark):
+            return  # a Connect client cannot ask; the registration deadline names what is missing
+        slots = slot_count(self._spark)
+        if slots < workers:
+            raise RunFailed(
+                f"a stage of {workers} workers needs {workers} slots at one time; {self._spark.sparkContext.master} "
+                f"has {slots}. Give BarrierRuntime(workers={slots}), or Spark more cores"
+            )
+        if slots == workers:
+            _logger.warning("the stage takes all %d slots: no other job of this session can run beside it", slots)
+
+    def _check_output(
+        self, run: str, topology: Topology, restore_from: str | int | Snapshot | None, allow: Collection[str]
+    ) -> None:
+        """Going back behind what an exactly-once sink has committed repeats its output."""
+        sinks = [node.name for node in topology.nodes if node.is_sink and node.guarantee == "exactly_once"]
+        if not sinks or restore_from == "latest" or REPEATED_OUTPUT in allow:
+            return
+        store = self._store(run)
+        bases = store.bases()
+        newest = max(history(bases, store.manifests()), default=0)
+        wanted = restore_from if isinstance(restore_from, int) else 0
+        if wanted < newest:
+            raise RestoreRefused(
+                f"run {run!r}: {', '.join(sinks)} committed output up to snapshot {newest}; going back to "
+                f"{wanted or 'the beginning'} would repeat it. allow={{'{REPEATED_OUTPUT}'}} accepts that"
+            )
+
+    def _start(
+        self,
+        name: str,
+        built: Built,
+        workers: int,
+        restore_from: str | int | Snapshot | None,
+        allow: tuple[str, ...],
+    ) -> tuple[Run, CoordinatorClient]:
+        ensure_ray(self._ray_address)
+        host = bind_host(self._spark)
+        submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
+        in_memory = isinstance(self._backend, MemoryBackend)
+        restore, fork = _restoring(restore_from, name)
+        backend = pickle.dumps(self._backend)
+        setup = CoordinatorSetup(
+            settings=RunSettings(
+                run=name,
+                topology=built.topology,
+                worker_count=workers,
+                policy=self._policy,
+                restart_policy=self._restart_policy,
+                retained=self._retained,
+                allow=allow,
+                forked_from=fork,
+                gathering_timeout=GATHERING_SECONDS_MAX,
+            ),
+            owner=submission,
+            restore_from=restore,
+            backend=backend,
+            files=_contents(self._backend),
+            secret=secret,
+            host=host,
+            port=port,
+        )
+        client = CoordinatorClient(setup, restarts=not in_memory)
+        launch = WorkerLaunch(
+            run=name,
+            launch="",
+            coordinator=Address(host, port, "", ""),
+            secret=secret,
+            worker_count=workers,
+            built=cloudpickle.dumps(replace(built, invariants={})),  # judged here, in the driver
+            backend=backend,
+            limits=SubtaskLimits(),
+            safe=self._safe,
+            spill_folder=tempfile.gettempdir(),
+            log_level=logging.getLogger("cutline").getEffectiveLevel(),
+        )
+        make_launch = lambda token: replace(launch, launch=token).encode()  # noqa: E731
+        supervisor = Supervisor(self._spark, client, name, submission, workers, make_launch)
+        store = RunStore(CoordinatorMemory(client) if in_memory else self._backend, name)
+        return Run(name, supervisor, client, store, Codec(safe=self._safe), built.invariants), client
+
+    def _store(self, name: str) -> RunStore:
+        live = self._live.get(name)
+        if isinstance(self._backend, MemoryBackend) and live is not None:
+            return RunStore(CoordinatorMemory(live[1]), name)
+        return RunStore(self._backend, name)
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    if spark is not None:
+        return spark
+    from pyspark.sql import SparkSession as Session
+
+    active = Session.getActiveSession()
+    if active is None:
+        raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
+    return active
+
+
+def _restoring(restore_from: str | int | Snapshot | None, run: str) -> tuple[RestoreFrom, tuple[str, int] | None]:
+    """What the fence is told, and the snapshot of another run that is forked."""
+    if isinstance(restore_from, Snapshot):
+        if restore_from.run == run:
+            return restore_from.id, None
+        return "latest", (restore_from.run, restore_from.id)
+    if restore_from is None or isinstance(restore_from, int):
+        return restore_from, None
+    if restore_from != "latest":
+        raise ValueError(f"restoreFrom={restore_from!r}: give 'latest', an id, a Snapshot or None")
+    return "latest", None
+
+
+def _contents(backend: StateBackend) -> dict[str, bytes]:
+    """What a memory backend holds: a pickled copy of it is empty."""
+    return {path: backend.get(path) for path in backend.files()} if isinstance(backend, MemoryBackend) else {}

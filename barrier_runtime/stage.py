@@ -1,0 +1,105 @@
+"""The barrier stage as Spark sees it: how many slots there are, submit and wait, cancel.
+
+Everything that differs between classic Spark and Spark Connect is here. The stage ends in ``collect()``:
+Spark re-runs the shuffle stage that ``count()`` makes of it silently, under the same ids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.utils import is_remote
+
+from snapshot.errors import RunFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+#: Seconds that executors have to register before the slots are counted; Spark says 0 until they have.
+EXECUTORS_SECONDS_MAX = 60.0
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client, which knows neither slots nor job groups."""
+    return is_remote() or not hasattr(spark, "_jsc")
+
+
+def slot_count(spark: SparkSession) -> int:
+    """Tasks that can run at one time with the default resources, once executors have registered; blocks for them.
+
+    Raises
+    ------
+    RunFailed
+        if there are none in time.
+    """
+    deadline = time.monotonic() + EXECUTORS_SECONDS_MAX
+    context = spark.sparkContext
+    java = context._jsc.sc()
+    profile = java.resourceProfileManager().defaultResourceProfile()
+    while True:
+        slots = int(java.maxNumConcurrentTasks(profile))
+        if slots or time.monotonic() >= deadline:
+            break
+        time.sleep(0.05)
+    if not slots:
+        raise RunFailed(f"no executor registered with {context.master} in {EXECUTORS_SECONDS_MAX:g} s")
+    return slots
+
+
+def run_stage(spark: SparkSession, group: str, description: str, worker_count: int, encoded_launch: bytes) -> None:
+    """Submit the stage and block until it has ended. Call it on a thread of its own.
+
+    Raises
+    ------
+    Exception
+        whatever Spark raises when a task failed or the stage was cancelled.
+    """
+
+    def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from barrier_runtime.task import host_worker
+
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:
+            pass  # the JVM's feeding thread must not be left blocked
+        host_worker(encoded_launch, context.partitionId())
+        return iter(())
+
+    if is_connect(spark):
+        spark.addTag(group)
+    else:
+        # A plain thread inherits no job group.
+        spark.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
+    try:
+        workers = spark.range(0, worker_count, 1, worker_count)
+        workers.mapInArrow(host, "worker long", barrier=True).collect()
+    finally:
+        if is_connect(spark):
+            spark.removeTag(group)
+
+
+def cancel_stage(spark: SparkSession, group: str) -> None:
+    """End the stage; `run_stage` raises soon after."""
+    if is_connect(spark):
+        spark.interruptTag(group)
+    else:
+        spark.sparkContext.cancelJobGroup(group)
+
+
+def bind_host(spark: SparkSession) -> str:
+    """The address that the coordinator listens on: loopback while all of Spark is on this host."""
+    master: Any = spark.conf.get("spark.master", "")
+    if isinstance(master, str) and master.startswith("local"):
+        return "127.0.0.1"
+    return str(spark.conf.get("spark.driver.host", None) or _own_address())
+
+
+def _own_address() -> str:
+    import ray.util
+
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray's

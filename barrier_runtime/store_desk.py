@@ -1,0 +1,174 @@
+"""Performs the store effects of fence and coordinator on a `RunStore`. Blocks; knows no sockets and no Ray."""
+
+from __future__ import annotations
+
+import logging
+from typing import assert_never
+
+from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
+
+from snapshot.coordinator_events import ManifestRead, ManifestUnreadable
+from snapshot.errors import CutlineError
+from snapshot.fence_events import (
+    Answer,
+    BaseWritten,
+    ClaimLost,
+    ClaimSeen,
+    ClaimsListed,
+    ClaimTaken,
+    DecideManifest,
+    HistoryListed,
+    ListClaims,
+    ListHistory,
+    LookForClaim,
+    ManifestAborted,
+    ManifestUndecided,
+    ManifestWritten,
+    StoreEffect,
+    TakeClaim,
+    WriteBase,
+    WriteManifest,
+)
+from snapshot.manifest import Aborted, Manifest
+from state_backends.base import StateBackend
+from state_backends.store import RunStore
+
+#: Seconds for which a store that fails is asked again for what the run cannot go on without. Longer than a
+#: rolling restart of an object store, short enough that a dead one is named while somebody still looks.
+STORE_SECONDS_MAX = 300.0
+
+#: Seconds between two attempts, at first and at most.
+_PAUSE_SECONDS = (0.05, 5.0)
+
+#: Seconds for which a part must be seen unused before it is removed: longer than any upload may take.
+ORPHAN_GRACE_SECONDS = 900.0
+
+_logger = logging.getLogger("cutline.coordinator")
+
+
+class StoreDesk:
+    """One run's storage, as its coordinator uses it.
+
+    Parameters
+    ----------
+    backend : StateBackend
+    run : str
+    """
+
+    def __init__(self, backend: StateBackend, run: str) -> None:
+        self.backend = backend
+        self.store = RunStore(backend, run)
+
+    def answer(self, effect: StoreEffect, manifest: Manifest | None) -> Answer:
+        """Perform one effect of the fence and say what came of it.
+
+        Raises
+        ------
+        OSError
+            if the store has failed for `STORE_SECONDS_MAX`.
+        SnapshotCorrupt
+            if a claim or a base is damaged.
+        """
+        if isinstance(effect, WriteManifest):
+            assert manifest is not None
+            return self._write_manifest(effect, manifest)
+        for attempt in self._patiently():
+            with attempt:
+                answer = self._answer(effect)
+        return answer
+
+    def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
+        """Read the manifest to restore from; damaged or missing is never taken for empty."""
+        try:
+            for attempt in self._patiently():
+                with attempt:
+                    manifest = RunStore(self.backend, run).read_manifest(snapshot_id)
+        except FileNotFoundError:
+            return ManifestUnreadable(f"{self.backend}: run {run!r} has no manifest of snapshot {snapshot_id}")
+        except (CutlineError, OSError) as error:
+            return ManifestUnreadable(f"{error}. To go on from an older snapshot, submit with restoreFrom=<its id>")
+        if isinstance(manifest, Aborted):
+            return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} was aborted")
+        return ManifestRead(manifest)
+
+    def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> tuple[int, ...]:
+        """Remove what retention no longer keeps, except pinned snapshots; returns what was removed."""
+        removed: list[int] = []
+        for snapshot_id in snapshot_ids:
+            try:
+                manifest = self.store.read_manifest(snapshot_id)
+                if isinstance(manifest, Manifest) and manifest.pinned:
+                    continue
+                self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id])
+            except FileNotFoundError:
+                pass  # gone already: a life before this one removed it
+            except (CutlineError, OSError) as error:
+                _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
+                continue
+            removed.append(snapshot_id)
+        return tuple(removed)
+
+    def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
+        """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""
+        try:
+            removed = self.store.collect_orphans(keep, incarnation, ORPHAN_GRACE_SECONDS)
+        except (CutlineError, OSError) as error:
+            _logger.warning("orphans could not be collected: %s", error)
+        else:
+            if removed:
+                _logger.info("removed %d parts that nothing refers to", len(removed))
+
+    def _write_manifest(self, effect: WriteManifest, manifest: Manifest) -> Answer:
+        try:
+            return ManifestWritten(effect) if self.store.write_manifest(manifest) else ManifestUndecided(effect)
+        except OSError as error:
+            _logger.warning("manifest %d: not known to be written: %s", effect.snapshot_id, error)
+            return ManifestUndecided(effect)
+
+    def _answer(self, effect: StoreEffect) -> Answer:
+        store = self.store
+        match effect:
+            case ListClaims():
+                return ClaimsListed(effect, store.claims())
+            case TakeClaim(claim):
+                if store.take_claim(claim):
+                    return ClaimTaken(effect)
+                holder = store.read_claim(claim.number)
+                if holder is None:
+                    raise OSError(f"{self.backend}: claim {claim.number} is taken, but cannot be read")
+                return ClaimTaken(effect) if holder == claim else ClaimLost(effect, holder)
+            case ListHistory():
+                bases = store.bases()  # before the manifests: a base may name the newest of them
+                return HistoryListed(effect, bases, store.manifests())
+            case WriteBase(base):
+                if not store.write_base(base):
+                    raise OSError(f"{self.backend}: another base of claim {base.claim} is there already")
+                return BaseWritten(effect)
+            case LookForClaim(number):
+                return ClaimSeen(effect, store.read_claim(number))
+            case DecideManifest(snapshot_id):
+                return self._decide(effect, snapshot_id)
+            case WriteManifest():
+                raise AssertionError("handled by _write_manifest, which must not be repeated blindly")
+        assert_never(effect)
+
+    def _decide(self, effect: DecideManifest, snapshot_id: int) -> Answer:
+        """PROTOCOL 7.6: win the manifest's place with an aborted record, or read what is there."""
+        if self.store.write_manifest(Aborted(self.store.run, snapshot_id)):
+            return ManifestAborted(effect)
+        there = self.store.read_manifest(snapshot_id)
+        return ManifestAborted(effect) if isinstance(there, Aborted) else ManifestWritten(effect)
+
+    def _patiently(self) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_exponential(multiplier=_PAUSE_SECONDS[0], max=_PAUSE_SECONDS[1]),
+            stop=stop_after_delay(STORE_SECONDS_MAX),
+            before_sleep=before_sleep_log(_logger, logging.WARNING),
+            reraise=True,
+        )
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether asking again may help. What is missing stays missing."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)

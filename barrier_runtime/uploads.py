@@ -1,0 +1,104 @@
+"""Stores what subtasks took, beside processing, and reads what they restore. Threads; no protocol."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from snapshot.contribution import parts_of, record_of
+from snapshot.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from snapshot.errors import CutlineError
+from snapshot.frame import Frame
+from snapshot.ids import ChannelId, Subtask
+from snapshot.part import Handle, decode_frames
+from snapshot.reports import SnapshotTaken
+from snapshot.subtask_parts import RestoredChannels
+from state_backends.store import RunStore
+
+#: Stores at work at one time in a worker: enough to hide an object store's round trips.
+STORAGE_THREADS = 4
+
+
+class RestoredParts:
+    """The bytes that one incarnation starts from, proved, or why they could not be had."""
+
+    def __init__(self, deploy: Deploy) -> None:
+        self.deploy = deploy
+        self.states: dict[Subtask, memoryview | None] = {}
+        self.channels: dict[Subtask, RestoredChannels] = {}
+        self.error: Exception | None = None
+
+
+class Storage:
+    """The worker's threads for storage. Results are collected by `take`, after `wake` was called.
+
+    Parameters
+    ----------
+    store : RunStore
+    wake : callable
+        Called on a storage thread when there is something to take.
+    """
+
+    def __init__(self, store: RunStore, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._wake = wake
+        self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
+        self._done: deque[SnapshotAcknowledged | SnapshotDeclined | RestoredParts] = deque()
+
+    def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+        """Store all parts of `taken`; only when all are durable is it acknowledged."""
+        self._pool.submit(self._upload, taken, incarnation)
+
+    def read(self, deploy: Deploy) -> None:
+        """Read and prove everything that `deploy` names."""
+        self._pool.submit(self._read, deploy)
+
+    def take(self) -> list[SnapshotAcknowledged | SnapshotDeclined | RestoredParts]:
+        """What is done since the last call."""
+        done = []
+        while self._done:
+            done.append(self._done.popleft())
+        return done
+
+    def close(self) -> None:
+        """Start nothing more. Does not wait: the process leaves anyway."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+        message: SnapshotAcknowledged | SnapshotDeclined
+        try:
+            handles = [self._store.put_part(part) for part in parts_of(taken, self._store.run, incarnation)]
+            message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles))
+        except (OSError, CutlineError) as error:
+            message = SnapshotDeclined(
+                incarnation, taken.snapshot_id, taken.subtask, f"{taken.subtask} could not be stored: {error}"
+            )
+        self._finish(message)
+
+    def _read(self, deploy: Deploy) -> None:
+        parts = RestoredParts(deploy)
+        try:
+            for restored in deploy.subtasks:
+                parts.states[restored.subtask] = self._state(restored)
+                parts.channels[restored.subtask] = self._channels(restored)
+        except (OSError, CutlineError) as error:
+            parts.error = error
+        self._finish(parts)
+
+    def _state(self, restored: RestoredSubtask) -> memoryview | None:
+        return None if restored.state is None else self._store.read_part(restored.state)
+
+    def _channels(self, restored: RestoredSubtask) -> RestoredChannels:
+        frames: dict[ChannelId, tuple[Frame, ...]] = {}
+        for handle in restored.channel_parts:
+            assert handle.channel is not None
+            frames[handle.channel] = frames.get(handle.channel, ()) + self._frames(handle)
+        return RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
+
+    def _frames(self, handle: Handle) -> tuple[Frame, ...]:
+        return tuple(decode_frames(handle, self._store.read_part(handle)))
+
+    def _finish(self, result: SnapshotAcknowledged | SnapshotDeclined | RestoredParts) -> None:
+        self._done.append(result)
+        self._wake()

@@ -1,0 +1,431 @@
+"""The real subtask machines of a graph on a network in memory; every choice comes from ``choose(n) -> int``.
+
+Hosts `SubtaskMachine`s, the links between them, and as much of a coordinator as they need: ids, floors, aborts,
+publishing, ends of cycles, crash and restore. Checks every snapshot that completes against `tests.snapshot.truth`.
+Must not know any rule of the protocol: those live in the machines, where mutants can take them away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from snapshot.built import Built
+from snapshot.certificate import SubtaskRecord
+from snapshot.channel_ends import ReceivingEnd, SendingEnd, Spill
+from snapshot.contribution import parts_of, record_of
+from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.ids import ChannelId, Subtask
+from snapshot.limits import SubtaskLimits
+from snapshot.manifest import Manifest
+from snapshot.part import decode_frames, decode_part
+from snapshot.recorder import Phase
+from snapshot.recovery import fresh_start, plan_restore
+from snapshot.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
+from snapshot.serialization import Codec
+from snapshot.subtask import Status, SubtaskMachine
+from snapshot.subtask_parts import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.termination import ended_components, is_final
+from tests.snapshot.truth import END_OF_STREAM, CheckFailed, Truth
+from tests.snapshot.walkers import Choose, Plan, Store, canonical
+
+RUN = "walks"
+
+#: Rounds that a quiet network may need to end; a run needs about ten per hop and cycle.
+_ROUNDS_MAX = 300
+
+#: Snapshots that may run at one time.
+_RUNNING_MAX = 3
+
+
+class Network:
+    """A graph's machines and all that is between them.
+
+    Parameters
+    ----------
+    built : Built
+        The graph of `plans`.
+    choose : callable
+        ``choose(n)`` returns a number below n; it decides everything.
+    crossing : bool
+        Requests don't carry the running ids and may overtake each other, so that ids cross (PROTOCOL 3.3).
+    anywhere : bool
+        Requests go to subtasks with aligned inputs too, against PROTOCOL 4.2.
+    window : int, optional
+        Payload bytes that a channel's receiver grants (PROTOCOL 9.1); None: no limit.
+    """
+
+    def __init__(
+        self,
+        built: Built,
+        plans: dict[str, Plan],
+        choose: Choose,
+        *,
+        crossing: bool = False,
+        anywhere: bool = False,
+        window: int | None = None,
+        limits: SubtaskLimits | None = None,
+        spill_of: Callable[[ChannelId], Spill | None] = lambda channel: deque(),
+    ) -> None:
+        self.built = built
+        self.topology = built.topology
+        self.choose = choose
+        self.crossing = crossing
+        self.truth = Truth(self.topology, plans, is_ordered=not crossing)
+        self.store = Store()
+        self.seen: Counter[str] = Counter()  #: the "sometimes" of RELIABILITY
+        self.now = 0.0
+        self.incarnation = 0
+        self.next_id = 1
+        self.published: list[Manifest] = []
+        self._window = window
+        self._limits = limits or SubtaskLimits()
+        self._spill_of = spill_of
+        self._initiators = [
+            subtask
+            for subtask in self.topology.subtasks
+            if anywhere or not any(self.topology.edge_of(c).alignment.aligned for c in self.topology.inputs_of(subtask))
+        ]
+        self._actions = self._weighted_actions()
+        self.restart()
+
+    def restart(self) -> None:
+        """Everything that is not stored is lost; all start again from the newest published snapshot, or afresh."""
+        newest = self.published[-1] if self.published else None
+        self.incarnation += 1
+        self.truth.roll_back(newest.snapshot_id if newest else None)
+        self.running: dict[int, dict[Subtask, SubtaskRecord]] = {}
+        self.links: dict[ChannelId, deque[Frame | Marker]] = {channel: deque() for channel in self.topology.channels}
+        #: {channel: payload bytes on the way and not processed}
+        self.charged: dict[ChannelId, int] = dict.fromkeys(self.topology.channels, 0)
+        self.controls: dict[Subtask, deque[Callable[[SubtaskMachine], None]]] = {}
+        self.timeouts: dict[Subtask, deque[int]] = {subtask: deque() for subtask in self.topology.subtasks}
+        self.machines: dict[Subtask, SubtaskMachine] = {}
+        self.nodes: dict[Subtask, Any] = {}
+        self.restored: dict[ChannelId, int] = {}
+        self.first_by: dict[Subtask, dict[ChannelId, None]] = {subtask: {} for subtask in self.topology.subtasks}
+        plan = plan_restore(self.topology, newest, ()) if newest else fresh_start(self.topology)
+        for start in plan:
+            frames: dict[ChannelId, tuple[Frame, ...]] = {}
+            for handle in start.channel_parts:
+                assert handle.channel is not None
+                stored = decode_frames(handle, decode_part(handle, handle.inline or b""))
+                frames[handle.channel] = (*frames.get(handle.channel, ()), *stored)
+                self.restored[handle.channel] = handle.last
+            channels = RestoredChannels(dict(start.processed), frames, dict(start.sent))
+            state = None if start.state is None else decode_part(start.state, start.state.inline or b"")
+            self._add_machine(start.subtask, channels, state)
+
+    def _add_machine(self, subtask: Subtask, channels: RestoredChannels, state: memoryview | None) -> None:
+        around = Surroundings(
+            run=RUN,
+            incarnation=self.incarnation,
+            codec=Codec(),
+            limits=self._limits,
+            spill_of=self._spill_of,
+            logger_of=lambda _: logging.LoggerAdapter(logging.getLogger(__name__), {}),
+            chance_of=lambda _: Random(1),
+        )
+        parts = assemble(subtask, self.built, around, channels)
+        self._tap(parts)
+        machine = SubtaskMachine(parts)
+        machine.restore(state, self.now)
+        self.machines[subtask] = machine
+        self.controls[subtask] = deque([lambda m: m.start(self.now)])
+
+    def _tap(self, parts: SubtaskParts) -> None:
+        """Let the truth see what is sent and what is processed, without the core's counters."""
+        node: Any = parts.node
+        node.observer, node.store = self.truth, self.store
+        self.nodes[parts.subtask] = node
+        for channel, end in parts.outputs.items():
+            _tap_sending(end, self.truth.sent[channel])
+        for each in parts.inputs:
+            _tap_receiving(each.end, self.truth.handled[each.end.channel])
+
+    # ---------------------------------------------------------------- one step
+
+    def _weighted_actions(self) -> list[Callable[[Subtask], None]]:
+        weights: list[tuple[int, Callable[[Subtask], None]]] = [
+            (5, self.act_run), (2, self.act_seal), (7, self.act_take), (7, self.act_deliver),
+            (4, self.act_control), (1, self.act_time_out), (1, self.act_initiate),
+        ]  # fmt: skip
+        return [action for weight, action in weights for _ in range(weight)]
+
+    def step(self) -> None:
+        """One action of one subtask, then every invariant of it."""
+        subtask = self.topology.subtasks[self.choose(len(self.topology.subtasks))]
+        self._actions[self.choose(len(self._actions))](subtask)
+        self.settle(subtask)
+
+    def settle(self, subtask: Subtask) -> None:
+        """Look at a machine after anything happened to it."""
+        machine = self.machines[subtask]
+        self.truth.raise_failure()
+        machine.validate()
+        for report in machine.take_reports():
+            self._report(subtask, report)
+
+    def act_run(self, subtask: Subtask) -> None:
+        """A turn of a few messages, or a few of one channel only."""
+        machine = self.machines[subtask]
+        self.now += 0.25
+        if machine.status not in (Status.RUNNING, Status.ENDED):
+            return
+        if machine.inputs and self.choose(2):
+            channels = list(machine.inputs)
+            machine.handle_next(channels[self.choose(len(channels))], self.now, 1 + self.choose(2))
+        else:
+            machine.run(self.now, 1 + self.choose(4))
+
+    def act_seal(self, subtask: Subtask) -> None:
+        """One frame is closed, or all."""
+        machine = self.machines[subtask]
+        ends = [end for end in machine.outputs.values() if end.has_open_frame]
+        if ends and self.choose(2):
+            ends[self.choose(len(ends))].seal()
+        else:
+            machine.seal()
+
+    def act_take(self, subtask: Subtask) -> None:
+        """One item goes on a link."""
+        waiting = [end for end in self.machines[subtask].outputs.values() if self.may_take(end)]
+        if waiting:
+            self.take(waiting[self.choose(len(waiting))])
+
+    def may_take(self, end: SendingEnd) -> bool:
+        """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
+        if not end.has_data or self._window is None or end.has_marker:
+            return end.has_data
+        receiver = self.machines[end.channel.target].inputs[end.channel]
+        self.charged[end.channel] -= receiver.take_freed_bytes()
+        return self.charged[end.channel] < self._window
+
+    def take(self, end: SendingEnd) -> None:
+        """What is next goes on the link."""
+        item = end.take()
+        assert item is not None
+        self.links[end.channel].append(item)
+        if isinstance(item, Frame):
+            self.charged[end.channel] += len(item.payload)
+
+    def act_deliver(self, subtask: Subtask) -> None:
+        """One item comes off a link."""
+        channels = [channel for channel in self.topology.inputs_of(subtask) if self.links[channel]]
+        if channels and self.is_started(subtask):
+            self.deliver(channels[self.choose(len(channels))])
+
+    def act_control(self, subtask: Subtask) -> None:
+        """What the coordinator said last is heard."""
+        if self.controls[subtask]:
+            self.controls[subtask].popleft()(self.machines[subtask])
+
+    def act_time_out(self, subtask: Subtask) -> None:
+        """Time to align is over; alignments that began earlier are over earlier."""
+        if self.timeouts[subtask]:
+            snapshot_id = self.timeouts[subtask].popleft()
+            machine = self.machines[subtask]
+            self.seen["alignment timed out"] += machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING
+            machine.alignment_timed_out(snapshot_id)
+
+    def act_initiate(self, subtask: Subtask) -> None:
+        """A snapshot starts at some subtasks, which reach all others; now and then one that runs is aborted."""
+        if len(self.running) < _RUNNING_MAX and not self.choose(2):
+            self.initiate([s for s in self._initiators if not self.choose(3)])
+        elif self.running and not self.choose(6):
+            self.abort(list(self.running)[self.choose(len(self.running))])
+
+    def is_started(self, subtask: Subtask) -> bool:
+        """The subtask may act on what links bring (PROTOCOL 5.4: the host opens them after the start)."""
+        return self.machines[subtask].status in (Status.RUNNING, Status.ENDED)
+
+    def deliver(self, channel: ChannelId) -> None:
+        """The first item of a link comes to its receiver."""
+        machine = self.machines[channel.target]
+        item = self.links[channel].popleft()
+        if isinstance(item, Frame):
+            machine.deliver(channel, item)
+            return
+        recorder = machine.cutter.recorder
+        self.seen["late marker dropped"] += item.snapshot_id < recorder.floor
+        if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.floor:
+            self.first_by[channel.target][channel] = None
+            self.seen["first marker through several inputs"] += len(self.first_by[channel.target]) > 1
+        machine.deliver_marker(channel, item)
+        self.seen["overlap"] += len(recorder.unfinished()) > 1
+
+    # ---------------------------------------------------------------- as much of a coordinator as is needed
+
+    @property
+    def floor(self) -> int:
+        """The lowest id that is not settled."""
+        return min(self.running, default=self.next_id)
+
+    def initiate(self, initiators: Sequence[Subtask] = ()) -> int:
+        """Start a snapshot at `initiators`, and wherever these do not reach."""
+        reached = self.topology.reachable(initiators)
+        starting = [*initiators, *(s for s in self.topology.initiators() if s not in reached)]
+        snapshot_id, running = self.next_id, () if self.crossing else tuple(self.running)
+        self.next_id += 1
+        self.running[snapshot_id] = {}
+        floor = self.floor
+        for subtask in starting:
+            place = self.choose(len(self.controls[subtask]) + 1) if self.crossing else len(self.controls[subtask])
+            place = max(place, int(not self.is_started(subtask)))  # never before the start
+            self.controls[subtask].insert(place, lambda m: m.request(snapshot_id, running, floor))
+        return snapshot_id
+
+    def abort(self, snapshot_id: int) -> None:
+        """Give up a running snapshot."""
+        del self.running[snapshot_id]
+        self._tell(lambda m, floor=self.floor: m.raise_floor(floor))  # type: ignore[misc]  # a default binds it now
+        self._publish()
+
+    def _tell(self, control: Callable[[SubtaskMachine], None]) -> None:
+        for controls in self.controls.values():
+            controls.append(control)
+
+    def _report(self, subtask: Subtask, report: Report) -> None:
+        match report:
+            case SnapshotTaken():
+                self._collect(report)
+            case SnapshotFailed() if report.snapshot_id in self.running:
+                self.abort(report.snapshot_id)
+            case AlignmentStarted():
+                self.timeouts[subtask].append(report.snapshot_id)
+            case SnapshotAsked():
+                self.controls[subtask].append(lambda m: m.answer_request())
+            case _:
+                pass
+
+    def _collect(self, taken: SnapshotTaken) -> None:
+        if taken.snapshot_id < self.machines[taken.subtask].cutter.recorder.floor:
+            raise CheckFailed("floor", f"{taken.subtask} hands out {taken.snapshot_id}, which is settled")
+        if taken.snapshot_id not in self.running:
+            return
+        self.seen["receiver's part"] += any(cut.frames for cut in taken.received.values())
+        self.seen["sender's part"] += any(cut.frames for cut in taken.sent.values())
+        self.seen["end in flight"] += any(f.kind is PayloadKind.END for c in taken.received.values() for f in c.frames)
+        waiting = [c for c, cut in taken.received.items() if cut.processed < self.restored.get(c, 0)]
+        self.seen["snapshot before restored messages drained"] += bool(waiting)
+        records = self.running[taken.snapshot_id]
+        if taken.subtask in records:
+            raise CheckFailed("completeness", f"{taken.subtask} hands out {taken.snapshot_id} twice")
+        handles = [part.inline() for part in parts_of(taken, RUN, self.incarnation)]
+        records[taken.subtask] = record_of(taken, self.incarnation, handles)
+        if len(records) == len(self.topology.subtasks):
+            self.truth.check(taken.snapshot_id, list(records.values()), self.incarnation)
+            self._publish()
+
+    def _publish(self) -> None:
+        """Publish what is complete, in order."""
+        while self.running:
+            snapshot_id, records = min(self.running.items())
+            if len(records) < len(self.topology.subtasks):
+                return
+            del self.running[snapshot_id]
+            all_records = tuple(records.values())
+            self.published.append(
+                Manifest(
+                    run=RUN, snapshot_id=snapshot_id, incarnation=self.incarnation, claim=1, timestamp=self.now,
+                    duration=0.0, final=is_final(all_records), pinned=False, topology=self.topology.as_record(),
+                    records=all_records,
+                )
+            )  # fmt: skip
+            floor = self.floor
+            self._tell(lambda m, s=snapshot_id, f=floor: (m.published(s, self.now), m.raise_floor(f))[1])  # type: ignore[misc]
+            ended = [name for part in ended_components(self.topology, all_records) for name in part.nodes]
+            for subtask in [s for s in self.topology.subtasks if s.node in ended]:
+                self.controls[subtask].append(lambda m: m.end_component(self.now))
+
+    # ---------------------------------------------------------------- to the end
+
+    def finish(self) -> None:
+        """No more faults: the run comes to its end, shown by a final snapshot (checkers 6 and 9)."""
+        for _ in range(_ROUNDS_MAX):
+            if self.published and self.published[-1].final and not self.running:
+                break
+            if self.round() or any(self.controls.values()):
+                continue
+            if any(self.timeouts.values()):
+                for subtask in self.topology.subtasks:
+                    self.act_time_out(subtask)
+                    self.settle(subtask)
+            elif self.running:
+                raise CheckFailed("liveness", f"snapshots {list(self.running)} never complete")
+            else:
+                self.initiate()
+        else:
+            raise CheckFailed("liveness", "the run does not end")
+        self._check_nothing_left()
+        self.truth.check_end(self.published[-1].records, self.store)
+
+    def round(self) -> int:
+        """Every subtask does all that it can do once; returns what was done."""
+        self.now += 1.0
+        done = 0
+        for subtask, machine in self.machines.items():
+            while self.controls[subtask]:
+                self.act_control(subtask)
+            if self.is_started(subtask):
+                done += machine.run(self.now, 100)
+                done += machine.next_wake() is not None
+            machine.seal()
+            self.settle(subtask)
+            done += self.flush(subtask)
+        return done
+
+    def flush(self, subtask: Subtask) -> int:
+        """All that waits in out-buffers and on links out of `subtask` arrives."""
+        done = 0
+        for channel, end in self.machines[subtask].outputs.items():
+            while self.may_take(end):
+                self.take(end)
+            while self.links[channel] and self.is_started(channel.target):
+                self.deliver(channel)
+                self.settle(channel.target)
+                done += 1
+        self.settle(subtask)
+        return done
+
+    def _check_nothing_left(self) -> None:
+        while any(self.controls.values()):
+            self.round()
+        for subtask, machine in self.machines.items():
+            left = machine.cutter.recorder.unfinished()
+            recorded = sum(end.recorded_bytes for end in machine.inputs.values())
+            if left or recorded:
+                raise CheckFailed("floor", f"{subtask} still records {left}, {recorded} bytes; all are settled")
+
+
+def _tap_sending(end: SendingEnd, log: list[Any]) -> None:
+    send, send_batch, send_end = end.send, end.send_batch, end.send_end
+
+    def tapped_send(message: Any) -> None:
+        send(message)
+        log.append(canonical(message))
+
+    def tapped_batch(batch: Any) -> None:
+        send_batch(batch)
+        log.extend(map(canonical, batch.to_pylist()))
+
+    def tapped_end() -> None:
+        send_end()
+        log.append(END_OF_STREAM)
+
+    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end)
+
+
+def _tap_receiving(end: ReceivingEnd, log: list[Any]) -> None:
+    advance = end.advance
+
+    def tapped_advance(count: int) -> None:
+        head = end.head
+        advance(count)
+        if isinstance(head, Frame) and head.kind is PayloadKind.END:
+            log.append(END_OF_STREAM)
+
+    vars(end).update(advance=tapped_advance)

@@ -1,0 +1,356 @@
+"""The application that the tests of the core run: messages that walk over a random graph and leave a trace.
+
+Which messages exist follows from their ids alone, never from the order of events nor from the subtask that
+handles them, so `expected` can say without any machine what every node must have seen when all is over. Money
+(`amount`) is conserved, and every message carries a vector clock. Handlers change what they were given, to
+prove that nothing recorded is shared with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from snapshot.graph import Graph
+from snapshot.ids import Subtask
+from snapshot.node import END, Context, End, Node, Sink, Source
+from snapshot.topology import Spread
+
+#: What every walk begins with.
+AMOUNT = 1_000
+
+SCHEMA = pa.schema([("id", pa.int64()), ("hops", pa.int64()), ("amount", pa.int64()), ("clock", pa.list_(pa.int64()))])
+
+Choose = Callable[[int], int]
+
+
+class Step(NamedTuple):
+    """A message, without its clock."""
+
+    id: int
+    hops: int
+    amount: int
+
+
+class Observer(Protocol):
+    """What a node tells the test, behind the machine's back."""
+
+    def processed(self, subtask: Subtask, sender: Subtask, message: Any) -> None:
+        """`subtask` handles a message now."""
+
+    def cut(self, subtask: Subtask, snapshot_id: int) -> None:
+        """`subtask` records its state now."""
+
+
+class Store:
+    """Where two-phase sinks put their rows; outlives every machine."""
+
+    def __init__(self) -> None:
+        self.prepared: dict[tuple[Subtask, int], list[int]] = {}
+        self.committed: dict[tuple[Subtask, int], list[int]] = {}
+
+    def commit(self, key: tuple[Subtask, int]) -> None:
+        """Make visible what was prepared; idempotent."""
+        if key not in self.committed:
+            self.committed[key] = self.prepared.pop(key)
+
+    def discard(self, subtask: Subtask) -> None:
+        """Remove what `subtask` prepared and nobody committed."""
+        for key in [key for key in self.prepared if key[0] == subtask]:
+            del self.prepared[key]
+
+    def rows(self, node: str) -> Counter[int]:
+        """What a reader sees of `node`."""
+        return Counter(row for (subtask, _), rows in self.committed.items() if subtask.node == node for row in rows)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An outgoing edge as its node knows it."""
+
+    target: str
+    spread: Spread
+    parallelism: int  #: of the target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one node does."""
+
+    name: str
+    number: int
+    parallelism: int
+    first: int  #: number of its subtask 0 among all subtasks
+    total: int  #: number of all subtasks
+    edges: tuple[Edge, ...]
+    walks: int  #: walks that each subtask begins
+    hops: int
+    is_source: bool  #: begins them in poll, else in onStart
+    is_sink: bool
+    takes_batches: bool
+
+    def begun(self, index: int) -> list[Step]:
+        """The walks that subtask `index` begins."""
+        return [Step(self.number * 1_000 + index * 100 + n, self.hops, AMOUNT) for n in range(1, self.walks + 1)]
+
+
+def fan_out(plan: Plan, step: Step) -> tuple[list[Edge], list[Step], int]:
+    """What follows from handling `step`: the edges to send along, the rows for each of them, and what stays."""
+    if not step.hops or not plan.edges:
+        return [], [], step.amount
+    edges = list(plan.edges) if step.id % 7 == 0 else [plan.edges[step.id % len(plan.edges)]]
+    child = (step.id * 31 + step.hops) % 100_003
+    rows = 2 if child % 4 == 0 else 1  # two rows travel as a batch
+    copies = sum(edge.parallelism if edge.spread is Spread.BROADCAST else 1 for edge in edges) * rows
+    share = step.amount // (copies + 1)
+    return edges, [Step(child + n, step.hops - 1, share) for n in range(rows)], step.amount - share * copies
+
+
+def expected(plans: Mapping[str, Plan]) -> dict[str, Counter[int]]:
+    """For each node: the ids that its subtasks handle as messages, whatever the schedule."""
+    seen: dict[str, Counter[int]] = {name: Counter() for name in plans}
+    waiting = [(name, step) for name, plan in plans.items() for i in range(plan.parallelism) for step in plan.begun(i)]
+    while waiting:
+        name, step = waiting.pop()
+        edges, rows, _ = fan_out(plans[name], step)
+        for edge in edges:
+            for row in rows * (edge.parallelism if edge.spread is Spread.BROADCAST else 1):
+                seen[edge.target][row.id] += 1
+                waiting.append((edge.target, row))
+    return seen
+
+
+def fields(message: Any) -> tuple[Step, list[int]]:
+    """The step and the clock of a message in any of its shapes."""
+    number, hops, amount, clock = message.values() if isinstance(message, dict) else message
+    return Step(number, hops, amount), clock
+
+
+def canonical(message: Any) -> tuple[Any, ...]:
+    """A message by value."""
+    step, clock = fields(message)
+    return (*step, *clock)
+
+
+def key_of(message: Any) -> int:
+    """The key behind hash edges."""
+    return fields(message)[0].id % 5
+
+
+class Walk:
+    """The hooks that all kinds of walkers share."""
+
+    #: set by the host after the copy is made
+    observer: Observer
+    store: Store
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.balance = plan.walks * AMOUNT
+        self.clock = [0] * plan.total
+        self.delayed: list[list[Any]] = []
+        self.ends: list[str] = []
+        self.seen: list[int] = []
+        self.begun = 0
+
+    def open(self, context: Context) -> None:
+        self.subtask = context.subtask
+        self.me = self.plan.first + context.subtask.index
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        assert context.sender is not None
+        self.observer.processed(self.subtask, context.sender, canonical(message))
+        step, clock = fields(message)
+        self.clock = list(map(max, self.clock, clock))
+        clock.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6)
+        self.seen.append(step.id)
+        if step.id % 5 == 0:
+            at = context.now + 1.0 + step.id % 3
+            self.delayed.append([at, *step])
+            context.registerTimer(at)
+        else:
+            self.act(step, context)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        due = [delayed for delayed in self.delayed if delayed[0] == at]
+        self.delayed = [delayed for delayed in self.delayed if delayed[0] != at]
+        for _, *step in due:
+            self.act(Step(*step), context)
+
+    def onEnd(self, context: Context) -> None:
+        assert context.sender is not None
+        self.ends.append(context.sender.node)
+
+    def begin(self, context: Context) -> None:
+        """Begin the next walk."""
+        self.balance -= AMOUNT
+        self.begun += 1
+        self.act(self.plan.begun(context.subtask.index)[self.begun - 1], context)
+
+    def act(self, step: Step, context: Context) -> None:
+        """Keep a part of the money and send the rest on."""
+        edges, rows, rest = fan_out(self.plan, step)
+        self.balance += rest
+        self.clock[self.me] += 1
+        if len(rows) == 1 and edges == list(self.plan.edges) and all(e.spread is not Spread.DIRECTED for e in edges):
+            message = self.message(rows)
+            context.send(message)
+            self.spoil(message)
+            return
+        for edge in edges:
+            message = self.message(rows)
+            index = rows[0].id % edge.parallelism
+            context.send(message, Subtask(edge.target, index) if edge.spread is Spread.DIRECTED else edge.target)
+            self.spoil(message)
+
+    def message(self, rows: list[Step]) -> Any:
+        """Rows as they travel: a batch, a tuple or a dict."""
+        if len(rows) > 1:
+            return pa.RecordBatch.from_pylist([{**row._asdict(), "clock": self.clock} for row in rows], schema=SCHEMA)
+        (row,) = rows
+        return {**row._asdict(), "clock": list(self.clock)} if row.id % 3 == 0 else (*row, list(self.clock))
+
+    def spoil(self, message: Any) -> None:
+        """Change what was sent: nobody must notice."""
+        if not isinstance(message, pa.RecordBatch):
+            fields(message)[1].clear()
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        self.observer.cut(self.subtask, snapshotId)
+        return [self.balance, self.clock, self.delayed, self.ends, self.seen, self.begun]
+
+    def restoreState(self, state: Any) -> None:
+        self.balance, self.clock, self.delayed, self.ends, self.seen, self.begun = state
+
+
+class Walker(Walk, Node):
+    """Begins its walks in onStart."""
+
+    def onStart(self, context: Context) -> None:
+        for _ in range(self.plan.walks):
+            self.begin(context)
+
+
+class BatchWalker(Walker):
+    """Takes batches whole."""
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        for row in batch.to_pylist():
+            self.onMessage(row, context)
+
+
+class SourceWalker(Walk, Source):
+    """Begins its walks in poll."""
+
+    def poll(self, context: Context) -> float | End | None:
+        if self.begun == self.plan.walks:
+            return END
+        self.begin(context)
+        return 1.0 if self.begun % 2 else None
+
+
+class SinkWalker(Walker, Sink):
+    """Puts the ids of what it handles into a store, in two phases."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.rows: list[int] = []
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.rows.append(fields(message)[0].id)
+        super().onMessage(message, context)
+
+    def prepareCommit(self, snapshotId: int) -> Any:
+        if not self.rows:
+            return None
+        self.store.prepared[self.subtask, snapshotId] = self.rows
+        self.rows = []
+        return snapshotId
+
+    def commit(self, snapshotId: int, prepared: Any) -> None:
+        assert prepared == snapshotId
+        self.store.commit((self.subtask, snapshotId))
+
+    def discardUncommitted(self, context: Context) -> None:
+        self.store.discard(self.subtask)
+
+
+def make_node(plan: Plan) -> Node:
+    """The node of a plan."""
+    if plan.is_source:
+        return SourceWalker(plan)
+    if plan.is_sink:
+        return SinkWalker(plan)
+    return BatchWalker(plan) if plan.takes_batches else Walker(plan)
+
+
+def make_graph(plans: Mapping[str, Plan]) -> Graph:
+    """The graph of a set of plans."""
+    graph = Graph("walks")
+    for plan in plans.values():
+        graph.add(plan.name, make_node(plan), parallelism=plan.parallelism)
+    for plan in plans.values():
+        for edge in plan.edges:
+            if edge.spread is Spread.HASH:
+                graph.connect(plan.name, edge.target, key=key_of)
+            else:
+                graph.connect(plan.name, edge.target, spread=edge.spread.value)  # type: ignore[arg-type]
+    return graph
+
+
+class Shape(NamedTuple):
+    """A graph by numbers: the parallelism of each node, and edges as (source, target, spread)."""
+
+    parallelism: tuple[int, ...]
+    edges: tuple[tuple[int, int, Spread], ...]
+    walks: tuple[int, ...]
+    hops: int = 3
+
+
+def make_plans(shape: Shape) -> dict[str, Plan]:
+    """The plans of a shape. Node 0 is a source unless it has inputs; nodes without outputs are two-phase sinks."""
+    total = sum(shape.parallelism)
+    plans: dict[str, Plan] = {}
+    for number, parallelism in enumerate(shape.parallelism):
+        out = [(target, spread) for source, target, spread in shape.edges if source == number]
+        has_inputs = any(target == number for _, target, _ in shape.edges)
+        plan = Plan(
+            name=f"n{number}",
+            number=number,
+            parallelism=parallelism,
+            first=sum(shape.parallelism[:number]),
+            total=total,
+            edges=tuple(Edge(f"n{target}", spread, shape.parallelism[target]) for target, spread in out),
+            walks=shape.walks[number],
+            hops=shape.hops,
+            is_source=not has_inputs or number == 0,
+            is_sink=has_inputs and number != 0 and not out,
+            takes_batches=number % 2 == 0,
+        )
+        plans[plan.name] = plan
+    return plans
+
+
+def random_shape(choose: Choose, *, nodes_max: int, parallelism_max: int, cycles: bool) -> Shape:
+    """Any directed graph, or any acyclic one; every node has an edge."""
+    count = 2 + choose(nodes_max - 1)
+    parallelism = tuple(1 + choose(parallelism_max) for _ in range(count))
+    pairs = {(source, source + 1): None for source in range(count - 1)}  # connected, so that something happens
+    for _ in range(choose(count + 1)):
+        source, target = choose(count), choose(count)
+        if not cycles:
+            source, target = min(source, target), max(source, target)
+        if cycles or source != target:
+            pairs[source, target] = None
+    edges = []
+    for source, target in pairs:
+        spreads = [spread for spread in Spread if spread is not Spread.FORWARD]
+        if parallelism[source] == parallelism[target]:
+            spreads.append(Spread.FORWARD)
+        edges.append((source, target, spreads[choose(len(spreads))]))
+    walks = (3, *(choose(3) for _ in range(count - 1)))
+    return Shape(parallelism, tuple(edges), walks)

@@ -1,0 +1,209 @@
+"""The object-store backend over the S3 protocol, against a real server on loopback."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+import pytest
+
+from snapshot.history import Base, Claim
+from state_backends import ObjectStoreBackend, StateBackend
+from state_backends.store import RunStore, runs
+from state_backends.verify import verify_run
+from tests.snapshot import sample
+from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
+from tests.state_backends.conftest import BUCKET, OPTIONS
+from tests.state_backends.test_store import written
+
+
+@pytest.mark.parametrize("check", FOR_ALL + FOR_SHARED)
+def test_conformance(check: Callable[[StateBackend], None], s3_backend: ObjectStoreBackend) -> None:
+    """It keeps the contract of all backends."""
+    check(s3_backend)
+
+
+@pytest.mark.parametrize("url", ["/path", "file:///x", "memory:///", "http://host/x", "s3://key:secret@bucket/x"])
+def test_stores_without_a_durable_conditional_put_are_refused(url: str) -> None:
+    """Only schemes that are known to have one are taken, and no credentials in the URL."""
+    with pytest.raises(ValueError, match="s3://bucket/prefix"):
+        ObjectStoreBackend(url)
+
+
+def test_pickled_after_use(s3_backend: ObjectStoreBackend) -> None:
+    """A worker's copy reaches the same place with the same credentials."""
+    s3_backend.put_if_absent("a", [b"x"])
+    assert pickle.loads(pickle.dumps(s3_backend)).get("a") == b"x"
+
+
+def test_a_run_in_a_bucket(s3_backend: ObjectStoreBackend) -> None:
+    """The whole way: claim, base, parts in objects of their own, manifest, verification, deletion."""
+    s3_backend.inline_bytes_max = 0
+    store = RunStore(s3_backend, sample.RUN)
+    assert [store.take_claim(Claim(number, "o", f"{number}")) for number in range(1, 8)] == [True] * 7
+    assert store.write_base(Base(7, None))
+    written(store)
+    findings = verify_run(s3_backend, sample.RUN)
+    assert (findings.problems, findings.history) == ((), (sample.SNAPSHOT_ID,))
+    assert store.read_snapshots(sample.CODEC)[0].node("P").state == {"balance": 1}
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[])
+    assert (store.manifests(), runs(s3_backend)) == ((), [sample.RUN])
+
+
+def test_a_missing_bucket_is_an_error(s3_endpoint: str) -> None:
+    """A wrong bucket is an OSError, never an empty store."""
+    backend = ObjectStoreBackend("s3://no-such-bucket/x", endpoint=s3_endpoint, deadline=0.5, **OPTIONS)
+    with pytest.raises(OSError, match="no-such-bucket"):
+        backend.put_if_absent("a", [b"x"])
+    with pytest.raises(OSError, match="no-such-bucket"):
+        backend.files()
+
+
+FORKER = """
+import os, pickle, sys
+backend = pickle.loads(bytes.fromhex(sys.argv[1]))
+backend.exists("a")
+if os.fork() == 0:
+    try:
+        backend.exists("a")
+    except OSError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_use_before_a_fork_is_refused_in_the_child(s3_backend: ObjectStoreBackend) -> None:
+    """The client's threads do not survive a fork: the child says so instead of hanging."""
+    command = [sys.executable, "-c", FORKER, pickle.dumps(s3_backend).hex()]
+    assert "and then forked" in subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+# ---- servers that misbehave
+
+
+class Careless(http.server.BaseHTTPRequestHandler):
+    """Speaks just enough of the protocol. `script` says what each PUT gets; the last entry is repeated."""
+
+    protocol_version = "HTTP/1.1"
+    #: of "ok" (whether or not it exists), "conditional" (as it should be), "500", "stored, then 500", "409"
+    script: list[str]
+    objects: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if step == "409":
+            self._answer(HTTPStatus.CONFLICT)
+        elif step == "500":
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+        elif step == "conditional" and self.path in self.objects:
+            self._answer(HTTPStatus.PRECONDITION_FAILED)
+        else:
+            self.objects[self.path] = body
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR if step == "stored, then 500" else HTTPStatus.OK)
+
+    def do_GET(self) -> None:
+        found = self.objects.get(self.path)
+        self._answer(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or b"")
+
+    do_HEAD = do_GET
+
+    def do_DELETE(self) -> None:
+        self.objects.pop(self.path, None)
+        self._answer(HTTPStatus.NO_CONTENT)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"x"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@contextmanager
+def served(script: list[str], deadline: float = 20) -> Iterator[tuple[ObjectStoreBackend, dict[str, bytes]]]:
+    """A backend on such a server, and what the server holds."""
+    objects: dict[str, bytes] = {}
+    handler = type("Scripted", (Careless,), {"script": script, "objects": objects})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield ObjectStoreBackend(f"s3://{BUCKET}/x", endpoint=url, deadline=deadline, **OPTIONS), objects
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+def test_a_server_that_ignores_the_condition_is_refused() -> None:
+    """A store that overwrites is found out before the first write that matters."""
+    with served(["ok"]) as (backend, objects):
+        with pytest.raises(OSError, match="overwrites on a conditional put"):
+            backend.put_if_absent("claims/1", [b"mine"])
+        assert not any("claims" in path for path in objects)
+
+
+PROBE = ["conditional", "conditional"]
+
+
+def test_errors_of_the_server_are_tried_again() -> None:
+    """5xx and conflicts without a winner are no answer: the request is repeated until there is one."""
+    with served([*PROBE, "500", "409", "500", "conditional"]) as (backend, objects):
+        assert backend.put_if_absent("a", [b"mi", b"ne"])
+        assert not backend.put_if_absent("a", [b"other"])
+        assert objects[f"/{BUCKET}/x/a"] == b"mine"
+
+
+def test_a_write_whose_answer_was_lost_is_won() -> None:
+    """The server stored it and then failed: asking again finds the very same bytes, so the write was ours."""
+    with served([*PROBE, "stored, then 500", "conditional"]) as (backend, _):
+        assert backend.put_if_absent("a", [b"mine"])
+        assert not backend.put_if_absent("a", [b"mine"]), "without a lost answer equal bytes are another's"
+
+
+def test_another_winner_is_seen_behind_a_lost_answer() -> None:
+    """The write failed, and before it is repeated another writer wins: that is a loss."""
+    with served([*PROBE, "500", "conditional"]) as (backend, objects):
+        objects[f"/{BUCKET}/x/a"] = b"other"
+        assert not backend.put_if_absent("a", [b"mine"])
+
+
+def test_a_store_that_only_fails_is_given_up() -> None:
+    """After the deadline the error is an OSError that names the store; credentials are not in it."""
+    with served([*PROBE, "500"], deadline=0.5) as (backend, _):
+        with pytest.raises(OSError, match=f"s3://{BUCKET}/x") as failed:
+            backend.put_if_absent("a", [b"mine"])
+        assert "a-secret-key" not in str(failed.value)
+
+
+def test_a_store_that_is_not_there_is_given_up() -> None:
+    """A refused connection is an OSError after the deadline."""
+    with served(["conditional"], deadline=0.3) as (backend, _):
+        pass
+    with pytest.raises(OSError, match=f"s3://{BUCKET}/x"):
+        backend.files()
+
+
+def test_obstore_is_imported_only_when_used() -> None:
+    """A process that only forks others holds a backend without its client's threads."""
+    script = (
+        "import sys; from state_backends import ObjectStoreBackend; ObjectStoreBackend('s3://b/x'); "
+        "sys.exit('obstore' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, env=dict(os.environ)).returncode == 0

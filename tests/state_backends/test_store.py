@@ -1,0 +1,334 @@
+"""The files of a run: what is written where, in which order, and what may be removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.contribution import parts_of, record_of
+from snapshot.errors import SnapshotCorrupt
+from snapshot.history import Base, Claim
+from snapshot.manifest import Aborted, Manifest
+from snapshot.part import Handle, state_part
+from state_backends import FileSystemBackend, MemoryBackend, layout
+from state_backends.base import StateBackend
+from state_backends.store import RunStore, runs
+from tests.snapshot import sample
+
+OTHER_ID = sample.SNAPSHOT_ID + 1
+
+
+class Apart(MemoryBackend):
+    """Memory that takes no part inline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline_bytes_max = 0
+
+
+class Ticks:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def new_store(backend: StateBackend | None = None, clock: Ticks | None = None) -> RunStore:
+    """A store of the sample's run."""
+    return RunStore(backend or Apart(), sample.RUN, clock=clock or Ticks())
+
+
+def written(store: RunStore, snapshot_id: int = sample.SNAPSHOT_ID) -> Manifest:
+    """The sample as a snapshot of this id, its parts in files of their own."""
+    records = []
+    for each in sample.taken():
+        parts = parts_of(replace(each, snapshot_id=snapshot_id), sample.RUN, sample.INCARNATION)
+        records.append(record_of(each, sample.INCARNATION, [store.put_part(part) for part in parts]))
+    manifest = sample.manifest(tuple(records), snapshot_id)
+    assert store.write_manifest(manifest)
+    return manifest
+
+
+# ---- the fence
+
+
+def test_claims() -> None:
+    """A number is taken once; who lost can read who won; all are listed in order."""
+    store = new_store()
+    first, second, rival = Claim(1, "a", "x"), Claim(2, "b", "y"), Claim(2, "b", "z")
+    assert store.read_claim(1) is None
+    assert store.take_claim(first)
+    assert store.take_claim(second)
+    assert not store.take_claim(rival)
+    assert store.read_claim(2) == second
+    assert store.claims() == (first, second)
+
+
+def test_bases() -> None:
+    """A base is written once; writing the very same one again is no contradiction, another one is."""
+    store = new_store()
+    assert store.write_base(Base(1, None))
+    assert store.write_base(Base(2, 1_000_005))
+    assert store.write_base(Base(2, 1_000_005))
+    assert not store.write_base(Base(2, 1_000_004))
+    assert store.bases() == (Base(1, None), Base(2, 1_000_005))
+
+
+def test_a_manifest_and_its_abortion_exclude_each_other() -> None:
+    """Whichever comes first stays: so reading back decides a write whose outcome was unknown (PROTOCOL 7.6)."""
+    store = new_store()
+    manifest = written(store)
+    assert not store.write_manifest(Aborted(sample.RUN, sample.SNAPSHOT_ID))
+    assert store.read_manifest(sample.SNAPSHOT_ID) == manifest
+    assert store.write_manifest(Aborted(sample.RUN, OTHER_ID))
+    assert not store.write_manifest(replace(manifest, snapshot_id=OTHER_ID))
+    assert store.read_manifest(OTHER_ID) == Aborted(sample.RUN, OTHER_ID)
+    assert store.manifests() == (sample.SNAPSHOT_ID,)
+    with pytest.raises(FileNotFoundError, match="was aborted"):
+        store.read_snapshot(OTHER_ID, sample.CODEC)
+
+
+def test_history_is_what_is_on_the_chain() -> None:
+    """A manifest that no base continues from is stored, but no snapshot of the run (PROTOCOL 7.3)."""
+    store = new_store()
+    for claim in (7, 8):
+        store.take_claim(Claim(claim, "o", str(claim)))
+    store.write_base(Base(7, None))
+    written(store, 7_000_001)
+    written(store, 7_000_002)
+    assert [s.id for s in store.read_snapshots(sample.CODEC)] == [7_000_001, 7_000_002]
+    store.write_base(Base(8, 7_000_001))
+    assert [s.id for s in store.read_snapshots(sample.CODEC)] == [7_000_001]
+    assert store.manifests() == (7_000_001, 7_000_002)
+
+
+def test_a_missing_newest_snapshot_is_corruption() -> None:
+    """A run whose newest snapshot is gone is damaged; it does not quietly have an older one (RELIABILITY 5)."""
+    store = new_store()
+    store.write_base(Base(7, None))
+    written(store, 7_000_001)
+    store.write_base(Base(8, 7_000_001))
+    store.backend.delete(f"{sample.RUN}/{layout.manifest_path(7_000_001)}")
+    with pytest.raises(SnapshotCorrupt, match="newest snapshot's manifest is missing"):
+        store.read_snapshots(sample.CODEC)
+
+
+def test_records_in_wrong_places_are_found() -> None:
+    """A claim, base or manifest under another one's name, or of another run, is SnapshotCorrupt."""
+    store = new_store()
+    store.take_claim(Claim(1, "a", "x"))
+    store.write_base(Base(1, None))
+    written(store)
+    moves = [
+        (layout.claim_path(1), layout.claim_path(2)),
+        (layout.base_path(1), layout.base_path(2)),
+        (layout.manifest_path(sample.SNAPSHOT_ID), layout.manifest_path(OTHER_ID)),
+        (layout.manifest_path(sample.SNAPSHOT_ID), layout.claim_path(3)),
+    ]
+    for old, new in moves:
+        store.backend.put_if_absent(f"{sample.RUN}/{new}", [store.backend.get(f"{sample.RUN}/{old}")])
+    for read in (
+        lambda: store.read_claim(2),
+        lambda: store.read_claim(3),
+        lambda: store.read_base(2),
+        lambda: store.read_manifest(OTHER_ID),
+    ):
+        with pytest.raises(SnapshotCorrupt, match=r"offset 0|belongs here"):
+            read()
+    forged = RunStore(store.backend, "other")
+    forged.backend.put_if_absent(
+        f"other/{layout.manifest_path(sample.SNAPSHOT_ID)}",
+        [store.backend.get(f"{sample.RUN}/{layout.manifest_path(sample.SNAPSHOT_ID)}")],
+    )
+    with pytest.raises(SnapshotCorrupt, match="of run 'bank'"):
+        forged.read_manifest(sample.SNAPSHOT_ID)
+
+
+# ---- parts
+
+
+@given(st.binary(max_size=100), st.integers(0, 400))
+def test_parts_come_back_inline_or_stored(body: bytes, inline_bytes_max: int) -> None:
+    """A part is inline up to the backend's limit, in a file beyond it, and the same when read."""
+    store = new_store()
+    store.backend.inline_bytes_max = inline_bytes_max
+    part = state_part(sample.RUN, 1, 2, sample.P, [body])
+    handle = store.put_part(part)
+    assert (handle.path is None) == (part.handle.size <= inline_bytes_max)
+    assert bytes(store.read_part(handle)) == body
+
+
+def test_a_part_may_be_put_twice_but_not_changed() -> None:
+    """A repeated upload finds its own bytes; other bytes of the same origin are refused."""
+    store = new_store()
+    part = state_part(sample.RUN, 1, 2, sample.P, [b"x"])
+    assert store.put_part(part) == store.put_part(part)
+    with pytest.raises(SnapshotCorrupt, match="same origin"):
+        store.put_part(state_part(sample.RUN, 1, 2, sample.P, [b"y"]))
+
+
+def test_a_fork_reads_the_parts_of_the_other_run() -> None:
+    """A handle says of which run it is: a run that starts from another one's snapshot reads that one's files."""
+    store = new_store()
+    handle = store.put_part(state_part(sample.RUN, 1, 2, sample.P, [b"x"]))
+    assert bytes(RunStore(store.backend, "fork").read_part(handle)) == b"x"
+
+
+def test_a_missing_part_is_corruption(tmp_path: Path) -> None:
+    """A listed file that is gone is named, with the store; it is never "empty"."""
+    store = new_store(FileSystemBackend(tmp_path, inlineBytesMax=0))
+    handle = store.put_part(sample.parts()[0])
+    store.backend.delete(f"{sample.RUN}/{handle.path}")
+    with pytest.raises(SnapshotCorrupt, match=f"file://{tmp_path}/{sample.RUN}/{handle.path}: the file is missing"):
+        store.read_part(handle)
+
+
+def test_a_stored_snapshot_reads_as_it_was() -> None:
+    """From the store it shows the sample's states and channels."""
+    store = new_store()
+    written(store)
+    snapshot = store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC)
+    snapshot.verify()
+    assert snapshot.node("P").state == {"balance": 1}
+    assert len(snapshot.channel("P", "Q").messages) == 6
+
+
+# ---- retention
+
+
+class Recording(Apart):
+    """Notes what is deleted, and may fail at one deletion."""
+
+    def __init__(self, fails_at: int = -1) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+        self._fails_at = fails_at
+
+    def _delete(self, path: str) -> None:
+        if len(self.deleted) == self._fails_at:
+            raise OSError("the store is away")
+        self.deleted.append(path)
+        super()._delete(path)
+
+
+def test_a_snapshot_is_deleted_manifest_first() -> None:
+    """From the first step on it does not exist; its neighbour is untouched."""
+    store = new_store(backend := Recording())
+    written(store)
+    kept = written(store, OTHER_ID)
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert backend.deleted[0] == f"{sample.RUN}/{layout.manifest_path(sample.SNAPSHOT_ID)}"
+    assert len(backend.deleted) == 1 + len(sample.parts())
+    assert store.manifests() == (OTHER_ID,)
+    store.read_snapshot(OTHER_ID, sample.CODEC).verify()
+    assert len(backend.files()) == 1 + len(sample.parts())
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert store.read_manifest(OTHER_ID) == kept
+
+
+def test_shared_parts_stay() -> None:
+    """A part that a kept snapshot reuses is not removed with the snapshot that it was made for (PROTOCOL 10)."""
+    store = new_store()
+    first = written(store)
+    store.write_manifest(replace(first, snapshot_id=OTHER_ID))
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    store.read_snapshot(OTHER_ID, sample.CODEC).verify()
+    store.delete_snapshot(OTHER_ID, keep=[])
+    assert store.backend.files() == []
+
+
+@pytest.mark.parametrize("at", range(1 + len(sample.parts())))
+def test_a_deletion_that_stops_halfway_is_collected(at: int) -> None:
+    """Wherever it stops, the snapshot is whole or gone, and what is left over is collected later."""
+    store = new_store(backend := Recording(at), clock := Ticks())
+    written(store)
+    with pytest.raises(OSError, match="away"):
+        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[])
+    backend._fails_at = -1
+    if at == 0:
+        store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC).verify()
+        return
+    assert store.manifests() == ()
+    store.collect_orphans([], sample.INCARNATION + 1, grace=10)
+    clock.now += 10
+    store.collect_orphans([], sample.INCARNATION + 1, grace=10)
+    assert backend.files() == []
+
+
+def test_nothing_is_deleted_when_a_kept_manifest_is_damaged() -> None:
+    """If it is not known what is needed, everything stays."""
+    store = new_store(backend := Apart())
+    written(store)
+    backend.put_if_absent(f"{sample.RUN}/{layout.manifest_path(OTHER_ID)}", [b"damaged"])
+    before = backend.files()
+    with pytest.raises(SnapshotCorrupt, match="ends at offset 7"):
+        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert backend.files() == before
+
+
+# ---- orphans
+
+
+def orphan(store: RunStore, incarnation: int) -> Handle:
+    """A part that no manifest lists."""
+    return store.put_part(state_part(sample.RUN, incarnation, 1, sample.P, [b"orphan"]))
+
+
+def test_orphans_of_lower_incarnations_are_collected_after_a_grace_time() -> None:
+    """Not before it, not the own incarnation's, not what a kept snapshot lists (PROTOCOL 10)."""
+    store = new_store(clock=(clock := Ticks()))
+    written(store)
+    old, own = orphan(store, 6), orphan(store, 7)
+    below = sample.INCARNATION
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == []
+    clock.now += 59
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == []
+    clock.now += 1
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == [old.path]
+    assert bytes(store.read_part(own)) == b"orphan"
+    store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC).verify()
+
+
+def test_what_is_referred_to_in_between_is_no_orphan() -> None:
+    """The grace time starts again when a part was needed in between."""
+    store = new_store(clock=(clock := Ticks()))
+    manifest = written(store)
+    below = sample.INCARNATION + 1
+    store.collect_orphans([], below, grace=60)
+    clock.now += 60
+    store.collect_orphans([manifest.snapshot_id], below, grace=60)
+    assert store.collect_orphans([], below, grace=60) == []
+    clock.now += 60
+    assert len(store.collect_orphans([], below, grace=60)) == len(sample.parts())
+
+
+def test_half_written_files_are_collected(tmp_path: Path) -> None:
+    """What a killed writer left is removed after the grace time too."""
+    store = new_store(FileSystemBackend(tmp_path), clock := Ticks())
+    store.take_claim(Claim(1, "a", "x"))
+    (tmp_path / sample.RUN / "claims" / ".writing-0123").write_bytes(b"half")
+    assert store.collect_orphans([], 5, grace=60) == []
+    clock.now += 60
+    assert store.collect_orphans([], 5, grace=60) == ["claims/.writing-0123"]
+    assert store.backend.leftovers() == []
+
+
+# ---- runs
+
+
+def test_runs_are_listed_by_their_names() -> None:
+    """Any names live side by side in one backend and never see each other's files."""
+    backend = MemoryBackend()
+    names = ["a", "a/b", "../a", "a__b", "a::b", "ü" * 300, "\0", "claims"]
+    for name in names:
+        assert RunStore(backend, name).take_claim(Claim(1, name, "x"))
+        assert RunStore(backend, name).write_manifest(Aborted(name, 1))
+    assert runs(backend) == sorted(names)
+    assert all(RunStore(backend, name).read_claim(1) == Claim(1, name, "x") for name in names)

@@ -1,0 +1,111 @@
+"""Verification of a stored run finds every flipped bit, every lost byte, and every file too few or too many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snapshot.history import Base, Claim
+from snapshot.manifest import Aborted
+from snapshot.part import state_part
+from state_backends import FileSystemBackend, ObjectStoreBackend, layout
+from state_backends.store import RunStore
+from state_backends.verify import Findings, backend_of, verify_run
+from tests.snapshot import sample
+from tests.state_backends.test_store import Apart, written
+
+
+class Tampered(Apart):
+    """Memory in which one file at a time can be replaced, or hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instead: dict[str, bytes] = {}
+
+    def _get(self, path: str) -> bytes:
+        return self.instead[path] if path in self.instead else super()._get(path)
+
+
+def small_run() -> tuple[RunStore, Tampered]:
+    """Every sort of file once: claims, bases, a manifest with parts of its own, an aborted record, an orphan."""
+    store = RunStore(backend := Tampered(), sample.RUN)
+    for number in range(1, 8):
+        store.take_claim(Claim(number, "o", f"life {number}"))
+    store.write_base(Base(7, None))
+    written(store)
+    store.write_manifest(Aborted(sample.RUN, sample.SNAPSHOT_ID + 1))
+    store.put_part(state_part(sample.RUN, 6, 6_000_001, sample.P, [b"orphan"]))
+    return store, backend
+
+
+def verified(backend: Tampered) -> Findings:
+    """What verification says of the small run."""
+    return verify_run(backend, sample.RUN)
+
+
+def test_a_sound_run_has_no_problems() -> None:
+    """All files are counted, the history is there, and a part that nothing lists is mentioned."""
+    _, backend = small_run()
+    findings = verified(backend)
+    assert findings.problems == ()
+    assert findings.files == len(backend.files())
+    assert findings.history == (sample.SNAPSHOT_ID,)
+    assert [layout.part_origin(path) for path in findings.unreferenced] == [(6, 6_000_001)]
+
+
+def files_of_small_run() -> list[str]:
+    """The paths of all files."""
+    return small_run()[1].files()
+
+
+@pytest.mark.parametrize("path", files_of_small_run())
+def test_every_flipped_byte_and_every_length_is_found(path: str) -> None:
+    """At every offset of every file: a flipped bit, and the file ending there, is found and named."""
+    _, backend = small_run()
+    whole = backend.get(path)
+    name = path.removeprefix(f"{sample.RUN}/")
+    for offset in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[offset] ^= 1 << offset % 8
+        for damaged in (bytes(flipped), whole[:offset]):
+            backend.instead = {path: damaged}
+            assert any(name in problem for problem in verified(backend).problems), (path, offset)
+
+
+def test_every_missing_file_is_found() -> None:
+    """All but an aborted record and a part that nothing lists: their absence means nothing."""
+    for path in files_of_small_run():
+        store, backend = small_run()
+        store.take_claim(Claim(8, "o", "life 8"))
+        store.write_base(Base(8, sample.SNAPSHOT_ID))
+        backend.delete(path)
+        unneeded = f"{6_000_001:016}" in path or f"{sample.SNAPSHOT_ID + 1:016}.manifest" in path
+        assert bool(verified(backend).problems) != unneeded, path
+
+
+def test_swapped_files_are_found() -> None:
+    """Any two files of one sort in each other's place."""
+    paths = files_of_small_run()
+    for one, other in [(a, b) for a in paths for b in paths if a < b]:
+        _, backend = small_run()
+        backend.instead = {one: backend.get(other), other: backend.get(one)}
+        assert verified(backend).problems, (one, other)
+
+
+def test_strange_files_are_found() -> None:
+    """A file that has no business here is named; the log of a DataFrame's rows has."""
+    _, backend = small_run()
+    backend.put_if_absent(f"{sample.RUN}/input/node/file.parquet", [b"x"])
+    assert verified(backend).problems == ()
+    backend.put_if_absent(f"{sample.RUN}/snapshots/0000000000000042.bak", [b"x"])
+    assert verified(backend).problems == ("snapshots/0000000000000042.bak: no file that belongs here",)
+
+
+def test_backends_by_url(tmp_path: Path) -> None:
+    """What the command line is given opens the right backend."""
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        backend = backend_of(url)
+        assert isinstance(backend, FileSystemBackend)
+        assert backend.root == str(tmp_path)
+    assert isinstance(backend_of("s3://bucket/prefix"), ObjectStoreBackend)
