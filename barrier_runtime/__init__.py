@@ -1,11 +1,32 @@
 """Where graphs run: barrier stages of Spark, workers, the coordinator's Ray actor, the supervisor, the command line.
 
-What users import; everything else here is internal.
+What users import; everything else here is internal. The names are loaded when they are first asked for: a worker
+needs neither Ray, whose import costs it a second and hundreds of megabytes, nor Spark.
 """
 
-from barrier_runtime.dataframes import DataFrameSource, ParquetSink
-from barrier_runtime.run import Run
-from barrier_runtime.runtime import BarrierRuntime
-from snapshot.restart_policy import RestartPolicy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barrier_runtime.dataframes import DataFrameSource, ParquetSink
+    from barrier_runtime.run import Run
+    from barrier_runtime.runtime import BarrierRuntime
+    from snapshot.restart_policy import RestartPolicy
 
 __all__ = ["BarrierRuntime", "DataFrameSource", "ParquetSink", "RestartPolicy", "Run"]
+
+_HOMES = {
+    "BarrierRuntime": "barrier_runtime.runtime",
+    "DataFrameSource": "barrier_runtime.dataframes",
+    "ParquetSink": "barrier_runtime.dataframes",
+    "RestartPolicy": "snapshot.restart_policy",
+    "Run": "barrier_runtime.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from barrier_runtime.control_codec import Message, decode_message, encode_message
 from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.reactor import Reactor
 from channels.control import ControlConnection
 from channels.dialer import connect
 from channels.heartbeat import Heartbeats
@@ -40,17 +39,16 @@ class ControlLink:
     worker : int
     heartbeats : Heartbeats
         Also beats to the coordinator.
-    wake : callable
-        Called on the connecting thread when a connection is there.
+    reactor : Reactor
+        The worker's; woken when a connection is there. Whoever takes the connection has it watched.
     """
 
-    def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, wake: Callable[[], None]) -> None:
+    def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, reactor: Reactor) -> None:
         self.connection: ControlConnection | None = None
-        self.lost_at: float | None = time.monotonic()
         self._launch = launch
         self._own = Identity(launch.run, f"worker-{worker}", 0)
         self._heartbeats = heartbeats
-        self._wake = wake
+        self._reactor = reactor
         #: what the connecting thread has brought: a connection, or the error that ends all trying
         self._made: deque[ControlConnection | ChannelError] = deque()
         self._connect()
@@ -68,7 +66,7 @@ class ControlLink:
         made = self._made.popleft()
         if isinstance(made, ChannelError):
             raise made
-        self.connection, self.lost_at = made, None
+        self.connection = made
         return made
 
     def send(self, message: Message) -> None:
@@ -103,8 +101,9 @@ class ControlLink:
         if self.connection is None:
             return
         _logger.warning("the coordinator is lost (%s); data goes on, looking for it again", reason)
+        self._reactor.remove(self.connection)
         self.connection.close()
-        self.connection, self.lost_at = None, time.monotonic()
+        self.connection = None
         self._connect()
 
     def close(self) -> None:
@@ -128,4 +127,4 @@ class ControlLink:
         except ChannelError as error:
             made = error
         self._made.append(made)
-        self._wake()
+        self._reactor.wake()

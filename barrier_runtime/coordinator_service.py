@@ -6,8 +6,6 @@ is made in this file, and no Ray is needed: the actor is a shell of this shell.
 
 from __future__ import annotations
 
-import selectors
-import socket
 import threading
 import time
 from collections import deque
@@ -16,12 +14,14 @@ from typing import Any, assert_never
 
 from barrier_runtime.endpoint import Endpoint
 from barrier_runtime.progress import WorkerProgress, summed
+from barrier_runtime.reactor import Reactor
 from barrier_runtime.store_desk import StoreDesk
 from snapshot.control import WorkerRegistered
 from snapshot.coordinator import Coordinator
 from snapshot.coordinator_events import (
     AskStore,
     Begin,
+    CancelStage,
     CloseOrder,
     CollectOrphans,
     DeleteSnapshots,
@@ -30,6 +30,7 @@ from snapshot.coordinator_events import (
     ManifestUnreadable,
     ReadManifest,
     SnapshotsDeleted,
+    StageEnded,
     StageLaunched,
     StoreAnswered,
     TellWorker,
@@ -64,17 +65,17 @@ class CoordinatorService:
         self._events: deque[Event] = deque()
         self._orders: dict[int, CloseOrder] = {}
         self._progress: dict[int, WorkerProgress] = {}
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, lambda: self._wake_in.recv(4096))
+        #: of all stages that this life has heard of; tokens of one submission ascend
+        self._newest_launch = ""
+        #: token of the stage that the supervisor is to cancel
+        self._cancelled_launch = ""
+        self._reactor = Reactor()
         self._endpoint = Endpoint(
             coordinator.settings.run,
             secret,
             host,
             port,
-            selector=self._selector,
-            wake=self._wake,
+            reactor=self._reactor,
             on_message=self._on_message,
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )
@@ -92,8 +93,10 @@ class CoordinatorService:
 
     def post(self, event: Event) -> None:
         """Have the coordinator take an event."""
+        if isinstance(event, StageLaunched | StageEnded):
+            self._newest_launch = max(self._newest_launch, event.launch)
         self._events.append(event)
-        self._wake()
+        self._reactor.wake()
 
     def closed_order(self, request: int) -> CloseOrder | None:
         """What came of an order; None: it still waits, or this life never heard of it."""
@@ -108,10 +111,11 @@ class CoordinatorService:
             "reason": c.reason,
             "incarnation": c.incarnation,
             "snapshots": list(c.history),
-            "pending": [pending.snapshot_id for pending in list(c.book.pending.values())],
+            "pending": c.pending,
             "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
-            "workers": {worker: c.members[worker].registration.pid for worker in c.members.numbers()},
+            "workers": c.workers,
+            "cancelled_launch": self._cancelled_launch,
             "refused": {refusal.name: count for refusal, count in self._endpoint.refused.items()},
             "progress": summed(p for p in list(self._progress.values()) if p.incarnation == c.incarnation),
         }
@@ -119,7 +123,7 @@ class CoordinatorService:
     def close(self) -> None:
         """Stop at once, telling nobody."""
         self._closing = True
-        self._wake()
+        self._reactor.wake()
         self._thread.join()
 
     # ---------------------------------------------------------------- the loop
@@ -127,8 +131,7 @@ class CoordinatorService:
     def _run(self) -> None:
         while not self._closing:
             self._take_events()
-            for key, _ in self._selector.select(self._sleep_seconds()):
-                key.data()
+            self._reactor.wait(self._sleep_seconds())
             self._endpoint.look_around()
         self._store_thread.shutdown(wait=False, cancel_futures=True)
         self._sweeper.shutdown(wait=False, cancel_futures=True)
@@ -164,6 +167,8 @@ class CoordinatorService:
                 self._sweeper.submit(self._delete, snapshot_ids, keep)
             case CollectOrphans(incarnation):
                 self._sweeper.submit(self._desk.collect_orphans, tuple(self._coordinator.history), incarnation)
+            case CancelStage(launch):
+                self._cancelled_launch = launch
             case CloseOrder(request):
                 self._orders[request] = effect
             case _:
@@ -175,8 +180,9 @@ class CoordinatorService:
         if isinstance(message, WorkerProgress):
             self._progress[worker] = message
             return
-        if isinstance(message, WorkerRegistered) and message.launch > self._coordinator.members.launch:
-            # A coordinator that Ray restarted knows only the first stage of its submission.
+        if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
+            # This life began after the stage: the driver told a life before it.
+            self._newest_launch = message.launch
             self._events.append(StageLaunched(message.launch))
         self._events.append(WorkerSaid(worker, message))
 
@@ -189,6 +195,3 @@ class CoordinatorService:
 
     def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> None:
         self.post(SnapshotsDeleted(self._desk.delete_snapshots(snapshot_ids, keep)))
-
-    def _wake(self) -> None:
-        self._wake_out.send(b"\0")

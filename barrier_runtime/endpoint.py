@@ -5,13 +5,13 @@ Runs on the coordinator's one loop thread, except for heartbeats, whose thread o
 
 from __future__ import annotations
 
-import selectors
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from barrier_runtime.control_codec import decode_message, encode_message
 from barrier_runtime.control_link import COORDINATOR
+from barrier_runtime.reactor import Reactor
 from channels.admission import EndpointAdmission
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
@@ -37,10 +37,8 @@ class Endpoint:
     host : str
     port : int
         Fixed: a coordinator that Ray restarts binds the same one.
-    selector : selectors.BaseSelector
-        The loop's; ``key.data`` is called without arguments when something is ready.
-    wake : callable
-        Makes the loop look around; called on the heartbeat thread.
+    reactor : Reactor
+        The loop's; woken by the heartbeat thread.
     """
 
     def __init__(
@@ -50,22 +48,20 @@ class Endpoint:
         host: str,
         port: int,
         *,
-        selector: selectors.BaseSelector,
-        wake: Callable[[], None],
+        reactor: Reactor,
         on_message: OnMessage,
         on_lost: OnLost,
     ) -> None:
         self._own = Identity(run, COORDINATOR, 0)
         self._listener = Listener(secret, EndpointAdmission(self._own), bind=host, port=port)
-        self._selector = selector
-        self._wake = wake
+        self._reactor = reactor
         self._on_message = on_message
         self._on_lost = on_lost
         #: {worker: its newest connection}
         self._workers: dict[int, ControlConnection] = {}
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._note_silence)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        reactor.add(self._listener, self._accept)
 
     @property
     def port(self) -> int:
@@ -86,8 +82,6 @@ class Endpoint:
             connection.send(encode_message(message))
         except ChannelError as error:
             self._lose(connection, str(error))
-        else:
-            self._watch(connection)
 
     def look_around(self) -> None:
         """Act on heartbeats that stopped, and on handshakes that take too long. Called by the loop when it wakes."""
@@ -108,7 +102,7 @@ class Endpoint:
 
     def _note_silence(self, identity: Identity, reason: str) -> None:
         self._silent.append((identity, reason))
-        self._wake()
+        self._reactor.wake()
 
     def _accept(self) -> None:
         for admitted in self._listener.accept():
@@ -116,7 +110,7 @@ class Endpoint:
                 self._heartbeats.add(admitted.sock, self._own, admitted.peer)
                 continue
             connection = ControlConnection(admitted.sock, self._own, admitted.peer)
-            self._selector.register(connection, selectors.EVENT_READ, self._reader(connection))
+            self._reactor.add_writer(connection, self._reader(connection))
 
     def _reader(self, connection: ControlConnection) -> Callable[[], None]:
         return lambda: self._serve(connection)
@@ -129,7 +123,6 @@ class Endpoint:
         except ChannelError as error:
             self._lose(connection, str(error))
             return
-        self._watch(connection)
         for message in messages:
             if isinstance(message, WorkerRegistered):
                 self._replace(number, connection)
@@ -152,14 +145,8 @@ class Endpoint:
             self._on_lost(number, reason)
 
     def _hang_up(self, connection: ControlConnection) -> None:
-        if connection.fileno() >= 0:
-            self._selector.unregister(connection)
-            connection.close()
-
-    def _watch(self, connection: ControlConnection) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
-        if self._selector.get_key(connection).events != wanted:
-            self._selector.modify(connection, wanted, self._reader(connection))
+        self._reactor.remove(connection)
+        connection.close()
 
 
 def _number(name: str) -> int:

@@ -217,6 +217,7 @@ class Run:
 
     def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]]:
         status, now = self._client.status(), time.monotonic()
+        self._supervisor.obey(status)
         self._judge(status["snapshots"])
         self._recent.append(_progress(self.name, now, status, before))
         return now, status

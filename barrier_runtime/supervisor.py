@@ -55,6 +55,8 @@ class Supervisor:
         self.status: dict[str, Any] = {}
         self.error: Exception | None = None
         self.stage_failures: list[str] = []
+        #: token of the stage that is submitted, and of the one that was cancelled last
+        self._launch = self._cancelled = ""
         self._spark = spark
         self._client = client
         self._run_name = run
@@ -73,6 +75,12 @@ class Supervisor:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def obey(self, status: dict[str, Any]) -> None:
+        """Cancel the stage if the coordinator has given it up; it is submitted again unless the run is over."""
+        if self._launch and status["cancelled_launch"] == self._launch != self._cancelled:
+            self._cancelled = self._launch
+            self.cancel()
+
     def cancel(self) -> None:
         """End the stage at once."""
         cancel_stage(self._spark, self.group)
@@ -88,6 +96,7 @@ class Supervisor:
             self.error = error
 
     def _run_stage(self, launch: str) -> None:
+        self._launch = launch
         self._client.post(StageLaunched(launch))
         description = f"cutline run {self._run_name}"
         try:

@@ -17,6 +17,8 @@ import time
 import traceback
 from typing import NoReturn
 
+import pyarrow.parquet  # noqa: F401  # here, so that no fork has to import it again
+
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import configure
 from barrier_runtime.worker import Worker

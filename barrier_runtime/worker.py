@@ -13,66 +13,31 @@ storage, beat, and look for a lost coordinator.
 from __future__ import annotations
 
 import pickle
-import selectors
 import socket
-import time
 from collections import deque
 from enum import Enum
 from typing import Any, assert_never
 
+from barrier_runtime import clock
 from barrier_runtime.control_link import COORDINATOR, ControlLink
 from barrier_runtime.data_plane import DataPlane
+from barrier_runtime.deadlines import Deadlines
 from barrier_runtime.deployment import make_machines
+from barrier_runtime.idleness import Idleness
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import worker_logger
 from barrier_runtime.peers import Peers
 from barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
+from barrier_runtime.reactor import Reactor
 from barrier_runtime.uploads import RestoredParts, Storage
 from channels.connection import Connection
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from snapshot import control, reports
 from snapshot.built import Built
-from snapshot.control import (
-    AnnouncePublished,
-    AnswerSnapshotRequest,
-    Connect,
-    CoordinatorMessage,
-    Deploy,
-    EndComponent,
-    Finish,
-    PublicationDone,
-    Quit,
-    SettleSnapshots,
-    SnapshotAskedFor,
-    SnapshotDeclined,
-    StartProcessing,
-    TriggerSnapshot,
-    Welcome,
-    WorkerConnected,
-    WorkerFailed,
-    WorkerIdle,
-    WorkerRestored,
-)
 from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
-from snapshot.reports import (
-    AlignmentStarted,
-    PublicationHandled,
-    Report,
-    SnapshotAsked,
-    SnapshotFailed,
-    SnapshotTaken,
-    SubtaskEnded,
-)
 from state_backends.store import RunStore
-
-#: Seconds that a node which asked for a snapshot waits for the answer (PROTOCOL 3.1); a coordinator that is
-#: there answers in milliseconds, and one that is lost is back in about a second.
-REQUEST_SECONDS_MAX = 5.0
-
-#: Quiet for this long counts as idle: a pause between two messages of a busy peer is shorter.
-IDLE_SECONDS = 0.02
 
 #: Longest sleep of the loop, so that deadlines of handshakes and of the coordinator's absence are looked at.
 SLEEP_SECONDS_MAX = 1.0
@@ -109,24 +74,16 @@ class Worker:
         self._placement = self._built.topology.place(launch.worker_count)
         self._plane: DataPlane | None = None
         self._claim = 0
-        #: since when nothing happens here; None: something does
-        self._idle_since: float | None = None
-        self._said_idle = False
+        self._idleness = Idleness()
         self._next_progress = 0.0
-        #: {(snapshot_id, subtask): when its alignment has taken long enough}
-        self._alignments: dict[tuple[int, Subtask], float] = {}
-        #: {subtask: when it has waited long enough for the answer to its request}
-        self._requests: dict[Subtask, float] = {}
+        self._deadlines = Deadlines()
         self._logger = worker_logger(launch, number)
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, self._on_woken)
+        self._reactor = Reactor()
         #: peers whose heartbeats stopped, said by the heartbeat thread
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._on_silence)
-        self._storage = Storage(RunStore(pickle.loads(launch.backend), launch.run), self._wake)  # noqa: S301  # likewise
-        self._control = ControlLink(launch, number, self._heartbeats, self._wake)
+        self._storage = Storage(RunStore(pickle.loads(launch.backend), launch.run), self._reactor.wake)  # noqa: S301  # likewise
+        self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None
 
     # ---------------------------------------------------------------- the loop
@@ -140,40 +97,28 @@ class Worker:
             if there is no coordinator for too long.
         """
         while self.exit_code is None:
-            self._sleep_until_something()
+            self._reactor.wait(self._sleep_seconds())
+            self._look_around()
             handled = self._turn() if self.stage is Stage.RUNNING else 0
             self._report_idleness(handled)
             self._control.pump()
-            self._watch_writable()
         self._leave()
         return self.exit_code
-
-    def _sleep_until_something(self) -> None:
-        for key, _ in self._selector.select(self._sleep_seconds()):
-            key.data()
-            if self.exit_code is not None:
-                return
-        if self._peers is not None and self._peers.listener.pending_count:
-            self._on_peer()
 
     def _sleep_seconds(self) -> float:
         if self.stage is not Stage.RUNNING or self._plane is None:
             return SLEEP_SECONDS_MAX
         if self._plane.has_work:
             return 0.0
-        now = time.time()
+        now = clock.now()
         wake = self._plane.next_wake()
         until = [SLEEP_SECONDS_MAX, self._next_progress - now]
-        until += [at - now for at in (*self._alignments.values(), *self._requests.values())]
-        if wake is not None:
-            until.append(wake - now)
-        if not self._said_idle and self._plane.is_idle:
-            until.append(IDLE_SECONDS if self._idle_since is None else self._idle_since + IDLE_SECONDS - now)
+        until += [at - now for at in (wake, self._idleness.due_at(), self._deadlines.next_at()) if at is not None]
         return max(0.0, min(until))
 
     def _turn(self) -> int:
         assert self._plane is not None
-        now = time.time()
+        now = clock.now()
         handled = 0
         try:
             handled = self._plane.turn(now)
@@ -187,43 +132,20 @@ class Worker:
             self._control.send(self._plane.progress())
         return handled
 
-    def _watch_writable(self) -> None:
-        """Wake up when a socket takes more, exactly while something waits for it."""
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, Connection | ControlConnection):
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if key.fileobj.wants_write else 0)
-                if key.events != wanted:
-                    self._selector.modify(key.fileobj, wanted, key.data)
-
     def _report_idleness(self, handled: int) -> None:
-        """Say when this worker fell idle, after a while, and when it woke up again if it had said so."""
         if self.stage is not Stage.RUNNING or self._plane is None:
             return
-        now = time.time()
-        if handled or not self._plane.is_idle:
-            if self._said_idle:
-                self._control.send(WorkerIdle(self.number, self.incarnation, False))
-            self._forget_idleness()
-        elif self._idle_since is None:
-            self._idle_since = now
-        elif not self._said_idle and now >= self._idle_since + IDLE_SECONDS:
-            self._said_idle = True
-            self._control.send(WorkerIdle(self.number, self.incarnation, True))
-
-    def _forget_idleness(self) -> None:
-        self._idle_since, self._said_idle = None, False
+        news = self._idleness.look(not handled and self._plane.is_idle, clock.now())
+        if news is not None:
+            self._control.send(control.WorkerIdle(self.number, self.incarnation, news))
 
     def _look_at_deadlines(self, now: float) -> None:
         assert self._plane is not None
-        for (snapshot_id, subtask), at in list(self._alignments.items()):
-            if now >= at:
-                del self._alignments[snapshot_id, subtask]
-                self._plane.machines[subtask].alignment_timed_out(snapshot_id)
-        for subtask, at in list(self._requests.items()):
-            if now >= at:
-                del self._requests[subtask]
-                self._logger.warning("%s asked for a snapshot and got no answer; it goes on without", subtask)
-                self._plane.machines[subtask].answer_request()
+        for snapshot_id, subtask in self._deadlines.take_alignments(now):
+            self._plane.machines[subtask].alignment_timed_out(snapshot_id)
+        for subtask in self._deadlines.take_requests(now):
+            self._logger.warning("%s asked for a snapshot and got no answer; it goes on without", subtask)
+            self._plane.machines[subtask].answer_request()
 
     def _leave(self) -> None:
         self._drop_plane()
@@ -233,15 +155,8 @@ class Worker:
 
     # ---------------------------------------------------------------- what wakes it
 
-    def _wake(self) -> None:
-        """Have the loop look around; called on any thread."""
-        try:
-            self._wake_out.send(b"\0")
-        except OSError:
-            assert self.exit_code is not None  # the loop has ended: nobody is left to be woken
-
-    def _on_woken(self) -> None:
-        self._wake_in.recv(4096)
+    def _look_around(self) -> None:
+        """Take what other threads have brought."""
         connection = self._control.take_connection()
         if connection is not None:
             self._on_coordinator(connection)
@@ -252,42 +167,32 @@ class Worker:
                 self._control.send(done)
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
+        if self._peers is not None and self._peers.listener.pending_count:
+            self._on_peer()  # so that the deadlines of handshakes pass
 
     def _on_silence(self, peer: Identity, reason: str) -> None:
         """Called on the heartbeat thread."""
         self._silent.append((peer, reason))
-        self._wake()
+        self._reactor.wake()
 
     def _on_lost_peer(self, peer: Identity, reason: str) -> None:
         if peer.name == COORDINATOR:
-            self._lose_coordinator(reason)
+            self._control.lose(reason)
         elif peer.incarnation == self.incarnation:
             self._fail(ChannelError(f"{peer.name}: {reason}"))
 
     def _on_coordinator(self, connection: ControlConnection) -> None:
         if self._peers is None:
             self._peers = Peers(self.launch, self.number, connection)
-            self._selector.register(self._peers.listener, selectors.EVENT_READ, self._on_peer)
-        self._selector.register(connection, selectors.EVENT_READ, self._on_control)
+            self._reactor.add(self._peers.listener, self._on_peer)
+        self._reactor.add_writer(connection, self._on_control)
         held = self.incarnation if self.stage is Stage.RUNNING else 0
         self._control.send(self._peers.registration(held))
-        self._forget_idleness()
+        self._idleness.forget()
 
     def _on_control(self) -> None:
-        connection = self._control.connection
         for message in self._control.receive():
             self._obey(message)
-        if self._control.connection is not connection and connection is not None:
-            self._forget_lost_coordinator()
-
-    def _lose_coordinator(self, reason: str) -> None:
-        self._control.lose(reason)
-        self._forget_lost_coordinator()
-
-    def _forget_lost_coordinator(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            if key.data == self._on_control:
-                self._selector.unregister(key.fileobj)
 
     def _on_peer(self) -> None:
         """Somebody connects, or a handshake goes on."""
@@ -305,36 +210,36 @@ class Worker:
 
     # ---------------------------------------------------------------- what the coordinator says
 
-    def _obey(self, message: CoordinatorMessage) -> None:
+    def _obey(self, message: control.CoordinatorMessage) -> None:
         match message:
-            case Welcome(claim, _):
+            case control.Welcome(claim, _):
                 if claim < self._claim:
-                    self._lose_coordinator(f"it has claim {claim}, but {self._claim} is known")
+                    self._control.lose(f"it has claim {claim}, but {self._claim} is known")
                 self._claim = max(self._claim, claim)
-            case Deploy():
+            case control.Deploy():
                 self._deploy(message)
-            case Finish(reason):
+            case control.Finish(reason):
                 self._logger.info("leaving: %s", reason)
                 self.exit_code = ExitCode.FINISHED
-            case Quit(reason):
+            case control.Quit(reason):
                 self._logger.info("leaving, so that the stage can be submitted again: %s", reason)
                 self.exit_code = ExitCode.QUIT
             case _ if message.incarnation != self.incarnation or self._plane is None or self.stage is Stage.FAILED:
                 self._logger.debug("not for this incarnation: %s", message)
-            case Connect(_, addresses):
+            case control.Connect(_, addresses):
                 self._connect(addresses)
-            case StartProcessing():
+            case control.StartProcessing():
                 self._guard(self._start)
-            case TriggerSnapshot():
+            case control.TriggerSnapshot():
                 self._guard(lambda: self._trigger(message))
-            case AnswerSnapshotRequest(_, subtask):
-                self._requests.pop(subtask, None)
+            case control.AnswerSnapshotRequest(_, subtask):
+                self._deadlines.answer(subtask)
                 self._plane.machines[subtask].answer_request()
-            case SettleSnapshots(_, floor):
+            case control.SettleSnapshots(_, floor):
                 self._guard(lambda: self._settle(floor))
-            case AnnouncePublished(_, snapshot_id, floor):
+            case control.AnnouncePublished(_, snapshot_id, floor):
                 self._guard(lambda: self._announce(snapshot_id, floor))
-            case EndComponent(_, nodes):
+            case control.EndComponent(_, nodes):
                 self._guard(lambda: self._end_component(nodes))
             case _:
                 assert_never(message)
@@ -348,7 +253,7 @@ class Worker:
         else:
             self._pass_on_reports()
 
-    def _deploy(self, message: Deploy) -> None:
+    def _deploy(self, message: control.Deploy) -> None:
         self._drop_plane()
         assert self._peers is not None
         self.stage, self.incarnation = Stage.RESTORING, message.incarnation
@@ -359,7 +264,7 @@ class Worker:
         """Everything was read: make the subtasks and bring them to life."""
         if parts.deploy.incarnation != self.incarnation or self.stage is not Stage.RESTORING:
             return
-        now = time.time()
+        now = clock.now()
         try:
             if parts.error is not None:
                 raise parts.error
@@ -372,7 +277,7 @@ class Worker:
             self._fail(error)
             return
         self.stage = Stage.RESTORED
-        self._control.send(WorkerRestored(self.number, self.incarnation))
+        self._control.send(control.WorkerRestored(self.number, self.incarnation))
 
     def _connect(self, addresses: tuple[bytes, ...]) -> None:
         """Dial the peers with lower numbers; those with higher ones dial us, so nobody waits in a circle."""
@@ -396,43 +301,43 @@ class Worker:
 
     def _say_if_connected(self) -> None:
         if self.stage is Stage.CONNECTING and self._plane is not None and self._plane.is_connected:
-            self._control.send(WorkerConnected(self.number, self.incarnation))
+            self._control.send(control.WorkerConnected(self.number, self.incarnation))
 
     def _start(self) -> None:
         assert self._plane is not None
         self.stage = Stage.RUNNING
-        self._forget_idleness()
-        self._plane.start(time.time())
+        self._idleness.forget()
+        self._plane.start(clock.now())
         for connection in self._plane.connections.values():
-            self._selector.register(connection, selectors.EVENT_READ, self._reader(connection))
+            self._reactor.add_writer(connection, self._reader(connection))
 
     def _reader(self, connection: Connection) -> Any:
         return lambda: self._on_data(connection)
 
-    def _trigger(self, message: TriggerSnapshot) -> None:
+    def _trigger(self, message: control.TriggerSnapshot) -> None:
         assert self._plane is not None
         for subtask in message.subtasks:
-            self._requests.pop(subtask, None)
+            self._deadlines.answer(subtask)
             self._plane.machines[subtask].request(message.snapshot_id, message.running, message.floor)
 
     def _settle(self, floor: int) -> None:
         assert self._plane is not None
         self._plane.each(lambda machine: machine.raise_floor(floor))
-        self._alignments = {key: at for key, at in self._alignments.items() if key[0] >= floor}
+        self._deadlines.settle(floor)
 
     def _announce(self, snapshot_id: int, floor: int) -> None:
         assert self._plane is not None
         self._settle(floor)
-        now = time.time()
+        now = clock.now()
         self._plane.each(lambda machine: machine.published(snapshot_id, now))
 
     def _end_component(self, nodes: tuple[str, ...]) -> None:
         assert self._plane is not None
-        now = time.time()
+        now = clock.now()
         for subtask, machine in self._plane.machines.items():
             if subtask.node in nodes:
                 machine.end_component(now)
-        self._forget_idleness()
+        self._idleness.forget()
 
     # ---------------------------------------------------------------- what it tells
 
@@ -442,20 +347,20 @@ class Worker:
         for report in self._plane.take_reports():
             self._pass_on(report)
 
-    def _pass_on(self, report: Report) -> None:
+    def _pass_on(self, report: reports.Report) -> None:
         match report:
-            case SnapshotTaken():
+            case reports.SnapshotTaken():
                 self._storage.upload(report, self.incarnation)
-            case SnapshotFailed(snapshot_id, subtask, reason):
-                self._control.send(SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
-            case SnapshotAsked(subtask):
-                self._requests[subtask] = time.time() + REQUEST_SECONDS_MAX
-                self._control.send(SnapshotAskedFor(self.incarnation, subtask))
-            case PublicationHandled(snapshot_id, subtask):
-                self._control.send(PublicationDone(self.incarnation, snapshot_id, subtask))
-            case AlignmentStarted(snapshot_id, subtask, timeout):
-                self._alignments[snapshot_id, subtask] = time.time() + timeout
-            case SubtaskEnded(subtask):
+            case reports.SnapshotFailed(snapshot_id, subtask, reason):
+                self._control.send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
+            case reports.SnapshotAsked(subtask):
+                self._deadlines.ask(subtask, clock.now())
+                self._control.send(control.SnapshotAskedFor(self.incarnation, subtask))
+            case reports.PublicationHandled(snapshot_id, subtask):
+                self._control.send(control.PublicationDone(self.incarnation, snapshot_id, subtask))
+            case reports.AlignmentStarted(snapshot_id, subtask, timeout):
+                self._deadlines.align(snapshot_id, subtask, clock.now() + timeout)
+            case reports.SubtaskEnded(subtask):
                 self._logger.info("%s has ended", subtask)
             case _:
                 assert_never(report)
@@ -467,7 +372,7 @@ class Worker:
         self.stage = Stage.FAILED
         self._logger.warning("rolling back: %s", error)
         is_permanent = isinstance(error, RestoreRefused | SnapshotCorrupt)
-        self._control.send(WorkerFailed(self.number, self.incarnation, str(error), is_permanent))
+        self._control.send(control.WorkerFailed(self.number, self.incarnation, str(error), is_permanent))
         self._drop_connections()
 
     def _drop_connections(self) -> None:
@@ -476,14 +381,12 @@ class Worker:
             return
         for peer, connection in self._plane.connections.items():
             self._heartbeats.remove(f"worker-{peer}")
-            if connection.fileno() >= 0 and connection.fileno() in self._selector.get_map():
-                self._selector.unregister(connection)
+            self._reactor.remove(connection)
             connection.close()
 
     def _drop_plane(self) -> None:
         self._drop_connections()
-        self._alignments.clear()
-        self._requests.clear()
+        self._deadlines.clear()
         if self._plane is not None:
             for failure in self._plane.close():
                 self._logger.warning("close failed: %s", failure)

@@ -221,8 +221,11 @@ class SendingEnd:
         return self._settled.pop(snapshot_id, None)
 
     def discard(self, snapshot_id: int) -> None:
-        """Forget what was saved for `snapshot_id`; a marker that waits stays, the receiver drops it by its floor."""
+        """Forget what was saved for `snapshot_id`, and its marker, if that still waits among the messages."""
         self._settled.pop(snapshot_id, None)
+        if self._waiting.pop(snapshot_id, None) is not None:
+            kept = (i for i in self._queue if not (isinstance(i, Marker) and i.snapshot_id == snapshot_id))
+            self._queue = deque(kept)
 
     def validate(self) -> None:
         """Assert the end's invariants."""

@@ -27,7 +27,10 @@ class WorkerSaid:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The control connection of a worker ended, or its heartbeats stopped."""
+    """The control connection of a worker ended, or its heartbeats stopped.
+
+    Not said of a connection after a newer one of the same worker has brought its registration.
+    """
 
     worker: int
     reason: str
@@ -35,14 +38,17 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class StageLaunched:
-    """The barrier stage was submitted; its workers will register with this token."""
+    """The barrier stage is about to be submitted: its workers, and no others, register with this token.
+
+    Said before any of them can register, and again to each new life of the coordinator.
+    """
 
     launch: str
 
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """The barrier stage is gone, with all of its workers."""
+    """The barrier stage is gone; some of its workers may linger."""
 
     launch: str
     reason: str
@@ -71,7 +77,7 @@ class ManifestUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsDeleted:
-    """Retention removed these."""
+    """Answer to `DeleteSnapshots`: these are removed; what it named besides is pinned, or the store failed."""
 
     snapshot_ids: tuple[int, ...]
 
@@ -85,7 +91,10 @@ class SnapshotOrdered:
 
 @dataclass(frozen=True, slots=True)
 class StopOrdered:
-    """The driver wants the run to end, after the snapshot that `order` asks for if there is one."""
+    """The driver wants the run to end, after the snapshot that `order` asks for if there is one.
+
+    If that snapshot fails, the run goes on. A new life of the coordinator has to be told again.
+    """
 
     order: SnapshotOrder | None
 
@@ -145,6 +154,14 @@ class DeleteSnapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelStage:
+    """End the stage: workers of it do not come, or do not do what they are told. A new one is to be launched."""
+
+    launch: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CollectOrphans:
     """Remove, after a grace time, parts that lower incarnations left and no snapshot refers to."""
 
@@ -160,4 +177,4 @@ class CloseOrder:
     reason: str
 
 
-Effect = TellWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CloseOrder
+Effect = TellWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CancelStage | CloseOrder

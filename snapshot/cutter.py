@@ -70,11 +70,11 @@ class Cutter:
         for effect in self.recorder.step(event):
             self._perform(effect)
 
-    def limit_recordings(self) -> None:
-        """Give up the open snapshots if they hold more than they may."""
+    def limit_recordings(self, *starting: int) -> None:
+        """Give up the open snapshots, and those that are `starting`, if they hold more than they may."""
         if sum(end.recorded_bytes for end in self._inputs.values()) <= self._recorded_bytes_max:
             return
-        for snapshot_id in self.recorder.unfinished():
+        for snapshot_id in dict.fromkeys([*self.recorder.unfinished(), *starting]):
             for end in self._inputs.values():
                 end.empty_recording(snapshot_id)
             self._fail(
@@ -100,7 +100,7 @@ class Cutter:
                 self._outputs[channel].put_marker(snapshot_id, self.recorder.floor, aligned=aligned)
             case StartRecording(channel, snapshot_id):
                 self._inputs[channel].start_recording(snapshot_id)
-                self.limit_recordings()
+                self.limit_recordings(snapshot_id)
             case StopRecording(channel, snapshot_id, written):
                 cut = self._inputs[channel].stop_recording(snapshot_id, written)
                 self._pending.received(snapshot_id, channel, cut)

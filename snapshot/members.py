@@ -9,22 +9,34 @@ from snapshot.control import WorkerRegistered
 
 @dataclass(slots=True)
 class Member:
-    """One registered worker."""
+    """One registered worker. Each field but the first holds an incarnation, 0 for none."""
 
     registration: WorkerRegistered
-    #: incarnation that it has restored, 0 for none
+    #: whose data it processes
+    running: int
+    #: which it has restored
     restored: int = 0
-    #: incarnation in which it has connections to all peers
+    #: in which it has connections to all peers
     connected: int = 0
-    idle: bool = False
+    #: in which nothing will happen at it without a message from elsewhere
+    idle: int = 0
 
 
 class Members:
-    """The workers of the newest stage."""
+    """The workers of the newest stage.
 
-    def __init__(self, worker_count: int) -> None:
+    Parameters
+    ----------
+    worker_count : int
+    launch : str
+        Token of the stage; "" while there is none.
+    """
+
+    def __init__(self, worker_count: int, launch: str) -> None:
         self.worker_count = worker_count
-        self.launch = ""
+        self.launch = launch
+        #: number of the claim of the last rollback: all are to be part of it. 0 before the first
+        self.incarnation = 0
         self._members: dict[int, Member] = {}
 
     def __contains__(self, worker: int) -> bool:
@@ -38,7 +50,7 @@ class Members:
         return sorted(self._members)
 
     def missing(self) -> list[int]:
-        """Those that are not there."""
+        """Those that are not there, ascending."""
         return [worker for worker in range(self.worker_count) if worker not in self._members]
 
     @property
@@ -48,33 +60,41 @@ class Members:
 
     def register(self, registration: WorkerRegistered) -> None:
         """A worker came, or came back."""
-        self._members[registration.worker] = Member(registration)
+        self._members[registration.worker] = Member(registration, registration.incarnation)
 
     def remove(self, worker: int) -> None:
         """A worker is gone."""
-        self._members.pop(worker, None)
+        del self._members[worker]
 
-    def clear(self) -> None:
-        """The stage is gone."""
+    def new_stage(self, launch: str) -> None:
+        """Forget everybody: only who registers with `launch` belongs to the run now (PROTOCOL 6.4)."""
+        self.launch = launch
         self._members.clear()
 
-    def common_incarnation(self) -> int:
-        """The incarnation that all of them run; 0 where there is none."""
-        incarnations = [member.registration.incarnation for member in self._members.values()]
-        return incarnations[0] if all(i == incarnations[0] for i in incarnations) else 0
+    def running(self) -> list[int]:
+        """The incarnations whose data they process, each once, ascending; 0 stands for those that process none."""
+        return sorted(dict.fromkeys(member.running for member in self._members.values()))
 
-    def all_restored(self, incarnation: int) -> bool:
-        """All are restored under `incarnation`."""
-        return self.all_there and all(member.restored == incarnation for member in self._members.values())
+    def not_restored(self) -> list[int]:
+        """Those that are not restored under the incarnation, ascending."""
+        return [worker for worker in self.numbers() if self[worker].restored != self.incarnation]
 
-    def all_connected(self, incarnation: int) -> bool:
-        """All are connected in `incarnation`."""
-        return self.all_there and all(member.connected == incarnation for member in self._members.values())
+    def not_connected(self) -> list[int]:
+        """Those that are not connected in the incarnation, ascending."""
+        return [worker for worker in self.numbers() if self[worker].connected != self.incarnation]
+
+    def note_idle(self, worker: int, incarnation: int) -> None:
+        """A worker has nothing to do in `incarnation`; 0: it is busy.
+
+        Also heard before this life of the coordinator knows the incarnation: it may be said only once.
+        """
+        if worker in self._members:
+            self._members[worker].idle = incarnation
 
     @property
     def all_idle(self) -> bool:
         """Nothing will happen anywhere, unless it is on its way already."""
-        return self.all_there and all(member.idle for member in self._members.values())
+        return self.all_there and all(member.idle == self.incarnation for member in self._members.values())
 
     def addresses(self) -> tuple[bytes, ...]:
         """Where each is reached by its peers, by number; call only when all are there."""

@@ -42,8 +42,10 @@ class PendingSnapshots:
         pending.state, pending.standing = state, standing
 
     def received(self, snapshot_id: int, channel: ChannelId, cut: ReceivedCut) -> None:
-        """The receiver's part of an input."""
-        self._pending[snapshot_id].received[channel] = cut
+        """The receiver's part of an input; of a snapshot that failed here, nothing is kept."""
+        pending = self._pending[snapshot_id]
+        if not pending.failed:
+            pending.received[channel] = cut
 
     def sent(self, snapshot_id: int, channel: ChannelId, cut: SentCut) -> None:
         """The sender's part of an output."""

@@ -36,25 +36,47 @@ class RestartPolicy:
             raise ValueError(f"{self}: delays must not be negative, nor the multiplier below 1")
 
 
-class RestartCounter:
-    """Applies a policy to one run."""
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """One failure that the run went on from: kept and shown."""
+
+    at: float  #: seconds since the epoch
+    reason: str
+
+
+class Restarts:
+    """Applies a policy to the failures of one run."""
 
     def __init__(self, policy: RestartPolicy) -> None:
+        self.history: list[Restart] = []
+        #: monotonic seconds: workers are not deployed again before
+        self.not_before = 0.0
+        #: the failure that the run recovers from now is counted; what follows from it is not one more
+        self.is_counted = False
         self._policy = policy
-        #: restarts since the last published snapshot
-        self.in_a_row = 0
+        self._in_a_row = 0
+        #: seconds before the restart after the next one
+        self._delay = policy.delay
 
     def note_progress(self) -> None:
         """A snapshot was published: what comes now is a new row."""
-        self.in_a_row = 0
+        self._in_a_row = 0
+        self._delay = self._policy.delay
 
-    def next_delay(self) -> float | None:
-        """Seconds to wait before the restart that is due now; None: give up."""
+    def count(self, reason: str, now: float, epoch: float) -> str | None:
+        """Count a failure; the reason to give up, if there were too many in a row."""
         policy = self._policy
-        if policy.maxRestarts is not None and self.in_a_row >= policy.maxRestarts:
-            return None
-        self.in_a_row += 1
-        if self.in_a_row == 1:
-            return policy.firstDelay
-        # The exponent is capped, because a float overflows before a patient user does.
-        return min(policy.maxDelay, policy.delay * policy.multiplier ** min(self.in_a_row - 2, 64))
+        if policy.maxRestarts is not None and self._in_a_row >= policy.maxRestarts:
+            return f"{reason}\n(after {self._in_a_row} restarts in a row; maxRestarts is {policy.maxRestarts})"
+        self._in_a_row += 1
+        self.is_counted = True
+        self.not_before = now + self._next_delay()
+        self.history.append(Restart(epoch, reason))
+        return None
+
+    def _next_delay(self) -> float:
+        if self._in_a_row == 1:
+            return min(self._policy.maxDelay, self._policy.firstDelay)
+        delay = min(self._policy.maxDelay, self._delay)
+        self._delay = min(self._policy.maxDelay, delay * self._policy.multiplier)
+        return delay

@@ -6,7 +6,7 @@ start, collects acknowledgements, and says when one is whole; publishing is the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from snapshot.certificate import SubtaskRecord
@@ -57,6 +57,10 @@ class PendingSnapshot:
         """Somebody wants it kept."""
         return any(order.pinned for order in self.orders)
 
+    def missing(self, subtasks: Sequence[Subtask]) -> list[Subtask]:
+        """Those of `subtasks` that have not acknowledged."""
+        return [subtask for subtask in subtasks if subtask not in self.records]
+
 
 class SnapshotBook:
     """All that is known of snapshots in one life of a coordinator."""
@@ -94,18 +98,20 @@ class SnapshotBook:
         """One more may be pending."""
         return len(self.pending) < self.policy.max_concurrent
 
+    @property
+    def has_failed_too_often(self) -> bool:
+        """More snapshots in a row failed than the policy tolerates."""
+        return self.failures_in_a_row > self.policy.tolerable_failures
+
     def may_ask(self, now: float) -> bool:
         """Whether policy lets a node start one now."""
         return self.has_room and now >= self._pause_until
 
-    def open(self, now: float) -> PendingSnapshot:
-        """Begin one, for all that wait with no initiators of their own, or for the first that names them."""
-        if self.orders and self.orders[0].initiators is not None:
-            orders = [self.orders.pop(0)]
-        else:
-            orders = [order for order in self.orders if order.initiators is None]
-            self.orders = [order for order in self.orders if order.initiators is not None]
-        snapshot = PendingSnapshot(self._next_id, now, orders)
+    def open(self, now: float, orders: Sequence[SnapshotOrder]) -> PendingSnapshot:
+        """Begin one, for `orders` and for all others that wait and do not name their initiators."""
+        taken = [order for order in self.orders if order in orders or order.initiators is None]
+        self.orders = [order for order in self.orders if order not in taken]
+        snapshot = PendingSnapshot(self._next_id, now, taken)
         self.pending[snapshot.snapshot_id] = snapshot
         self._next_id += 1
         if self.policy.interval is not None:
@@ -124,21 +130,21 @@ class SnapshotBook:
         snapshot.records[record.subtask] = record
         return snapshot if len(snapshot.records) == subtask_count else None
 
-    def collecting_below(self, snapshot_id: int) -> list[PendingSnapshot]:
-        """Lower ones that are not whole: `snapshot_id` overtook them, and publication goes up only."""
-        return [p for p in self.pending.values() if p.snapshot_id < snapshot_id and not p.is_publishing]
+    def collecting(self) -> list[PendingSnapshot]:
+        """Those that are not whole."""
+        return [pending for pending in self.pending.values() if not pending.is_publishing]
 
     def overdue(self, now: float) -> list[PendingSnapshot]:
         """Those whose time is over."""
-        return [p for p in self.pending.values() if not p.is_publishing and now >= p.started_at + self.policy.timeout]
+        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout]
 
     def next_deadline(self) -> float | None:
         """When the next pending one, or the next order, runs out of time."""
-        times = [p.started_at + self.policy.timeout for p in self.pending.values() if not p.is_publishing]
+        times = [p.started_at + self.policy.timeout for p in self.collecting()]
         times += [order.deadline for order in self.orders if order.deadline is not None]
         return min(times, default=None)
 
-    def expired_orders(self, now: float) -> list[SnapshotOrder]:
+    def expire_orders(self, now: float) -> list[SnapshotOrder]:
         """Remove and return the orders for which no snapshot could be started in time."""
         expired = [order for order in self.orders if order.deadline is not None and now >= order.deadline]
         self.orders = [order for order in self.orders if order not in expired]
@@ -159,16 +165,16 @@ class SnapshotBook:
         superseded = self._close(snapshot_id, now)
         self.pending[by].orders += superseded.orders
 
-    def give_up_all(self) -> list[SnapshotOrder]:
+    def give_up_all(self) -> None:
         """The run rolls back: nothing pending can be whole any more. Orders wait for the next one."""
-        orders = [order for pending in self.pending.values() for order in pending.orders]
+        self.orders = [order for pending in self.pending.values() for order in pending.orders] + self.orders
         self.pending.clear()
-        self.orders = orders + self.orders
-        return orders
+        self.failures_in_a_row = 0
 
-    def missing(self, snapshot: PendingSnapshot, subtasks: Collection[Subtask]) -> list[Subtask]:
-        """Who has not acknowledged."""
-        return [subtask for subtask in subtasks if subtask not in snapshot.records]
+    def take_orders(self) -> list[SnapshotOrder]:
+        """Remove and return all orders that wait."""
+        orders, self.orders = self.orders, []
+        return orders
 
     def _close(self, snapshot_id: int, now: float) -> PendingSnapshot:
         self._pause_until = now + self.policy.min_pause

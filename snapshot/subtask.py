@@ -146,14 +146,19 @@ class SubtaskMachine:
             self.cutter.limit_recordings()
 
     def deliver_marker(self, channel: ChannelId, marker: Marker) -> None:
-        """A marker came; it is acted upon at once, not behind the data that waits here (PROTOCOL 1.2)."""
+        """A marker came; it is acted upon at once, not behind the data that waits here (PROTOCOL 1.2).
+
+        Not to be called before `start`.
+        """
+        assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         self.inputs[channel].deliver_marker(marker)
         self.cutter.step(MarkerArrived(channel, marker))
 
     # ---------------------------------------------------------------- what the coordinator says
 
     def request(self, snapshot_id: int, running: Sequence[int], floor: int) -> None:
-        """Start a snapshot here. Also the answer to `requestSnapshot`."""
+        """Start a snapshot here. Also the answer to `requestSnapshot`. Not to be called before `start`."""
+        assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         self.cutter.step(SnapshotRequested(snapshot_id, tuple(running), floor))
         self.answer_request()
 

@@ -21,7 +21,7 @@ def is_final(records: Sequence[SubtaskRecord]) -> bool:
 
 
 def ended_components(topology: Topology, records: Sequence[SubtaskRecord]) -> list[Component]:
-    """The cycles that are over and have not been told: passive, empty, without timers, outer inputs ended."""
+    """The cycles that are over and whose members have not all ended: passive, empty, no timers, outer inputs ended."""
     by_subtask = {record.subtask: record for record in records}
     return [part for part in topology.components if part.cyclic and _is_over(part, topology, by_subtask)]
 

@@ -56,7 +56,7 @@ class Store:
     def commit(self, key: tuple[Subtask, int]) -> None:
         """Make visible what was prepared; idempotent."""
         if key not in self.committed:
-            self.committed[key] = self.prepared.pop(key)
+            self.committed[key] = self.prepared.pop(key, [])  # what was discarded is lost
 
     def discard(self, subtask: Subtask) -> None:
         """Remove what `subtask` prepared and nobody committed."""

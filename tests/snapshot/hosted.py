@@ -1,0 +1,127 @@
+"""Machines of a declared graph, driven by hand: for tests that say every step themselves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from snapshot.built import build
+from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd, SentCut, Spill
+from snapshot.declarations import AlignmentWish
+from snapshot.frame import Frame, Marker
+from snapshot.frame_codec import messages_of
+from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
+from snapshot.limits import SubtaskLimits
+from snapshot.node_state import NodeState
+from snapshot.reports import Report, SnapshotTaken
+from snapshot.serialization import Codec
+from snapshot.subtask import SubtaskMachine
+from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble
+
+CODEC = Codec()
+
+
+class Hosted:
+    """All machines of a graph, fresh and started."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        alignment: AlignmentWish = "unaligned",
+        *,
+        limits: SubtaskLimits | None = None,
+        spill_of: Callable[[ChannelId], Spill | None] = lambda channel: None,
+        started: bool = True,
+    ) -> None:
+        self.built = build(graph, alignment)
+        self.limits = limits or SubtaskLimits()
+        self.spill_of = spill_of
+        self.nodes: dict[Subtask, Any] = {}
+        self.machines = {subtask: self.machine(subtask) for subtask in self.built.topology.subtasks}
+        for machine in self.machines.values():
+            machine.restore(None, 0.0)
+            if started:
+                machine.start(0.0)
+
+    def machine(self, subtask: Subtask, channels: RestoredChannels | None = None, seed: int = 1) -> SubtaskMachine:
+        """A machine that is not restored yet."""
+        around = Surroundings(
+            run="hosted",
+            incarnation=1,
+            codec=CODEC,
+            limits=self.limits,
+            spill_of=self.spill_of,
+            logger_of=lambda _: logging.LoggerAdapter(logging.getLogger("tests.hosted"), {}),
+            chance_of=lambda _: Random(seed),
+        )
+        parts = assemble(subtask, self.built, around, channels or RestoredChannels())
+        self.nodes[subtask] = parts.node
+        return SubtaskMachine(parts)
+
+    def __getitem__(self, name: str) -> SubtaskMachine:
+        return self.machines[Subtask(name)]
+
+    def node(self, name: str) -> Any:
+        """The user's object."""
+        return self.nodes[Subtask(name)]
+
+    def carry(self, source: str, target: str, count: int | None = None) -> list[Frame | Marker]:
+        """Move what waits from subtask 0 of `source` to subtask 0 of `target`; `count` items, or all."""
+        channel = ChannelId(Subtask(source), Subtask(target))
+        end, receiver = self[source].outputs[channel], self[target]
+        carried: list[Frame | Marker] = []
+        while end.has_data and len(carried) != count:
+            item = end.take()
+            assert item is not None
+            carried.append(item)
+            if isinstance(item, Marker):
+                receiver.deliver_marker(channel, item)
+            else:
+                receiver.deliver(channel, item)
+        self[source].validate()
+        receiver.validate()
+        return carried
+
+    def seal_and_carry(self, source: str, target: str) -> list[Frame | Marker]:
+        """Close the open frame too, then move all."""
+        self[source].seal()
+        return self.carry(source, target)
+
+
+def taken(machine: SubtaskMachine) -> list[SnapshotTaken]:
+    """The snapshots that a machine hands out now."""
+    return [report for report in machine.take_reports() if isinstance(report, SnapshotTaken)]
+
+
+def only(reports: list[Report], kind: type) -> Any:
+    """The one report of a kind."""
+    (found,) = [report for report in reports if isinstance(report, kind)]
+    return found
+
+
+def state_of(snapshot: SnapshotTaken) -> NodeState:
+    """What a machine recorded of its node."""
+    return NodeState.decode(snapshot.state, CODEC)
+
+
+def values(cut: SentCut | ReceivedCut | tuple[Frame, ...]) -> list[Any]:
+    """The messages of a cut."""
+    found: list[Any] = []
+    for frame in cut if isinstance(cut, tuple) else cut.frames:
+        messages = messages_of(frame, CODEC)
+        found += messages.to_pylist() if isinstance(messages, pa.RecordBatch) else messages
+    return found
+
+
+def moved(sender: SendingEnd, receiver: ReceivingEnd) -> None:
+    """All that waits at one end goes to the other."""
+    while (item := sender.take()) is not None:
+        if isinstance(item, Marker):
+            receiver.deliver_marker(item)
+        else:
+            receiver.deliver(item)
