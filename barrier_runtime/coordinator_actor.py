@@ -69,6 +69,10 @@ class CoordinatorActor:
         """What came of an order; None: it waits, or this life never heard of it."""
         return self._service.closed_order(request)
 
+    def closed_orders(self) -> dict[int, CloseOrder]:
+        """What came of all orders of this life."""
+        return self._service.closed_orders()
+
     def status(self) -> dict[str, Any]:
         """How the run stands."""
         return self._service.status()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
@@ -20,6 +20,7 @@ from snapshot.coordinator_events import CloseOrder, Event
 from snapshot.envelope import Buffer
 from snapshot.errors import RunFailed
 from state_backends.base import StateBackend
+from state_backends.memory import MemoryBackend
 
 #: Seconds that one question to the coordinator may take, its restart by Ray included.
 ANSWER_SECONDS_MAX = 60.0
@@ -91,6 +92,11 @@ class CoordinatorClient:
         closed: CloseOrder | None = self._ask("closed_order", request)
         return closed
 
+    def closed_orders(self) -> dict[int, CloseOrder]:
+        """What came of all orders of its present life."""
+        closed: dict[int, CloseOrder] = self._ask("closed_orders")
+        return closed
+
     def get(self, path: str) -> bytes:
         """A file in the coordinator's memory."""
         try:
@@ -112,8 +118,13 @@ class CoordinatorClient:
     def _ask(self, method: str, *arguments: object) -> Any:
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
+            if not ray.is_initialized():
+                # Asking would start another Ray, as Ray does by itself.
+                raise RunFailed(f"run {self._run!r}: this process has left the Ray that its coordinator runs in")
             try:
                 return ray.get(getattr(self.actor, method).remote(*arguments), timeout=ANSWER_SECONDS_MAX)
+            except ActorDiedError as error:  # for good: it was ended, cannot start, or may not restart
+                raise RunFailed(self._lost_text(error)) from error
             except RayActorError as error:
                 if not self._restarts or time.monotonic() >= deadline:
                     raise RunFailed(self._lost_text(error)) from error
@@ -130,11 +141,30 @@ class CoordinatorClient:
 
 
 class CoordinatorMemory(StateBackend):
-    """Reads what a `MemoryBackend` holds in the coordinator's process. Only for reading."""
+    """Reads what a `MemoryBackend` holds in the coordinator's process, and after `bring_home` what the driver's holds.
 
-    def __init__(self, client: CoordinatorClient) -> None:
+    Parameters
+    ----------
+    client : CoordinatorClient
+    home : MemoryBackend
+        The driver's: what the runs that have ended in this process left.
+    """
+
+    def __init__(self, client: CoordinatorClient, home: MemoryBackend) -> None:
         super().__init__()
         self._client = client
+        self._home = home
+        self._is_home = False
+
+    def bring_home(self, folder: str) -> None:
+        """Replace what the driver has below `folder` by what the coordinator has; it may end then."""
+        theirs = self._client.files(folder)
+        for path in self._home.files(folder):
+            if path not in theirs:
+                self._home.delete(path)
+        for path in theirs:
+            self._home.put_if_absent(path, [self._client.get(path)])  # every file is written once
+        self._is_home = True
 
     def __str__(self) -> str:
         return "memory:"
@@ -143,13 +173,13 @@ class CoordinatorMemory(StateBackend):
         raise OSError(f"{self}: {path} can only be written by the coordinator")
 
     def _get(self, path: str) -> bytes:
-        return self._client.get(path)
+        return self._home.get(path) if self._is_home else self._client.get(path)
 
     def _exists(self, path: str) -> bool:
-        return path in self._client.files("")
+        return path in self._files("")
 
     def _files(self, prefix: str) -> list[str]:
-        return self._client.files(prefix)
+        return self._home.files(prefix) if self._is_home else self._client.files(prefix)
 
     def _delete(self, path: str) -> None:
         raise OSError(f"{self}: {path} can only be removed by the coordinator")

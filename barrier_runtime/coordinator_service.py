@@ -102,6 +102,10 @@ class CoordinatorService:
         """What came of an order; None: it still waits, or this life never heard of it."""
         return self._orders.get(request)
 
+    def closed_orders(self) -> dict[int, CloseOrder]:
+        """What came of all orders of this life."""
+        return dict(self._orders)
+
     def status(self) -> dict[str, Any]:
         """How the run stands, as plain data."""
         c = self._coordinator

@@ -24,6 +24,8 @@ class WorkerProgress:
     ended: dict[str, int]
     #: {metric: sum of `Context.increment`}
     metrics: dict[str, float]
+    #: {reason: connections that this process refused, in all incarnations}
+    refused: dict[str, int]
 
 
 def summed(reports: Iterable[WorkerProgress]) -> dict[str, Any]:

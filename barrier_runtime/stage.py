@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.utils import is_remote
 
-from snapshot.errors import RunFailed
+from snapshot.errors import GraphError, RunFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 #: Seconds that executors have to register before the slots are counted; Spark says 0 until they have.
 EXECUTORS_SECONDS_MAX = 60.0
+
+#: How classic Spark and Connect's server say that somebody cancelled the job.
+_CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
+
+#: How a worker's last words, which Spark quotes, begin when the graph's modules have not reached the executors.
+_GRAPH_ERROR = f"{GraphError.__module__}.{GraphError.__qualname__}: "
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -89,6 +95,22 @@ def cancel_stage(spark: SparkSession, group: str) -> None:
         spark.interruptTag(group)
     else:
         spark.sparkContext.cancelJobGroup(group)
+
+
+def why_final(spark: SparkSession, error: Exception) -> str | None:
+    """Why a stage that ended with `error` must not, or need not, be submitted again; None: it may be."""
+    if is_stopped(spark):
+        return "the Spark session was stopped"
+    text = str(error)
+    if any(condition in text for condition in _CANCELLED):
+        return "its Spark job was cancelled"
+    _, found, problem = text.partition(_GRAPH_ERROR)
+    return problem.splitlines()[0] if found else None
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether the session can run nothing more."""
+    return bool(spark.is_stopped) if is_connect(spark) else spark.sparkContext._jsc is None
 
 
 def bind_host(spark: SparkSession) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from barrier_runtime.coordinator_client import CoordinatorClient
-from barrier_runtime.stage import cancel_stage, run_stage
+from barrier_runtime.stage import cancel_stage, run_stage, why_final
 from snapshot.coordinator import Outcome
-from snapshot.coordinator_events import StageEnded, StageLaunched
+from snapshot.coordinator_events import RunGivenUp, StageEnded, StageLaunched
 from snapshot.errors import Fenced, RunFailed
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001  # Spark's classic and Connect clients raise different ones for a failed job
             reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
             self.stage_failures.append(reason)
+            final = None if self._cancelled == launch else why_final(self._spark, error)
+            if final is not None:
+                self._client.post(RunGivenUp(f"{final}; submit the run again under the same name to go on"))
         self._client.post(StageEnded(launch, reason))
 
     def _is_over(self) -> bool:

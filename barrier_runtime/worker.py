@@ -36,7 +36,7 @@ from channels.heartbeat import Heartbeats
 from channels.identity import Identity
 from snapshot import control, reports
 from snapshot.built import Built
-from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
+from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from state_backends.store import RunStore
 
 #: Longest sleep of the loop, so that deadlines of handshakes and of the coordinator's absence are looked at.
@@ -70,7 +70,7 @@ class Worker:
         self.stage = Stage.WAITING
         self.incarnation = 0
         self.exit_code: ExitCode | None = None
-        self._built: Built = pickle.loads(launch.built)  # noqa: S301  # came with the code, from the driver
+        self._built = _open(launch.built)
         self._placement = self._built.topology.place(launch.worker_count)
         self._plane: DataPlane | None = None
         self._claim = 0
@@ -371,7 +371,7 @@ class Worker:
             return
         self.stage = Stage.FAILED
         self._logger.warning("rolling back: %s", error)
-        is_permanent = isinstance(error, RestoreRefused | SnapshotCorrupt)
+        is_permanent = isinstance(error, RestoreRefused | SnapshotCorrupt | GraphError)
         self._control.send(control.WorkerFailed(self.number, self.incarnation, str(error), is_permanent))
         self._drop_connections()
 
@@ -392,3 +392,15 @@ class Worker:
                 self._logger.warning("close failed: %s", failure)
         self._plane = None
         self.stage = Stage.WAITING
+
+
+def _open(built: bytes) -> Built:
+    try:
+        graph = pickle.loads(built)  # noqa: S301  # came with the code, from the driver
+    except (ImportError, AttributeError) as error:
+        raise GraphError(
+            f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). Its modules must be "
+            "installed there, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
+        ) from error
+    assert isinstance(graph, Built)
+    return graph

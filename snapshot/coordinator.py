@@ -160,6 +160,8 @@ class Coordinator:
                 self._on_ordered(order)
             case events.StopOrdered(order):
                 self._on_stop(order)
+            case events.RunGivenUp(reason):
+                self._end(Outcome.FAILED, reason)
             case events.TimePassed():
                 self._on_time()
             case _:
@@ -280,7 +282,7 @@ class Coordinator:
     # ---------------------------------------------------------------- rollback and end
 
     def _roll_back(self, reason: str) -> None:
-        self._desk.give_up_all()
+        self._desk.give_up_all(f"rolled back: {reason}")
         self._committing_until = None
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch)

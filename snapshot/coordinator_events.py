@@ -100,6 +100,13 @@ class StopOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class RunGivenUp:
+    """The driver cannot or must not submit the stage again: it was cancelled on Spark's side, or Spark is gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Look at the clock."""
 
@@ -116,6 +123,7 @@ Event = (
     | SnapshotsDeleted
     | SnapshotOrdered
     | StopOrdered
+    | RunGivenUp
     | TimePassed
 )
 

@@ -79,7 +79,8 @@ class Cutter:
                 end.empty_recording(snapshot_id)
             self._fail(
                 snapshot_id,
-                f"{self.recorder.subtask} had to record more than recorded_bytes_max = {self._recorded_bytes_max:,} bytes",
+                f"{self.recorder.subtask} had to record more than recorded_bytes_max = "
+                f"{self._recorded_bytes_max:,} bytes",
             )
 
     def take_reports(self) -> list[Report]:

@@ -106,6 +106,13 @@ class Deployment:
             return self._proceed()
         if self._until is None or self._outbox.now < self._until:
             return None
+        if self.phase is Phase.GATHERING and not self._members.incarnation and not self._members.numbers():
+            # A barrier stage starts as a whole or not at all, and where it never did it will not the next time.
+            return Hopeless(
+                f"none of {self._settings.worker_count} workers registered in {self._settings.gathering_timeout:g} s. "
+                f"The stage starts when Spark has {self._settings.worker_count} free slots at one time: give it more "
+                "cores, free some, or ask for fewer with BarrierRuntime(workers=...)"
+            )
         return self.give_up_stage(f"{self._who_is_late()} in time")
 
     # ---------------------------------------------------------------- claims
@@ -130,7 +137,8 @@ class Deployment:
             return None
         news = self.lost(worker, "it registered anew")
         self._members.register(registration)
-        self._outbox.tell(worker, Welcome(self._claim, self._settings.worker_count))
+        if self._claim:  # a life that has no claim yet cannot say who it is; `claimed` will
+            self._outbox.tell(worker, Welcome(self._claim, self._settings.worker_count))
         return news or self._proceed()
 
     def lost(self, worker: int, reason: str) -> News | None:

@@ -94,7 +94,8 @@ class OutputEdge:
 
     def _no_key(self, message: Any, error: Exception) -> NodeError:
         return NodeError(
-            f"{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: {type(error).__name__}: {error}"
+            f"{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: "
+            f"{type(error).__name__}: {error}"
         )
 
     def _put(self, index: int, message: Any) -> None:

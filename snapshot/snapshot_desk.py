@@ -65,10 +65,10 @@ class SnapshotDesk:
         """A claim was taken: its ids are used from now on (PROTOCOL 3.2)."""
         self.book.take_block(claim, self._outbox.now)
 
-    def give_up_all(self) -> None:
-        """The run rolls back. What waits to be published stays undecided: the next listing tells (PROTOCOL 7.6)."""
+    def give_up_all(self, reason: str) -> None:
+        """The data goes. What waits to be published stays undecided: the next listing tells (PROTOCOL 7.6)."""
         for snapshot in self.book.collecting():
-            self.aborted.append((snapshot.snapshot_id, "the run rolled back"))
+            self.aborted.append((snapshot.snapshot_id, reason))
         self.book.give_up_all()
         self._manifests.clear()
         self._told_to_end.clear()
@@ -215,7 +215,7 @@ class SnapshotDesk:
 
     def close(self, reason: str) -> None:
         """The run has ended: nobody needs to wait any more."""
-        self.give_up_all()
+        self.give_up_all(reason)
         for order in self.book.take_orders():
             self.refuse(order, reason)
 

@@ -16,7 +16,7 @@ from snapshot.built import Built
 from snapshot.channel_ends import Gate, ReceivingEnd, SendingEnd, Spill
 from snapshot.context import SubtaskContext
 from snapshot.end_of_stream import EndOfStream
-from snapshot.errors import NodeError
+from snapshot.errors import GraphError, NodeError
 from snapshot.frame import Frame
 from snapshot.ids import ChannelId, Subtask
 from snapshot.input_channel import InputChannel
@@ -100,8 +100,10 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
 
     Raises
     ------
+    GraphError
+        if the node's module is not here.
     NodeError
-        if the node cannot be unpickled here.
+        if the node cannot be unpickled for another reason.
     """
     topology, codec = built.topology, around.codec
     node = _fresh_node(subtask, built)
@@ -141,10 +143,14 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
 def _fresh_node(subtask: Subtask, built: Built) -> Node:
     try:
         node = pickle.loads(built.nodes[subtask.node])
-    except Exception as error:  # unpickling runs the user's code, which may raise anything
-        raise NodeError(
+    except (ImportError, AttributeError) as error:
+        raise GraphError(
             f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
             "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
+        ) from error
+    except Exception as error:  # unpickling runs the user's code, which may raise anything
+        raise NodeError(
+            f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})"
         ) from error
     assert isinstance(node, Node)
     return node

@@ -9,7 +9,7 @@ from snapshot.node import Node, Sink, defines
 
 
 class PreparedOutput:
-    """What one subtask prepared, by snapshot. An aborted snapshot discards nothing: its output is committed with the next."""
+    """What one subtask prepared, by snapshot. An abort discards nothing: its output is committed with the next."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -38,7 +38,7 @@ class PreparedOutput:
         self._values[snapshot_id] = self._node.prepareCommit(snapshot_id)
 
     def commit_through(self, snapshot_id: int) -> None:
-        """Commit, in order, what was prepared up to the cut of a published snapshot; what the sink raises passes through.
+        """Commit, in order, what was prepared up to the cut of a published snapshot; the sink's errors pass through.
 
         What was prepared after that cut waits, whatever its id: a restore would replay the messages behind it.
         """

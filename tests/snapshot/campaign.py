@@ -18,7 +18,8 @@ from snapshot.built import build
 from snapshot.channel_ends import SendingEnd
 from snapshot.declarations import AlignmentWish
 from tests.snapshot.network import Network
-from tests.snapshot.walkers import Choose, make_graph, make_plans, random_shape
+from tests.snapshot.shapes import make_graph, make_plans, random_shape
+from tests.snapshot.walkers import Choose
 
 T = TypeVar("T")
 

@@ -1,38 +1,30 @@
-"""The real subtask machines of a graph on a network in memory; every choice comes from ``choose(n) -> int``.
+"""A schedule for the machines of a graph, and their coordinator; every choice comes from ``choose(n) -> int``.
 
-Hosts `SubtaskMachine`s, the links between them, and as much of a coordinator as they need: ids, floors, aborts,
-publishing, ends of cycles, crash and restore. Checks every snapshot that completes against `tests.snapshot.truth`.
-Must not know any rule of the protocol: those live in the machines, where mutants can take them away.
+Has as much of a coordinator as the machines need: ids, floors, aborts, publishing, ends of cycles, restarts. Checks
+every snapshot that completes against `tests.snapshot.truth`. Must not know any rule of the protocol: those live in
+the machines, where mutants can take them away.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from random import Random
-from typing import Any
 
 from snapshot.built import Built
 from snapshot.certificate import SubtaskRecord
-from snapshot.channel_ends import ReceivingEnd, SendingEnd, Spill
+from snapshot.channel_ends import Spill
 from snapshot.contribution import parts_of, record_of
-from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.frame import PayloadKind
 from snapshot.ids import ChannelId, Subtask
 from snapshot.limits import SubtaskLimits
 from snapshot.manifest import Manifest
-from snapshot.part import decode_frames, decode_part
 from snapshot.recorder import Phase
-from snapshot.recovery import fresh_start, plan_restore
 from snapshot.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
-from snapshot.serialization import Codec
 from snapshot.subtask import Status, SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels, SubtaskParts, Surroundings, assemble
 from snapshot.termination import ended_components, is_final
-from tests.snapshot.truth import END_OF_STREAM, CheckFailed, Truth
-from tests.snapshot.walkers import Choose, Plan, Store, canonical
-
-RUN = "walks"
+from tests.snapshot.hosting import RUN, Hosting
+from tests.snapshot.truth import CheckFailed
+from tests.snapshot.walkers import Choose, Plan
 
 #: Rounds that a quiet network may need to end; a run needs about ten per hop and cycle.
 _ROUNDS_MAX = 300
@@ -41,8 +33,8 @@ _ROUNDS_MAX = 300
 _RUNNING_MAX = 3
 
 
-class Network:
-    """A graph's machines and all that is between them.
+class Network(Hosting):
+    """A graph's machines, a schedule for them, and their coordinator.
 
     Parameters
     ----------
@@ -70,20 +62,18 @@ class Network:
         limits: SubtaskLimits | None = None,
         spill_of: Callable[[ChannelId], Spill | None] = lambda channel: deque(),
     ) -> None:
-        self.built = built
-        self.topology = built.topology
+        super().__init__(
+            built,
+            plans,
+            is_ordered=not crossing,
+            window=window,
+            limits=limits or SubtaskLimits(),
+            spill_of=spill_of,
+        )
         self.choose = choose
         self.crossing = crossing
-        self.truth = Truth(self.topology, plans, is_ordered=not crossing)
-        self.store = Store()
-        self.seen: Counter[str] = Counter()  #: the "sometimes" of RELIABILITY
-        self.now = 0.0
-        self.incarnation = 0
         self.next_id = 1
         self.published: list[Manifest] = []
-        self._window = window
-        self._limits = limits or SubtaskLimits()
-        self._spill_of = spill_of
         self._initiators = [
             subtask
             for subtask in self.topology.subtasks
@@ -93,58 +83,10 @@ class Network:
         self.restart()
 
     def restart(self) -> None:
-        """Everything that is not stored is lost; all start again from the newest published snapshot, or afresh."""
-        newest = self.published[-1] if self.published else None
-        self.incarnation += 1
-        self.truth.roll_back(newest.snapshot_id if newest else None)
+        """A crash of everything, and the rollback that follows it."""
         self.running: dict[int, dict[Subtask, SubtaskRecord]] = {}
-        self.links: dict[ChannelId, deque[Frame | Marker]] = {channel: deque() for channel in self.topology.channels}
-        #: {channel: payload bytes on the way and not processed}
-        self.charged: dict[ChannelId, int] = dict.fromkeys(self.topology.channels, 0)
-        self.controls: dict[Subtask, deque[Callable[[SubtaskMachine], None]]] = {}
         self.timeouts: dict[Subtask, deque[int]] = {subtask: deque() for subtask in self.topology.subtasks}
-        self.machines: dict[Subtask, SubtaskMachine] = {}
-        self.nodes: dict[Subtask, Any] = {}
-        self.restored: dict[ChannelId, int] = {}
-        self.first_by: dict[Subtask, dict[ChannelId, None]] = {subtask: {} for subtask in self.topology.subtasks}
-        plan = plan_restore(self.topology, newest, ()) if newest else fresh_start(self.topology)
-        for start in plan:
-            frames: dict[ChannelId, tuple[Frame, ...]] = {}
-            for handle in start.channel_parts:
-                assert handle.channel is not None
-                stored = decode_frames(handle, decode_part(handle, handle.inline or b""))
-                frames[handle.channel] = (*frames.get(handle.channel, ()), *stored)
-                self.restored[handle.channel] = handle.last
-            channels = RestoredChannels(dict(start.processed), frames, dict(start.sent))
-            state = None if start.state is None else decode_part(start.state, start.state.inline or b"")
-            self._add_machine(start.subtask, channels, state)
-
-    def _add_machine(self, subtask: Subtask, channels: RestoredChannels, state: memoryview | None) -> None:
-        around = Surroundings(
-            run=RUN,
-            incarnation=self.incarnation,
-            codec=Codec(),
-            limits=self._limits,
-            spill_of=self._spill_of,
-            logger_of=lambda _: logging.LoggerAdapter(logging.getLogger(__name__), {}),
-            chance_of=lambda _: Random(1),
-        )
-        parts = assemble(subtask, self.built, around, channels)
-        self._tap(parts)
-        machine = SubtaskMachine(parts)
-        machine.restore(state, self.now)
-        self.machines[subtask] = machine
-        self.controls[subtask] = deque([lambda m: m.start(self.now)])
-
-    def _tap(self, parts: SubtaskParts) -> None:
-        """Let the truth see what is sent and what is processed, without the core's counters."""
-        node: Any = parts.node
-        node.observer, node.store = self.truth, self.store
-        self.nodes[parts.subtask] = node
-        for channel, end in parts.outputs.items():
-            _tap_sending(end, self.truth.sent[channel])
-        for each in parts.inputs:
-            _tap_receiving(each.end, self.truth.handled[each.end.channel])
+        self.start_all(self.published[-1] if self.published else None)
 
     # ---------------------------------------------------------------- one step
 
@@ -196,23 +138,6 @@ class Network:
         if waiting:
             self.take(waiting[self.choose(len(waiting))])
 
-    def may_take(self, end: SendingEnd) -> bool:
-        """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
-        if not end.has_data or self._window is None or end.has_marker:
-            return end.has_data
-        receiver = self.machines[end.channel.target].inputs[end.channel]
-        self.charged[end.channel] -= receiver.take_freed_bytes()
-        return self.charged[end.channel] < self._window
-
-    def take(self, end: SendingEnd) -> None:
-        """What is next goes on the link."""
-        self.seen["spilled"] += end.spilling
-        item = end.take()
-        assert item is not None
-        self.links[end.channel].append(item)
-        if isinstance(item, Frame):
-            self.charged[end.channel] += len(item.payload)
-
     def act_deliver(self, subtask: Subtask) -> None:
         """One item comes off a link."""
         channels = [channel for channel in self.topology.inputs_of(subtask) if self.links[channel]]
@@ -238,25 +163,6 @@ class Network:
             self.initiate([s for s in self._initiators if not self.choose(3)])
         elif self.running and not self.choose(6):
             self.abort(list(self.running)[self.choose(len(self.running))])
-
-    def is_started(self, subtask: Subtask) -> bool:
-        """The subtask may act on what links bring (PROTOCOL 5.4: the host opens them after the start)."""
-        return self.machines[subtask].status in (Status.RUNNING, Status.ENDED)
-
-    def deliver(self, channel: ChannelId) -> None:
-        """The first item of a link comes to its receiver."""
-        machine = self.machines[channel.target]
-        item = self.links[channel].popleft()
-        if isinstance(item, Frame):
-            machine.deliver(channel, item)
-            return
-        recorder = machine.cutter.recorder
-        self.seen["late marker dropped"] += item.snapshot_id < recorder.floor
-        if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.floor:
-            self.first_by[channel.target][channel] = None
-            self.seen["first marker through several inputs"] += len(self.first_by[channel.target]) > 1
-        machine.deliver_marker(channel, item)
-        self.seen["overlap"] += len(recorder.unfinished()) > 1
 
     # ---------------------------------------------------------------- as much of a coordinator as is needed
 
@@ -399,34 +305,6 @@ class Network:
             left = [s for s in range(1, self.next_id) if machine.cutter.recorder.phase(s) is not None]
             recorded = sum(end.recorded_bytes for end in machine.inputs.values())
             if left or recorded:
-                raise CheckFailed("floor", f"{subtask} still knows {left} and records {recorded} bytes; all are settled")
-
-
-def _tap_sending(end: SendingEnd, log: list[Any]) -> None:
-    send, send_batch, send_end = end.send, end.send_batch, end.send_end
-
-    def tapped_send(message: Any) -> None:
-        send(message)
-        log.append(canonical(message))
-
-    def tapped_batch(batch: Any) -> None:
-        send_batch(batch)
-        log.extend(map(canonical, batch.to_pylist()))
-
-    def tapped_end() -> None:
-        send_end()
-        log.append(END_OF_STREAM)
-
-    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end)
-
-
-def _tap_receiving(end: ReceivingEnd, log: list[Any]) -> None:
-    advance = end.advance
-
-    def tapped_advance(count: int) -> None:
-        head = end.head
-        advance(count)
-        if isinstance(head, Frame) and head.kind is PayloadKind.END:
-            log.append(END_OF_STREAM)
-
-    vars(end).update(advance=tapped_advance)
+                raise CheckFailed(
+                    "floor", f"{subtask} still knows {left} and records {recorded} bytes; all are settled"
+                )

@@ -14,7 +14,7 @@ from snapshot.ids import Subtask
 from snapshot.recorder import Recorder
 from snapshot.topology import Alignment, Spread, Topology
 from tests.snapshot.network import Network
-from tests.snapshot.walkers import Shape, make_graph, make_plans
+from tests.snapshot.shapes import Shape, make_graph, make_plans
 
 #: Two sources, a middle, a sink; the sink is fed by both, so that it aligns.
 DIAMOND = Shape(
@@ -93,7 +93,9 @@ def test_a_cut_by_timeout_needs_unaligned_markers(monkeypatch: pytest.MonkeyPatc
 
     def aligned_outputs(self: Recorder, event: Event) -> list[object]:
         effects = [
-            replace(effect, aligned=effect.channel in self.aligned_outputs) if isinstance(effect, SendMarker) else effect
+            replace(effect, aligned=effect.channel in self.aligned_outputs)
+            if isinstance(effect, SendMarker)
+            else effect
             for effect in step(self, event)
         ]
         return [effect for effect in effects if not isinstance(effect, OvertakeWithMarkers)]

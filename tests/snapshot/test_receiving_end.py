@@ -129,7 +129,7 @@ def test_restored_messages_are_ordinary() -> None:
 
 
 def test_both_ends_agree_on_an_exact_cut() -> None:
-    """PROTOCOL 1.3: receiver's part, then sender's part, is what was sent before one cut and not processed before the other."""
+    """PROTOCOL 1.3: receiver's part, then sender's part, is exactly what was in flight between the two cuts."""
     sender, end = SendingEnd(CHANNEL, Codec(), Gate()), receiver()
     for message in "abcd":
         sender.send(message)

@@ -8,7 +8,7 @@ from snapshot.built import build
 from snapshot.topology import Spread
 from tests.snapshot.campaign import seeded
 from tests.snapshot.network import Network
-from tests.snapshot.walkers import Shape, make_graph, make_plans
+from tests.snapshot.shapes import Shape, make_graph, make_plans
 
 #: A source, a cycle of two, a two-phase sink.
 SHAPE = Shape(
@@ -55,7 +55,10 @@ def test_a_snapshot_of_what_was_just_restored_is_the_same(seed: int) -> None:
         made.restart()
         snapshot(made)
     again = made.published[-1]
-    entries = [[(r.subtask, r.received[n].processed) for r in m.records for n in range(len(r.received))] for m in (first, again)]
+    entries = [
+        [(r.subtask, r.received[n].processed) for r in m.records for n in range(len(r.received))]
+        for m in (first, again)
+    ]
     assert sorted(entries[0]) == sorted(entries[1])
     made.finish()
 

@@ -147,7 +147,7 @@ def test_without_the_wait_a_requested_snapshot_comes_too_late(monkeypatch: pytes
 
 
 def test_a_refused_request_lets_events_go_on() -> None:
-    """PROTOCOL 3.1: policy may refuse, or the answer be late; the subtask goes on. An answer nobody waits for is nothing."""
+    """PROTOCOL 3.1: policy may refuse, or the answer be late; the subtask goes on, and a second answer is nothing."""
     machine = fed(Recorder(), "ask", "y")["b"]
     machine.answer_request()
     machine.run(1.0, 10)

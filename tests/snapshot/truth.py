@@ -113,7 +113,9 @@ class Truth:
     def check(self, snapshot_id: int, records: Sequence[SubtaskRecord], incarnation: int) -> None:
         """Checkers 1 to 4 on a snapshot that is complete."""
         self.check_certificate(records, incarnation)
-        parts = {(h.kind, h.channel): h for record in records for h in record.handles if h.channel is not None}
+        parts: dict[tuple[PartKind, ChannelId | None], Handle] = {
+            (h.kind, h.channel): h for record in records for h in record.handles if h.channel is not None
+        }
         flying = {channel: self._flying(channel, parts) for channel in self.topology.channels}
         for channel, messages in flying.items():
             self._check_exact(snapshot_id, channel, messages)

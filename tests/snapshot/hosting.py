@@ -1,0 +1,181 @@
+"""The real subtask machines of a graph, and the links between them, in memory.
+
+Owns making machines, from nothing or from a manifest, and moving what links carry. Decides nothing, and knows
+no rule of the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from snapshot.built import Built
+from snapshot.channel_ends import ReceivingEnd, SendingEnd, Spill
+from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.ids import ChannelId, Subtask
+from snapshot.limits import SubtaskLimits
+from snapshot.manifest import Manifest
+from snapshot.part import decode_frames, decode_part
+from snapshot.recovery import fresh_start, plan_restore
+from snapshot.serialization import Codec
+from snapshot.subtask import Status, SubtaskMachine
+from snapshot.subtask_parts import RestoredChannels, SubtaskParts, Surroundings, assemble
+from tests.snapshot.truth import END_OF_STREAM, Truth
+from tests.snapshot.walkers import Plan, Store, canonical
+
+RUN = "walks"
+
+
+class Hosting:
+    """Machines and links. `start_all` makes them; it is called again for every rollback.
+
+    Parameters
+    ----------
+    built : Built
+        The graph of `plans`.
+    is_ordered : bool
+        Whether the truth is to check the order of cuts.
+    window : int or None
+        Payload bytes that a channel's receiver grants (PROTOCOL 9.1); None: no limit.
+    """
+
+    def __init__(
+        self,
+        built: Built,
+        plans: dict[str, Plan],
+        *,
+        is_ordered: bool,
+        window: int | None,
+        limits: SubtaskLimits,
+        spill_of: Callable[[ChannelId], Spill | None],
+    ) -> None:
+        self.built = built
+        self.topology = built.topology
+        self.truth = Truth(self.topology, plans, is_ordered=is_ordered)
+        self.store = Store()
+        self.seen: Counter[str] = Counter()  #: the "sometimes" of RELIABILITY
+        self.now = 0.0
+        self.incarnation = 0
+        self._window = window
+        self._limits = limits
+        self._spill_of = spill_of
+
+    def start_all(self, newest: Manifest | None) -> None:
+        """Everything that is not stored is lost; all start again from the newest published snapshot, or afresh."""
+        self.incarnation += 1
+        self.truth.roll_back(newest.snapshot_id if newest else None)
+        self.links: dict[ChannelId, deque[Frame | Marker]] = {channel: deque() for channel in self.topology.channels}
+        #: {channel: payload bytes on the way and not processed}
+        self.charged: dict[ChannelId, int] = dict.fromkeys(self.topology.channels, 0)
+        self.controls: dict[Subtask, deque[Callable[[SubtaskMachine], None]]] = {}
+        self.machines: dict[Subtask, SubtaskMachine] = {}
+        #: {channel: number of the last restored message}
+        self.restored: dict[ChannelId, int] = {}
+        #: {subtask: channels that brought it the first marker of some snapshot}
+        self.first_by: dict[Subtask, dict[ChannelId, None]] = {subtask: {} for subtask in self.topology.subtasks}
+        plan = plan_restore(self.topology, newest, ()) if newest else fresh_start(self.topology)
+        for start in plan:
+            frames: dict[ChannelId, tuple[Frame, ...]] = {}
+            for handle in start.channel_parts:
+                assert handle.channel is not None
+                stored = decode_frames(handle, decode_part(handle, handle.inline or b""))
+                frames[handle.channel] = (*frames.get(handle.channel, ()), *stored)
+                self.restored[handle.channel] = handle.last
+            channels = RestoredChannels(dict(start.processed), frames, dict(start.sent))
+            state = None if start.state is None else decode_part(start.state, start.state.inline or b"")
+            self._add_machine(start.subtask, channels, state)
+
+    def _add_machine(self, subtask: Subtask, channels: RestoredChannels, state: memoryview | None) -> None:
+        around = Surroundings(
+            run=RUN,
+            incarnation=self.incarnation,
+            codec=Codec(),
+            limits=self._limits,
+            spill_of=self._spill_of,
+            logger_of=lambda _: logging.LoggerAdapter(logging.getLogger(__name__), {}),
+            chance_of=lambda _: Random(1),
+        )
+        parts = assemble(subtask, self.built, around, channels)
+        self._tap(parts)
+        machine = SubtaskMachine(parts)
+        machine.restore(state, self.now)
+        self.machines[subtask] = machine
+        self.controls[subtask] = deque([lambda m: m.start(self.now)])
+
+    def _tap(self, parts: SubtaskParts) -> None:
+        """Let the truth see what is sent and what is processed, without the core's counters."""
+        node: Any = parts.node
+        node.observer, node.store = self.truth, self.store
+        for channel, end in parts.outputs.items():
+            _tap_sending(end, self.truth.sent[channel])
+        for each in parts.inputs:
+            _tap_receiving(each.end, self.truth.handled[each.end.channel])
+
+    def may_take(self, end: SendingEnd) -> bool:
+        """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
+        if not end.has_data or self._window is None or end.has_marker:
+            return end.has_data
+        receiver = self.machines[end.channel.target].inputs[end.channel]
+        self.charged[end.channel] -= receiver.take_freed_bytes()
+        return self.charged[end.channel] < self._window
+
+    def take(self, end: SendingEnd) -> None:
+        """What is next goes on the link."""
+        self.seen["spilled"] += end.spilling
+        item = end.take()
+        assert item is not None
+        self.links[end.channel].append(item)
+        if isinstance(item, Frame):
+            self.charged[end.channel] += len(item.payload)
+
+    def is_started(self, subtask: Subtask) -> bool:
+        """The subtask may act on what links bring (PROTOCOL 5.4: the host opens them after the start)."""
+        return self.machines[subtask].status in (Status.RUNNING, Status.ENDED)
+
+    def deliver(self, channel: ChannelId) -> None:
+        """The first item of a link comes to its receiver."""
+        machine = self.machines[channel.target]
+        item = self.links[channel].popleft()
+        if isinstance(item, Frame):
+            machine.deliver(channel, item)
+            return
+        recorder = machine.cutter.recorder
+        self.seen["late marker dropped"] += item.snapshot_id < recorder.floor
+        if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.floor:
+            self.first_by[channel.target][channel] = None
+            self.seen["first marker through several inputs"] += len(self.first_by[channel.target]) > 1
+        machine.deliver_marker(channel, item)
+        self.seen["overlap"] += len(recorder.unfinished()) > 1
+
+
+def _tap_sending(end: SendingEnd, log: list[Any]) -> None:
+    send, send_batch, send_end = end.send, end.send_batch, end.send_end
+
+    def tapped_send(message: Any) -> None:
+        send(message)
+        log.append(canonical(message))
+
+    def tapped_batch(batch: Any) -> None:
+        send_batch(batch)
+        log.extend(map(canonical, batch.to_pylist()))
+
+    def tapped_end() -> None:
+        send_end()
+        log.append(END_OF_STREAM)
+
+    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end)
+
+
+def _tap_receiving(end: ReceivingEnd, log: list[Any]) -> None:
+    advance = end.advance
+
+    def tapped_advance(count: int) -> None:
+        head = end.head
+        advance(count)
+        if isinstance(head, Frame) and head.kind is PayloadKind.END:
+            log.append(END_OF_STREAM)
+
+    vars(end).update(advance=tapped_advance)

@@ -1,0 +1,170 @@
+"""Mutants of PROTOCOL 1: what a cut records, and where its markers go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapshot import frame_codec
+from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd
+from snapshot.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
+from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.ids import ChannelId
+from snapshot.recorder import Recorder
+from snapshot.serialization import Codec
+
+Patch = pytest.MonkeyPatch
+
+
+def only_after_the_cut(patch: Patch) -> None:
+    start = ReceivingEnd.start_recording
+
+    def mutant(self: ReceivingEnd, snapshot_id: int) -> None:
+        start(self, snapshot_id)
+        self.recorded_bytes -= sum(len(f.payload) for f in self._recordings[snapshot_id].frames)
+        self._recordings[snapshot_id].frames = []
+
+    patch.setattr(ReceivingEnd, "start_recording", mutant)
+
+
+def first_channel_empty(patch: Patch) -> None:
+    step, stop = Recorder.step, ReceivingEnd.stop_recording
+    first: list[tuple[ChannelId, int]] = []
+
+    def mutant(self: Recorder, event: Event) -> list[Effect]:
+        effects = step(self, event)
+        if isinstance(event, MarkerArrived) and any(isinstance(effect, CaptureState) for effect in effects):
+            first.append((event.channel, event.marker.snapshot_id))
+        return effects
+
+    def emptied(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+        cut = stop(self, snapshot_id, written)
+        return replace(cut, frames=()) if (self.channel, snapshot_id) in first else cut
+
+    patch.setattr(Recorder, "step", mutant)
+    patch.setattr(ReceivingEnd, "stop_recording", emptied)
+
+
+def overtaken_recorded_again(patch: Patch) -> None:
+    stop, deliver = ReceivingEnd.stop_recording, ReceivingEnd.deliver
+    open_parts: dict[ChannelId, list[list[Frame]]] = {}
+
+    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+        cut = stop(self, snapshot_id, written)
+        frames = list(cut.frames)
+        open_parts.setdefault(self.channel, []).append(frames)
+        return replace(cut, frames=frames)  # type: ignore[arg-type]
+
+    def delivered(self: ReceivingEnd, frame: Frame) -> None:
+        deliver(self, frame)
+        for frames in open_parts.get(self.channel, []):
+            frames.append(frame)
+
+    patch.setattr(ReceivingEnd, "stop_recording", mutant)
+    patch.setattr(ReceivingEnd, "deliver", delivered)
+
+
+def after_the_marker_recorded(patch: Patch) -> None:
+    stop = ReceivingEnd.stop_recording
+    patch.setattr(
+        ReceivingEnd, "stop_recording", lambda self, s, w: replace(stop(self, s, max(w, self.arrived)), written=w)
+    )
+
+
+def closing_skipped(patch: Patch) -> None:
+    step = Recorder.step
+
+    def mutant(self: Recorder, event: Event) -> list[Effect]:
+        effects = step(self, event)
+        is_later = isinstance(event, MarkerArrived) and bool(effects) and isinstance(effects[0], StopRecording)
+        return [] if is_later else effects
+
+    patch.setattr(Recorder, "step", mutant)
+
+
+def last_message_dropped(patch: Patch) -> None:
+    stop = ReceivingEnd.stop_recording
+
+    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+        cut = stop(self, snapshot_id, written)
+        return replace(cut, frames=cut.frames[:-1])
+
+    patch.setattr(ReceivingEnd, "stop_recording", mutant)
+
+
+def marker_behind_data(patch: Patch) -> None:
+    """The marker lets everything pass, what is sent after the cut too."""
+    append = SendingEnd._append
+
+    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool) -> None:
+        self.seal()
+        self._waiting[snapshot_id] = self.sent
+        self._queue.append(Marker(snapshot_id, floor, self.sent, aligned=False))
+
+    def appended(self: SendingEnd, frame: Frame) -> None:
+        markers: list[Marker] = []
+        while self._queue and isinstance(self._queue[-1], Marker):
+            markers.insert(0, self._queue.pop())  # type: ignore[arg-type]  # just looked
+        append(self, frame)
+        self._queue.extend(marker._replace(written=self.sent) for marker in markers)
+
+    patch.setattr(SendingEnd, "put_marker", mutant)
+    patch.setattr(SendingEnd, "_append", appended)
+
+
+def marker_waits_but_says_head(patch: Patch) -> None:
+    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool) -> None:
+        self.seal()
+        self._waiting[snapshot_id] = self.sent
+        self._queue.append(Marker(snapshot_id, floor, self.written, aligned=False))
+
+    patch.setattr(SendingEnd, "put_marker", mutant)
+
+
+def later_marker_first(patch: Patch) -> None:
+    put = SendingEnd._put_at_head
+
+    def mutant(self: SendingEnd, marker: Marker, sent: int) -> None:
+        put(self, marker, sent)
+        self._head.rotate(1)
+
+    patch.setattr(SendingEnd, "_put_at_head", mutant)
+
+
+def senders_part_omitted(patch: Patch) -> None:
+    patch.setattr(SendingEnd, "_unwritten", lambda self, through: ())
+
+
+def senders_part_beyond_its_cut(patch: Patch) -> None:
+    unwritten = SendingEnd._unwritten
+    patch.setattr(SendingEnd, "_unwritten", lambda self, through: unwritten(self, self.sent))
+
+
+def recorded_message_aliased(patch: Patch) -> None:
+    """Recordings keep the decoded messages that the handler is given, and encode them when they are closed."""
+    decode, stop = frame_codec.messages_of, ReceivingEnd.stop_recording
+    shared: dict[int, tuple[Frame, Any]] = {}
+
+    def decoded(frame: Frame, codec: Codec) -> Any:
+        messages = decode(frame, codec)
+        shared[id(frame)] = (frame, messages)
+        return messages
+
+    def late(frame: Frame) -> Frame:
+        messages = shared.get(id(frame), (frame, None))[1]
+        if not messages or frame.kind not in (PayloadKind.VALUES, PayloadKind.TUPLES):
+            return frame
+        plain = [list(m) if frame.kind is PayloadKind.TUPLES else m for m in messages]
+        return frame_codec.frame_of_pieces(frame.first, frame.kind, [Codec().encode(m) for m in plain])
+
+    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+        recording = self._recordings[snapshot_id]
+        before = sum(len(f.payload) for f in recording.frames)
+        recording.frames = [late(frame) for frame in recording.frames]
+        self.recorded_bytes += sum(len(f.payload) for f in recording.frames) - before
+        return stop(self, snapshot_id, written)
+
+    patch.setattr("snapshot.input_channel.messages_of", decoded)
+    patch.setattr(ReceivingEnd, "stop_recording", mutant)

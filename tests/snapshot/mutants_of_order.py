@@ -1,0 +1,184 @@
+"""Mutants of PROTOCOL 3, 4 and 5: ids, order and abort, alignment, ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd
+from snapshot.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived
+from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.ids import ChannelId
+from snapshot.recorder import Recorder
+from snapshot.subtask import Status, SubtaskMachine
+from tests.snapshot.network import Network
+
+Patch = pytest.MonkeyPatch
+
+
+def id_reused(patch: Patch) -> None:
+    """The next snapshot after an abort gets the same id; everybody has forgotten the first one."""
+    abort = Network.abort
+
+    def forget(machine: SubtaskMachine, snapshot_id: int) -> None:
+        machine.cutter.recorder._snapshots.pop(snapshot_id, None)
+        machine.cutter._discard(snapshot_id)
+        for end in machine.inputs.values():
+            end.held = False
+
+    def mutant(self: Network, snapshot_id: int) -> None:
+        if snapshot_id == self.next_id - 1:
+            self.next_id = snapshot_id
+            for machine in self.machines.values():
+                forget(machine, snapshot_id)
+            self.truth.points = {k: point for k, point in self.truth.points.items() if k[0] != snapshot_id}
+        abort(self, snapshot_id)
+
+    patch.setattr(Network, "abort", mutant)
+
+
+def order_rule_removed(patch: Patch) -> None:
+    on_request = Recorder._on_request
+    patch.setattr(Recorder, "_on_request", lambda self, snapshot_id, running: on_request(self, snapshot_id, ()))
+
+
+def order_rule_removed_while_aligning(patch: Patch) -> None:
+    cut = Recorder._cut
+
+    def mutant(self: Recorder, snapshot_id: int) -> list[Effect]:
+        hidden = {s: self._snapshots.pop(s) for s in list(self._snapshots) if s < snapshot_id}
+        effects = cut(self, snapshot_id)
+        self._snapshots = {**hidden, **self._snapshots}
+        return effects
+
+    patch.setattr(Recorder, "_cut", mutant)
+
+
+def floor_ignored(patch: Patch) -> None:
+    patch.setattr(Recorder, "_raise_floor", lambda self, floor: [])
+
+
+def late_marker_obeyed(patch: Patch) -> None:
+    step = Recorder.step
+
+    def mutant(self: Recorder, event: Event) -> list[Effect]:
+        if isinstance(event, MarkerArrived) and event.marker.snapshot_id < self.floor:
+            self.floor = event.marker.snapshot_id
+        return step(self, event)
+
+    patch.setattr(Recorder, "step", mutant)
+
+
+# ---------------------------------------------------------------- 4: alignment
+
+
+def aligned_channel_not_held(patch: Patch) -> None:
+    step = Recorder.step
+
+    def mutant(self: Recorder, event: Event) -> list[Effect]:
+        return [effect for effect in step(self, event) if not isinstance(effect, HoldChannel)]
+
+    patch.setattr(Recorder, "step", mutant)
+    patch.setattr(Recorder, "validate", lambda self: None)  # it would notice sooner, but not what comes of it
+
+
+def held_channel_not_released_by_an_abort(patch: Patch) -> None:
+    step = Recorder.step
+
+    def mutant(self: Recorder, event: Event) -> list[Effect]:
+        effects = step(self, event)
+        return [e for e in effects if isinstance(e, DiscardRecording)] if isinstance(event, FloorRaised) else effects
+
+    patch.setattr(Recorder, "step", mutant)
+
+
+# ---------------------------------------------------------------- 5: ends
+
+
+def end_not_numbered(patch: Patch) -> None:
+    """The end of a stream has no number, so it is neither counted nor recorded."""
+    advance = ReceivingEnd.advance
+
+    def advanced(self: ReceivingEnd, count: int) -> None:
+        head = self.head
+        advance(self, 0 if isinstance(head, Frame) and head.kind is PayloadKind.END else count)
+
+    patch.setattr(
+        sys.modules[SendingEnd.__module__], "frame_of_end", lambda first: Frame(first, 0, PayloadKind.END, b"")
+    )
+    patch.setattr(ReceivingEnd, "advance", advanced)
+    patch.setattr(ReceivingEnd, "validate", lambda self: None)
+    _record_no_ends(patch)
+
+
+def end_not_recorded(patch: Patch) -> None:
+    _record_no_ends(patch)
+
+
+def _record_no_ends(patch: Patch) -> None:
+    stop, unwritten = ReceivingEnd.stop_recording, SendingEnd._unwritten
+
+    def without_ends(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+        return tuple(frame for frame in frames if frame.kind is not PayloadKind.END)
+
+    def stopped(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+        cut = stop(self, snapshot_id, written)
+        return replace(cut, frames=without_ends(cut.frames))
+
+    patch.setattr(ReceivingEnd, "stop_recording", stopped)
+    patch.setattr(SendingEnd, "_unwritten", lambda self, through: without_ends(unwritten(self, through)))
+
+
+def closed_on_arrival(patch: Patch) -> None:
+    """A channel is closed when its end arrives, not when it is processed."""
+    deliver, ended = SubtaskMachine.deliver, SubtaskMachine._input_ended
+
+    def mutant(self: SubtaskMachine, channel: ChannelId, frame: Frame) -> None:
+        deliver(self, channel, frame)
+        if frame.kind is PayloadKind.END:
+            ended(self, channel)
+            self._end_if_over()
+
+    patch.setattr(SubtaskMachine, "deliver", mutant)
+    patch.setattr(SubtaskMachine, "_input_ended", lambda self, channel: None)
+
+
+def finished_subtask_is_gone(patch: Patch) -> None:
+    request, marker = SubtaskMachine.request, SubtaskMachine.deliver_marker
+
+    def requested(self: SubtaskMachine, snapshot_id: int, running: Sequence[int], floor: int) -> None:
+        if self.status is not Status.ENDED:
+            request(self, snapshot_id, running, floor)
+
+    def delivered(self: SubtaskMachine, channel: ChannelId, item: Marker) -> None:
+        if self.status is not Status.ENDED:
+            marker(self, channel, item)
+
+    patch.setattr(SubtaskMachine, "request", requested)
+    patch.setattr(SubtaskMachine, "deliver_marker", delivered)
+
+
+def on_start_after_a_marker(patch: Patch) -> None:
+    start, run = SubtaskMachine.start, SubtaskMachine.run
+    late: list[tuple[SubtaskMachine, Callable[[], None]]] = []
+
+    def started(self: SubtaskMachine, now: float) -> None:
+        if self.status is Status.RESTORED and self._is_fresh and self._exhausted:
+            self.status = Status.RUNNING
+            late.append((self, lambda: start(self, now)))
+        else:
+            start(self, now)
+
+    def mutant(self: SubtaskMachine, now: float, limit: int) -> int:
+        for machine, begin in list(late):
+            if machine is self:
+                late.remove((machine, begin))
+                self.status = Status.RESTORED
+                begin()
+        return run(self, now, limit)
+
+    patch.setattr(SubtaskMachine, "start", started)
+    patch.setattr(SubtaskMachine, "run", mutant)

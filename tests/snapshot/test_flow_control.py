@@ -1,0 +1,110 @@
+"""Full buffers: a subtask waits for them, and a cycle spills instead, but lets nobody drown it (PROTOCOL 9)."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any
+
+import pytest
+
+from snapshot.channel_ends import ReceivingEnd, SendingEnd
+from snapshot.frame import Frame
+from snapshot.graph import Graph
+from snapshot.ids import ChannelId
+from snapshot.node import Context, End, Node, Source
+from snapshot.subtask import SubtaskMachine
+from tests.snapshot.hosted import Hosted
+
+_MESSAGES = 50
+
+
+@pytest.fixture(autouse=True)
+def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 100)
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "FRAME_BYTES_TARGET", 50)
+
+
+class Pump(Source):
+    """Sends for ever."""
+
+    def poll(self, context: Context) -> float | End | None:
+        context.send("x" * 60)
+        return None
+
+
+class Relay(Node):
+    """Passes on what comes."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send(message)
+
+
+class Take(Node):
+    """Takes anything."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        pass
+
+
+def test_a_full_buffer_stops_its_subtask() -> None:
+    """PROTOCOL 9.1: no next event and no poll, until something is taken; a snapshot is not held up."""
+    hosted = Hosted(Graph("g").add("a", Pump()).add("b", Relay()).add("c", Take()).connect("a", "b").connect("b", "c"))
+    for _ in range(_MESSAGES):
+        hosted["a"].run(0.0, 10)
+    (out,) = hosted["a"].outputs.values()
+    assert out.sent == 2
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b", 2)
+    hosted["a"].run(0.0, 10)
+    assert out.sent == 3
+    assert not hosted["a"].runnable
+
+
+def spilled_frames() -> int:
+    """Frames on disk after a source has pumped for a while into a cycle in which one subtask stands still."""
+    spills: dict[ChannelId, deque[Frame]] = {}
+    graph = Graph("g").add("a", Pump()).add("b", Relay()).add("c", Relay())
+    graph.connect("a", "b").connect("b", "c").connect("c", "b")
+    hosted = Hosted(graph, spill_of=lambda channel: spills.setdefault(channel, deque()))
+    for _ in range(_MESSAGES):
+        hosted["a"].run(0.0, 10)
+        hosted.carry("a", "b")
+        hosted["b"].run(0.0, 10)
+    return sum(map(len, spills.values()))
+
+
+def test_a_cycle_that_spills_takes_nothing_from_outside() -> None:
+    """PROTOCOL 9.2: what is on disk stays small, however much the source would give."""
+    assert 1 <= spilled_frames() <= 2
+
+
+def test_without_the_rule_a_source_drowns_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 9.2, taken away: everything that the source has goes to disk."""
+
+    def take_anything(self: SubtaskMachine, end: ReceivingEnd) -> bool:
+        return True
+
+    monkeypatch.setattr(SubtaskMachine, "_may_take", take_anything)
+    assert spilled_frames() >= _MESSAGES
+
+
+class PumpInCycle(Source):
+    """A source that is on a cycle itself."""
+
+    def poll(self, context: Context) -> float | End | None:
+        context.send("x" * 60)
+        return None
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        pass
+
+
+def test_a_source_in_a_spilling_cycle_is_not_polled() -> None:
+    """PROTOCOL 9.2: a poll brings in what was outside."""
+    spill: deque[Frame] = deque()
+    graph = Graph("g").add("a", PumpInCycle()).add("b", Relay()).connect("a", "b").connect("b", "a")
+    hosted = Hosted(graph, spill_of=lambda channel: spill)
+    for _ in range(_MESSAGES):
+        hosted["a"].run(0.0, 10)
+    assert len(spill) == 1

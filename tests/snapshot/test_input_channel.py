@@ -1,0 +1,106 @@
+"""From frames to hooks: messages, rows and batches, keys, slices that end inside a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from snapshot.errors import NodeError
+from snapshot.graph import Graph
+from snapshot.node import END, Context, End, Node, Source
+from tests.snapshot.hosted import Hosted
+
+
+class Feed(Source):
+    """Sends all at once."""
+
+    def __init__(self, *messages: Any) -> None:
+        self.messages = messages
+
+    def poll(self, context: Context) -> float | End | None:
+        for message in self.messages:
+            context.send(message)
+        return END
+
+
+class Rows(Node):
+    """Takes messages only; notes them with key and sender."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.got.append((message, context.key, str(context.sender)))
+
+
+class Batches(Node):
+    """Takes batches only."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.got.append((batch.to_pylist(), context.key))
+
+
+class Both(Rows):
+    """Takes each as it comes."""
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.got.append(batch.to_pylist())
+
+
+def ran(node: Node, *messages: Any, limit: int = 100, **edge: Any) -> Hosted:
+    """A feed into a node that has taken one turn."""
+    hosted = Hosted(Graph("g").add("a", Feed(*messages)).add("b", node).connect("a", "b", **edge))
+    hosted["a"].run(0.0, 10)
+    hosted.seal_and_carry("a", "b")
+    hosted["b"].run(0.0, limit)
+    return hosted
+
+
+BATCH = pa.record_batch({"x": [1, 2, 3]})
+
+
+def test_messages_come_with_key_and_sender() -> None:
+    """Behind a hash edge the key is there while the message is handled, and not after it."""
+    hosted = ran(Rows(), ("a", 1), ("b", 2), key=lambda message: message[0])
+    assert hosted.node("b").got == [(("a", 1), "a", "a[0]"), (("b", 2), "b", "a[0]")]
+    assert (hosted["b"].context.key, hosted["b"].context.sender) == (None, None)
+
+
+def test_rows_of_a_batch_go_in_one_by_one() -> None:
+    """A node without onBatch gets dicts, as many as the slice allows, and goes on inside the batch."""
+    hosted = ran(Rows(), BATCH, limit=2, key="x")
+    assert [got[0] for got in hosted.node("b").got] == [{"x": 1}, {"x": 2}]
+    hosted["b"].run(0.0, 10)
+    assert hosted.node("b").got[2] == ({"x": 3}, 3, "a[0]")
+
+
+def test_messages_are_gathered_to_batches() -> None:
+    """A node without onMessage gets the messages of a frame as one batch of the edge's schema."""
+    assert ran(Batches(), {"x": 1}, {"x": 2}, schema="x long").node("b").got == [([{"x": 1}, {"x": 2}], None)]
+
+
+def test_each_as_it_comes() -> None:
+    """A node with both hooks gets messages as messages and batches as batches."""
+    assert ran(Both(), "m", BATCH).node("b").got == [("m", None, "a[0]"), BATCH.to_pylist()]
+
+
+def test_messages_that_do_not_fit_the_schema_are_named() -> None:
+    """The error names the channel and shows the schema."""
+    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: messages do not fit the edge's schema:\nx: int64"):
+        ran(Batches(), {"x": "no number"}, schema="x long")
+
+
+def test_a_slice_inside_a_batch_hands_on_the_rest() -> None:
+    """After a restore in the middle of a batch, onBatch gets the rows that are left."""
+    hosted = ran(Rows(), BATCH, limit=1)
+    hosted["b"].request(1, (), 1)
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b")
+    report = next(r for r in hosted["b"].take_reports() if hasattr(r, "received"))
+    (cut,) = report.received.values()
+    assert (cut.frames[0].first, cut.frames[0].count) == (2, 2)

@@ -1,0 +1,337 @@
+"""The node classes of the system tests: a numbered source, nodes with scheduled faults, a ledger that verifies.
+
+Every record is a number, a header that is a function of it, and payload bytes that are a function of both
+(RELIABILITY, checker 7). Records keep to lanes: all numbers that leave the same remainder take the same way through
+a graph, so within a lane they must arrive in order, and the ledger sees what is lost, doubled, late or damaged.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from snapshot import END, Context, Node, Sink, Source, Subtask
+from snapshot.node import End
+
+#: Lanes of one source subtask: enough to spread over every parallelism that is tested.
+LANES = 8
+#: Records that a source still sends once it is to end, so that what a late fault broke would be seen.
+TAIL = 200
+#: Multiplier of the headers: odd and with bits all over (Knuth's golden ratio), so that neighbours differ in all bytes.
+_MIX = 0x9E3779B97F4A7C15
+_HEADER_MASK = 2**63 - 1
+
+Record = tuple[int, int, bytes]
+
+
+def record_of(number: int) -> Record:
+    """The whole record, as a function of its number."""
+    header = number * _MIX & _HEADER_MASK
+    return number, header, header.to_bytes(8, "big") * (number % 5)
+
+
+def number_of(record: Record) -> int:
+    """The key of record edges that need no lanes."""
+    return record[0]
+
+
+class Numbers(Source):
+    """Sends i, i + n, i + 2n, … (i: index, n: parallelism) until the folder `done` holds `enough` files, then a tail.
+
+    Parameters
+    ----------
+    done : Path
+    enough : int
+    burst : int
+        records in a poll.
+    pause : float
+        seconds between two polls; 0: as fast as the channels take them.
+    """
+
+    def __init__(self, done: Path, enough: int = 1, *, burst: int = 20, pause: float = 0.002) -> None:
+        self.done, self.enough, self.burst, self.pause = done, enough, burst, pause
+        self.next: int | None = None
+        self.left: int | None = None
+
+    def open(self, context: Context) -> None:
+        if self.next is None:
+            self.next = context.subtask.index
+
+    def poll(self, context: Context) -> float | End:
+        assert self.next is not None
+        if self.left is None and len(os.listdir(self.done)) >= self.enough:
+            self.left = TAIL
+        count = self.burst if self.left is None else min(self.burst, self.left)
+        for _ in range(count):
+            context.send(record_of(self.next))
+            self.next += context.parallelism
+        if self.left is not None:
+            self.left -= count
+            if not self.left:
+                return END
+        return self.pause
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.next, self.left
+
+    def restoreState(self, state: Any) -> None:
+        self.next, self.left = state
+
+
+class Lane:
+    """The key of a record: which of the lanes of its source it takes."""
+
+    def __init__(self, sources: int) -> None:
+        self.sources = sources
+
+    def __call__(self, record: Record) -> int:
+        return record[0] // self.sources % LANES
+
+
+class Faults:
+    """Faults that fire once each, in order, remembered in files so that no restart forgets them."""
+
+    def __init__(self, folder: Path, schedule: tuple[str, ...]) -> None:
+        self.folder, self.schedule = folder, schedule
+
+    def fire(self, name: str) -> bool:
+        """Whether it is the turn of `name`; whoever is told so is the only one, and must fail."""
+        if name not in self.schedule:
+            return False
+        earlier = self.schedule[: self.schedule.index(name)]
+        if any(not (self.folder / fault).exists() for fault in earlier):
+            return False
+        try:
+            (self.folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def fired(self) -> list[str]:
+        """What has fired, in the order of the schedule."""
+        return [fault for fault in self.schedule if (self.folder / fault).exists()]
+
+
+class Relay(Node):
+    """Passes every message on, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.count += 1
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.count
+
+    def restoreState(self, state: Any) -> None:
+        self.count = state
+
+
+class Shaky(Relay):
+    """Passes every message on, except when a fault is due.
+
+    What kills or raises between messages waits until this instance has seen a snapshot published, so that there is
+    something to go back to and progress between two faults.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__()
+        self.faults = faults
+        self.published = False
+
+    def onPublished(self, snapshotId: int) -> None:
+        self.published = True
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        if self.published:
+            if self.faults.fire("onMessage"):
+                raise RuntimeError("scheduled: onMessage")
+            if self.faults.fire("kill"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        super().onMessage(message, context)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        if self.faults.fire("snapshotState"):
+            raise RuntimeError("scheduled: snapshotState")
+        return super().snapshotState(snapshotId, timestamp)
+
+    def restoreState(self, state: Any) -> None:
+        if self.faults.fire("restoreState"):
+            raise RuntimeError("scheduled: restoreState")
+        super().restoreState(state)
+
+    def close(self) -> None:
+        if self.faults.fire("close"):
+            raise RuntimeError("scheduled: close")
+
+
+class Gate(Node):
+    """Where records enter a ring, go round `laps` times, and leave it."""
+
+    def __init__(self, laps: int) -> None:
+        self.laps = laps
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        assert context.sender is not None
+        if context.sender.node == "numbers":
+            context.send((self.laps, message), "ring")
+        elif message[0] > 1:
+            context.send((message[0] - 1, message[1]), "ring")
+        else:
+            context.send(message[1], "ledger")
+
+
+class Ledger(Sink):
+    """Verifies every record and writes it in two phases: files in ``prepared``, moved to ``committed``.
+
+    State: next number of every lane, numbers that were skipped, and the counts of what went wrong.
+    """
+
+    def __init__(self, folder: Path, sources: int, *, delay: float = 0.0) -> None:
+        self.folder, self.stride, self.delay = folder, sources * LANES, delay
+        self.next: dict[int, int] = {}
+        self.skipped: list[int] = []
+        self.wrong = {"duplicate": 0, "disorder": 0, "corrupt": 0}
+        self.fresh: list[int] = []
+        self.watch: Watermark | None = None
+
+    def open(self, context: Context) -> None:
+        self.place = f"{context.incarnation}-{context.subtask.index}"
+        self.watch = Watermark(self.folder / f"watch-{context.subtask.index}", context.incarnation)
+
+    def close(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        assert self.watch is not None
+        if self.delay:
+            time.sleep(self.delay)
+        number = message[0]
+        self.verify(tuple(message), number)
+        self.fresh.append(number)
+        self.watch.see(number)
+
+    def verify(self, record: Record, number: int) -> None:
+        self.wrong["corrupt"] += record != record_of(number)
+        lane = number % self.stride
+        expected = self.next.get(lane, lane)
+        if number >= expected:
+            self.skipped += range(expected, number, self.stride)
+            self.next[lane] = number + self.stride
+        elif number in self.skipped:
+            self.skipped.remove(number)
+            self.wrong["disorder"] += 1
+        else:
+            self.wrong["duplicate"] += 1
+
+    def prepareCommit(self, snapshotId: int) -> Any:
+        if not self.fresh:
+            return None
+        name = f"{self.place}-{snapshotId}"
+        (self.folder / "prepared" / name).write_text("".join(f"{number}\n" for number in self.fresh))
+        self.fresh = []
+        return name
+
+    def commit(self, snapshotId: int, prepared: Any) -> None:
+        with suppress(FileNotFoundError):  # moved already
+            (self.folder / "prepared" / prepared).rename(self.folder / "committed" / prepared)
+
+    def discardUncommitted(self, context: Context) -> None:
+        for path in (self.folder / "prepared").iterdir():
+            if int(path.name.partition("-")[0]) < context.incarnation:
+                path.unlink(missing_ok=True)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.next, self.skipped, self.wrong
+
+    def restoreState(self, state: Any) -> None:
+        self.next, self.skipped, self.wrong = state
+
+
+class Watermark:
+    """Tells other processes when a subtask acted on something new: ``incarnation seconds what`` a line.
+
+    The highest number ever seen survives the process, in a mapped file; so ``new`` is said of the first record of an
+    incarnation that no earlier one had processed, and ``gap`` of every pause of more than `GAP_SECONDS`.
+    Seconds are of the monotonic clock, which all processes of a machine share.
+    """
+
+    #: Pauses shorter than this are the machine's: a busy core, a slice of another process.
+    GAP_SECONDS = 0.1
+
+    def __init__(self, path: Path, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.lines = path.with_suffix(".lines").open("a", buffering=1)
+        with path.open("a+b") as file:
+            file.truncate(8)
+            self.map = mmap.mmap(file.fileno(), 8)
+        self.ceiling = self.highest
+        self.is_past = False
+        self.last = time.monotonic()
+
+    @property
+    def highest(self) -> int:
+        return int.from_bytes(self.map, "big") - 1
+
+    def see(self, number: int) -> None:
+        now = time.monotonic()
+        if now - self.last > self.GAP_SECONDS:
+            self.lines.write(f"{self.incarnation} {now} gap {now - self.last}\n")
+        self.last = now
+        if number > self.highest:
+            self.map[:] = (number + 1).to_bytes(8, "big")
+        if not self.is_past and number > self.ceiling:
+            self.is_past = True
+            self.lines.write(f"{self.incarnation} {now} new {number}\n")
+
+    def close(self) -> None:
+        self.map.close()
+        self.lines.close()
+
+
+class Raiser(Node):
+    """Runs a function, given by the test, in one of its hooks; passes messages on."""
+
+    def __init__(self, **hooks: Callable[..., Any]) -> None:
+        self.hooks = hooks
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.hooks.get("onMessage", _nothing)(context)
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.hooks.get("snapshotState", _nothing)()
+
+    def restoreState(self, state: Any) -> None:
+        self.hooks.get("restoreState", _nothing)()
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+class Tally(Sink):
+    """Keeps what it gets, by sender."""
+
+    def __init__(self) -> None:
+        self.got: dict[str, list[Any]] = {}
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        sender = context.sender
+        assert isinstance(sender, Subtask)
+        self.got.setdefault(str(sender), []).append(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.got
+
+    def restoreState(self, state: Any) -> None:
+        self.got = state

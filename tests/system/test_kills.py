@@ -1,0 +1,157 @@
+"""SIGKILL of each kind of process while a numbered-record job runs: every one recovers, and the result is exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import ray
+
+from barrier_runtime import Run
+from state_backends import FileSystemBackend
+from tests.system.live import (
+    DEADLINE_S,
+    Job,
+    Live,
+    assert_exact,
+    await_snapshots,
+    is_gone,
+    kill,
+    longest_gap,
+    parent_of,
+    pipeline,
+    recovery_seconds,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray]
+
+
+def _finish(job: Job, run: Run) -> int:
+    await_snapshots(run, 1)
+    job.finish()
+    assert run.awaitTermination(DEADLINE_S), run.status
+    return assert_exact(job, run)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_worker_process_killed(live: Live, victim: int) -> None:
+    """A killed worker is forked anew under its task, the other rolls back in place, the stage does not fail."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    before = run.status
+    at = kill(before["workers"][victim])
+    seconds = recovery_seconds(job, at, before["incarnation"])
+    after = run.status
+    assert after["workers"][1 - victim] == before["workers"][1 - victim]
+    assert run.status["incarnation"] == before["incarnation"] + 1
+    assert run._supervisor.stage_failures == []
+    print(f"worker process killed: {seconds:.3f} s to the first new message, {_finish(job, run)} records exact")
+
+
+def test_barrier_task_killed(live: Live) -> None:
+    """Spark's Python worker dies with the worker under it: the stage is submitted again and restored."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    before = run.status
+    worker = before["workers"][0]
+    at = kill(parent_of(worker))
+    seconds = recovery_seconds(job, at, before["incarnation"])
+    assert len(run._supervisor.stage_failures) == 1
+    assert wait_for("the death of the worker", lambda: is_gone(worker))
+    print(f"barrier task killed: {seconds:.3f} s to the first new message, {_finish(job, run)} records exact")
+
+
+def test_killed_again_while_it_recovers(live: Live) -> None:
+    """A second worker dies as soon as the first failure is known: one more rollback, still exact."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    workers = run.status["workers"]
+    kill(workers[0])
+    wait_for("the first rollback", lambda: run.status["restarts"])
+    kill(workers[1])
+    wait_for("new processes", lambda: _all_new(run, workers))
+    print(f"two workers killed: {_finish(job, run)} records exact, {len(run.status['restarts'])} restarts")
+
+
+def _all_new(run: Run, before: dict[int, int]) -> bool:
+    now = run.status["workers"]
+    return len(now) == len(before) and all(now[number] != pid for number, pid in before.items())
+
+
+class _HeldBackend(FileSystemBackend):
+    """Stops before, or after, it writes what a file ``hold-before`` or ``hold-after`` names, and says so in ``held``."""
+
+    def __init__(self, root: Path, signs: Path) -> None:
+        super().__init__(root, inlineBytesMax=0)
+        self.signs = signs
+
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        self._hold(self.signs / "hold-before", path)
+        won = super()._put_if_absent(path, chunks)
+        self._hold(self.signs / "hold-after", path)
+        return won
+
+    def _hold(self, sign: Path, path: str) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while sign.exists() and sign.read_text() in path and time.monotonic() < end:
+            (self.signs / "held").touch()
+            _pause()
+
+
+def _pause() -> None:
+    signal.sigtimedwait([], 0.005)
+
+
+@pytest.mark.parametrize(
+    ("sign", "what"),
+    [("hold-before", "/parts/"), ("hold-before", "manifest"), ("hold-after", "manifest"), ("", "")],
+    ids=["before-a-part", "before-the-manifest", "after-the-manifest", "at-any-time"],
+)
+def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
+    """Data keeps flowing whatever the phase of the snapshot; it is published whole or not at all; no id comes twice."""
+    signs = live.folder / "signs"
+    signs.mkdir()
+    job = pipeline(live.folder)
+    run = live.run(job.graph, backend=_HeldBackend(live.folder / "snapshots", signs))
+    await_snapshots(run, 2)
+    before = run.status
+    if sign:
+        (signs / sign).write_text(what)
+        wait_for("a write that is held", (signs / "held").exists)
+    at = time.monotonic()
+    ray.kill(run._client.actor, no_restart=False)
+    for path in signs.iterdir():
+        path.unlink()
+    fresh = await_snapshots(run, 2)
+    gap = longest_gap(job, at)
+    after = run.status
+    assert after["incarnation"] == before["incarnation"], "data was rolled back"
+    assert after["restarts"] == [] and after["workers"] == before["workers"]
+    assert fresh[-1] // 1_000_000 > before["snapshots"][-1] // 1_000_000, "the new life has a block of ids of its own"
+    for snapshot in run.snapshots():
+        snapshot.verify()
+    print(f"coordinator killed {sign} {what}: longest pause of data {gap:.3f} s, {_finish(job, run)} records exact")
+
+
+def test_coordinator_and_worker_killed(live: Live) -> None:
+    """Nobody is there to be told of the worker's death; the next life of the coordinator finds out and rolls back."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    before = run.status
+    at = kill(before["workers"][0])
+    os.kill(ray.get(run._client.actor.pid.remote()) if hasattr(run._client.actor, "pid") else _pid_of_actor(), 9)
+    seconds = recovery_seconds(job, at, before["incarnation"])
+    print(f"coordinator and worker killed: {seconds:.3f} s, {_finish(job, run)} records exact")
+
+
+def _pid_of_actor() -> int:
+    raise AssertionError
