@@ -148,18 +148,21 @@ class CoordinatorMemory(StateBackend):
     client : CoordinatorClient
     home : MemoryBackend
         The driver's: what the runs that have ended in this process left.
+    folder : str
+        Of the run.
     """
 
-    def __init__(self, client: CoordinatorClient, home: MemoryBackend) -> None:
+    def __init__(self, client: CoordinatorClient, home: MemoryBackend, folder: str) -> None:
         super().__init__()
         self._client = client
         self._home = home
+        self._folder = folder
         self._is_home = False
 
-    def bring_home(self, folder: str) -> None:
-        """Replace what the driver has below `folder` by what the coordinator has; it may end then."""
-        theirs = self._client.files(folder)
-        for path in self._home.files(folder):
+    def bring_home(self) -> None:
+        """Have the driver hold what the coordinator holds of the run, so that the coordinator may end."""
+        theirs = self._client.files(self._folder)
+        for path in self._home.files(self._folder):
             if path not in theirs:
                 self._home.delete(path)
         for path in theirs:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
 
 from barrier_runtime.endpoint import Endpoint
-from barrier_runtime.progress import WorkerProgress, summed
+from barrier_runtime.progress import WorkerProgress, all_refused, summed
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.store_desk import StoreDesk
 from snapshot.control import WorkerRegistered
@@ -120,7 +120,7 @@ class CoordinatorService:
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
             "workers": c.workers,
             "cancelled_launch": self._cancelled_launch,
-            "refused": {refusal.name: count for refusal, count in self._endpoint.refused.items()},
+            "refused": all_refused(self._endpoint.refused, list(self._progress.values())),
             "progress": summed(p for p in list(self._progress.values()) if p.incarnation == c.incarnation),
         }
 

@@ -50,6 +50,8 @@ class DataPlane:
         self.machines = machines
         self.connections: dict[int, Connection] = {}
         self.is_started = False
+        #: nothing was handled since all that was buffered left
+        self._is_flushed = True
         self._inside = InProcessConnection()
         self._topology = topology
         self._placement = placement
@@ -123,6 +125,7 @@ class DataPlane:
                 count = machine.run(now, SLICE_MESSAGES_MAX)
                 handled += count
                 self._give_credit(subtask, machine)
+        self._is_flushed = not handled
         if not handled:
             # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
             for machine in self.machines.values():
@@ -138,7 +141,11 @@ class DataPlane:
     @property
     def has_work(self) -> bool:
         """A turn would do something at once."""
-        return self._inside.wants_write or any(machine.runnable for machine in self.machines.values())
+        return (
+            not self._is_flushed
+            or self._inside.wants_write
+            or any(machine.runnable for machine in self.machines.values())
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -161,8 +168,8 @@ class DataPlane:
             act(machine)
         self._pump(is_idle=False)
 
-    def progress(self) -> WorkerProgress:
-        """Counters since the incarnation began."""
+    def progress(self, refused: dict[str, int]) -> WorkerProgress:
+        """Counters since the incarnation began, and with them what the listener `refused`."""
         sent: dict[str, int] = {}
         processed: dict[str, int] = {}
         ended: dict[str, int] = {}
@@ -174,7 +181,7 @@ class DataPlane:
             ended[node] = ended.get(node, 0) + (machine.status is Status.ENDED)
             for metric, value in machine.context.metrics.items():
                 metrics[metric] = metrics.get(metric, 0) + value
-        return WorkerProgress(self.worker, self.incarnation, sent, processed, ended, metrics)
+        return WorkerProgress(self.worker, self.incarnation, sent, processed, ended, metrics, refused)
 
     # ---------------------------------------------------------------- below
 

@@ -15,7 +15,7 @@ from barrier_runtime.reactor import Reactor
 from channels.admission import EndpointAdmission
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
-from channels.identity import Identity, Purpose, Refusal
+from channels.identity import Identity, Purpose
 from channels.listener import Listener
 from snapshot.control import CoordinatorMessage, WorkerRegistered
 from snapshot.errors import ChannelError
@@ -69,9 +69,9 @@ class Endpoint:
         return self._listener.address.port
 
     @property
-    def refused(self) -> dict[Refusal, int]:
+    def refused(self) -> dict[str, int]:
         """Why and how often connections were refused."""
-        return dict(self._listener.refused)
+        return {refusal.name: count for refusal, count in self._listener.refused.items()}
 
     def send(self, worker: int, message: CoordinatorMessage) -> None:
         """Send, if the worker is there; if it is not, its loss is told anyway."""

@@ -47,6 +47,11 @@ class Peers:
         address = msgpack.packb(tuple(self.listener.address))
         return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid())
 
+    @property
+    def refused(self) -> dict[str, int]:
+        """Why and how often connections were refused."""
+        return {refusal.name: count for refusal, count in self.listener.refused.items()}
+
     def advance(self, incarnation: int) -> None:
         """From now on only peers of this incarnation are admitted, each once."""
         self._own = self._own._replace(incarnation=incarnation)

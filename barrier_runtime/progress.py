@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -36,3 +37,11 @@ def summed(reports: Iterable[WorkerProgress]) -> dict[str, Any]:
             for key, value in getattr(report, name).items():
                 sums[key] = sums.get(key, 0) + value
     return total
+
+
+def all_refused(endpoint: dict[str, int], reports: Iterable[WorkerProgress]) -> dict[str, int]:
+    """Connections that the coordinator and the workers refused: ``{reason: count}``."""
+    total = Counter(endpoint)
+    for report in reports:
+        total.update(report.refused)
+    return dict(total)

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from barrier_runtime.coordinator_client import CoordinatorClient
+from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory
 from barrier_runtime.supervisor import Supervisor, raise_for
-from snapshot.coordinator_events import SnapshotOrdered, StopOrdered
+from snapshot.coordinator_events import CloseOrder, SnapshotOrdered, StopOrdered
 from snapshot.declarations import Invariant
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
 from snapshot.ids import Subtask
@@ -59,6 +59,8 @@ class Run:
         self._verdicts: dict[str, dict[str, Any]] = {}
         self._judged = 0
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
+        #: what came of orders, once the coordinator is not there any more to be asked
+        self._last_orders: dict[int, CloseOrder] = {}
         self._ended = threading.Event()
         self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
         self._monitor.start()
@@ -73,7 +75,7 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """How it stands: phase, incarnation, snapshots, aborted, restarts with their reasons, workers, progress."""
-        status = dict(self._supervisor.status) if self._ended.is_set() else self._client.status()
+        status = self._ask_status()
         status["invariants"] = {name: dict(verdict) for name, verdict in self._verdicts.items()}
         return status
 
@@ -141,6 +143,8 @@ class Run:
         SnapshotAborted
             if it was given up, or was not published in time.
         """
+        if not self.isActive:
+            raise SnapshotAborted(f"run {self.name!r} has ended; its last snapshot is the last of snapshots()")
         order = self._order(pinned, initiators, timeout)
         self._client.post(SnapshotOrdered(order))
         return self._await_order(order, timeout)
@@ -186,15 +190,33 @@ class Run:
 
     def _await_order(self, order: SnapshotOrder, timeout: float | None) -> Snapshot:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (closed := self._client.closed_order(order.request)) is None:
-            if self._ended.is_set():
-                raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
+        while (closed := self._closed_order(order.request)) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
             time.sleep(_POLL_SECONDS)
         if closed.snapshot_id is None:
             raise SnapshotAborted(f"run {self.name!r}: {closed.reason}")
         return self._store.read_snapshot(closed.snapshot_id, self._codec)
+
+    def _ask_status(self) -> dict[str, Any]:
+        try:
+            if not self._ended.is_set():
+                return self._client.status()
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        return dict(self._supervisor.status)
+
+    def _closed_order(self, request: int) -> CloseOrder | None:
+        try:
+            if not self._ended.is_set():
+                return self._client.closed_order(request)
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        if request not in self._last_orders:
+            raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
+        return self._last_orders[request]
 
     def _raise_for_end(self) -> None:
         if self._supervisor.error is not None:
@@ -209,11 +231,25 @@ class Run:
         while not self._supervisor.join(_MONITOR_SECONDS):
             try:
                 before = self._look(before)
+            except RunFailed as error:
+                _logger.warning("run %s: ending its stage: %s", self.name, error)
+                self._supervisor.cancel()  # nobody is left who would tell the workers to leave
             except CutlineError as error:
-                _logger.debug("run %s: %s", self.name, error)  # the supervisor will say what it means
+                _logger.warning("run %s: %s", self.name, error)  # a snapshot that cannot be read is not judged
         if self._supervisor.error is None:
             self._judge(self._supervisor.status["snapshots"])
+        self._release()
+
+    def _release(self) -> None:
+        """Keep what only the coordinator has, and end it: an actor is a process of a hundred megabytes."""
+        try:
+            self._last_orders = self._client.closed_orders()
+            if isinstance(self._store.backend, CoordinatorMemory):
+                self._store.backend.bring_home()
+        except RunFailed as error:
+            _logger.debug("run %s: %s", self.name, error)  # the supervisor has said what it means
         self._ended.set()
+        self._client.end()
 
     def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]]:
         status, now = self._client.status(), time.monotonic()

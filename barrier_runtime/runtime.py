@@ -38,6 +38,7 @@ from snapshot.topology import Topology
 from snapshot.validation import name_problem
 from state_backends.base import StateBackend
 from state_backends.filesystem import FileSystemBackend
+from state_backends.layout import run_folder
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore, runs
 
@@ -120,8 +121,8 @@ class BarrierRuntime:
         self._restart_policy = restartPolicy
         self._safe = safe
         self._lock = threading.Lock()
-        #: {name: the run of that name that this driver submitted last}
-        self._live: dict[str, tuple[Run, CoordinatorClient]] = {}
+        #: {name: the run of that name that this driver submitted last, and its storage as it is reached from here}
+        self._live: dict[str, tuple[Run, RunStore]] = {}
 
     # ---------------------------------------------------------------- submit
 
@@ -169,9 +170,8 @@ class BarrierRuntime:
             workers = self._workers or max(node.parallelism for node in built.topology.nodes)
             self._check_slots(workers)
             self._check_output(run_name, built.topology, restoreFrom, allow)
-            run, client = self._start(run_name, built, workers, restoreFrom, tuple(allow))
-            self._live[run_name] = run, client
-        return run
+            self._live[run_name] = self._start(run_name, built, workers, restoreFrom, tuple(allow))
+            return self._live[run_name][0]
 
     def runs(self) -> list[str]:
         """Names of all runs that the backend holds; with a `MemoryBackend` those of this runtime."""
@@ -232,11 +232,10 @@ class BarrierRuntime:
         workers: int,
         restore_from: str | int | Snapshot | None,
         allow: tuple[str, ...],
-    ) -> tuple[Run, CoordinatorClient]:
+    ) -> tuple[Run, RunStore]:
         ensure_ray(self._ray_address)
         host = bind_host(self._spark)
         submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
-        in_memory = isinstance(self._backend, MemoryBackend)
         restore, fork = _restoring(restore_from, name)
         backend = pickle.dumps(self._backend)
         setup = CoordinatorSetup(
@@ -259,7 +258,7 @@ class BarrierRuntime:
             host=host,
             port=port,
         )
-        client = CoordinatorClient(setup, restarts=not in_memory)
+        client = CoordinatorClient(setup, restarts=not isinstance(self._backend, MemoryBackend))
         launch = WorkerLaunch(
             run=name,
             launch="",
@@ -275,14 +274,17 @@ class BarrierRuntime:
         )
         make_launch = lambda token: replace(launch, launch=token).encode()  # noqa: E731
         supervisor = Supervisor(self._spark, client, name, submission, workers, make_launch)
-        store = RunStore(CoordinatorMemory(client) if in_memory else self._backend, name)
-        return Run(name, supervisor, client, store, Codec(safe=self._safe), built.invariants), client
+        store = RunStore(self._reachable(client, name), name)
+        return Run(name, supervisor, client, store, Codec(safe=self._safe), built.invariants), store
+
+    def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
+        """Where the driver finds what the run stores."""
+        if isinstance(self._backend, MemoryBackend):
+            return CoordinatorMemory(client, self._backend, run_folder(name))
+        return self._backend
 
     def _store(self, name: str) -> RunStore:
-        live = self._live.get(name)
-        if isinstance(self._backend, MemoryBackend) and live is not None:
-            return RunStore(CoordinatorMemory(live[1]), name)
-        return RunStore(self._backend, name)
+        return self._live[name][1] if name in self._live else RunStore(self._backend, name)
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

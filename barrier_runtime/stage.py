@@ -110,7 +110,8 @@ def why_final(spark: SparkSession, error: Exception) -> str | None:
 
 def is_stopped(spark: SparkSession) -> bool:
     """Whether the session can run nothing more."""
-    return bool(spark.is_stopped) if is_connect(spark) else spark.sparkContext._jsc is None
+    session: Any = spark  # each kind has an attribute that the other lacks
+    return bool(session.is_stopped) if is_connect(spark) else session.sparkContext._jsc is None
 
 
 def bind_host(spark: SparkSession) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: How much of Spark's own error is kept: its first lines name the task and the cause.
 _REASON_CHARACTERS_MAX = 2000
+
+#: Seconds between two attempts to make the coordinator end the run; it takes milliseconds.
+_GIVE_UP_SECONDS = 0.02
 
 _logger = logging.getLogger("cutline.supervisor")
 
@@ -107,8 +111,13 @@ class Supervisor:
             self.stage_failures.append(reason)
             final = None if self._cancelled == launch else why_final(self._spark, error)
             if final is not None:
-                self._client.post(RunGivenUp(f"{final}; submit the run again under the same name to go on"))
+                self._give_up(final)
         self._client.post(StageEnded(launch, reason))
+
+    def _give_up(self, why: str) -> None:
+        while not self._is_over():  # said again to a new life of the coordinator
+            self._client.post(RunGivenUp(f"{why}; submit the run again under the same name to go on"))
+            time.sleep(_GIVE_UP_SECONDS)
 
     def _is_over(self) -> bool:
         self.status = self._client.status()

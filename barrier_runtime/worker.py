@@ -129,7 +129,7 @@ class Worker:
         self._pass_on_reports()
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL_SECONDS
-            self._control.send(self._plane.progress())
+            self._control.send(self._plane.progress(self._peers.refused if self._peers else {}))
         return handled
 
     def _report_idleness(self, handled: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
-from snapshot.channel_ends import ReceivingEnd, SendingEnd
 from snapshot.errors import SnapshotAborted
 from snapshot.events import (
     CaptureState,
@@ -26,8 +25,10 @@ from snapshot.events import (
 )
 from snapshot.ids import ChannelId
 from snapshot.pending_snapshots import PendingSnapshots
+from snapshot.receiving_end import ReceivingEnd
 from snapshot.recorder import Recorder
 from snapshot.reports import AlignmentStarted, Report, SnapshotFailed, Standing
+from snapshot.sending_end import SendingEnd
 
 
 class Cutter:
@@ -77,11 +78,7 @@ class Cutter:
         for snapshot_id in dict.fromkeys([*self.recorder.unfinished(), *starting]):
             for end in self._inputs.values():
                 end.empty_recording(snapshot_id)
-            self._fail(
-                snapshot_id,
-                f"{self.recorder.subtask} had to record more than recorded_bytes_max = "
-                f"{self._recorded_bytes_max:,} bytes",
-            )
+            self._fail_by_limit(snapshot_id)
 
     def take_reports(self) -> list[Report]:
         """What happened since the last call; a snapshot once nothing can change this subtask's part in it."""
@@ -98,7 +95,8 @@ class Cutter:
             case CaptureState(snapshot_id):
                 self._capture_state(snapshot_id)
             case SendMarker(channel, snapshot_id, aligned):
-                self._outputs[channel].put_marker(snapshot_id, self.recorder.floor, aligned=aligned)
+                saves = not self._pending.has_failed(snapshot_id)
+                self._outputs[channel].put_marker(snapshot_id, self.recorder.floor, aligned=aligned, saves=saves)
             case StartRecording(channel, snapshot_id):
                 self._inputs[channel].start_recording(snapshot_id)
                 self.limit_recordings(snapshot_id)
@@ -131,6 +129,13 @@ class Cutter:
             self._fail(snapshot_id, str(error))
         else:
             self._pending.captured(snapshot_id, state, standing)
+        # Before any marker is sent: a cycle may have spilled more than memory holds.
+        if sum(end.waiting_bytes for end in self._outputs.values()) > self._recorded_bytes_max:
+            self._fail_by_limit(snapshot_id)
+
+    def _fail_by_limit(self, snapshot_id: int) -> None:
+        limit = f"recorded_bytes_max = {self._recorded_bytes_max:,} bytes"
+        self._fail(snapshot_id, f"{self.recorder.subtask} had to record more than {limit}")
 
     def _discard(self, snapshot_id: int) -> None:
         self._pending.discard(snapshot_id)

@@ -93,6 +93,8 @@ class Deployment:
         #: what workers may still process is not adopted: something failed, or this life has deployed or adopted
         self._must_restore = False
         self._is_over = False
+        #: the run's first stage was launched, and none of its workers has come
+        self._never_started = False
         #: when the phase has lasted too long; None: it may last
         self._until: float | None = None
 
@@ -106,7 +108,7 @@ class Deployment:
             return self._proceed()
         if self._until is None or self._outbox.now < self._until:
             return None
-        if self.phase is Phase.GATHERING and not self._members.incarnation and not self._members.numbers():
+        if self.phase is Phase.GATHERING and self._never_started:
             # A barrier stage starts as a whole or not at all, and where it never did it will not the next time.
             return Hopeless(
                 f"none of {self._settings.worker_count} workers registered in {self._settings.gathering_timeout:g} s. "
@@ -135,6 +137,7 @@ class Deployment:
         if registration.launch != self._members.launch or not 0 <= worker < self._settings.worker_count:
             self._outbox.tell(worker, Quit("its stage is over: a newer one takes, or has taken, its place"))
             return None
+        self._never_started = False
         news = self.lost(worker, "it registered anew")
         self._members.register(registration)
         if self._claim:  # a life that has no claim yet cannot say who it is; `claimed` will
@@ -167,6 +170,7 @@ class Deployment:
             return None  # said again
         news = self._lose_stage("another barrier stage was launched") if self._members.launch else None
         self._members.new_stage(launch)
+        self._never_started = not self._restarts.history and not self._must_restore
         self._restarts.is_counted = False
         return news
 

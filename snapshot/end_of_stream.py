@@ -48,6 +48,12 @@ class EndOfStream:
         return tuple(self._open)
 
     @property
+    def inner_ended(self) -> bool:
+        """The cycle that this subtask is on was ended; nothing may be sent into it any more."""
+        still_open = [channel for channels in self._open.values() for channel in channels]
+        return bool(self.inner_inputs) and not any(channel in still_open for channel in self.inner_inputs)
+
+    @property
     def all_ended(self) -> bool:
         """No input is open."""
         return not self._open

@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel_ends import Gate, ReceivingEnd
 from snapshot.context import SubtaskContext
 from snapshot.errors import NodeError
 from snapshot.frame import Frame
 from snapshot.frame_codec import messages_of
 from snapshot.node import Node, defines
+from snapshot.receiving_end import ReceivingEnd
+from snapshot.sending_end import Gate
 from snapshot.serialization import Codec
 
 

@@ -41,5 +41,5 @@ def _pickled(value: object) -> bytes | None:
     """Comparable bytes; None for what cannot be pickled, such as a connection that `open` made."""
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception:  # pickling runs the value's own code, which may raise anything
+    except Exception:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
         return None

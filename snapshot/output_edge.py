@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel_ends import SendingEnd
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.sending_end import SendingEnd
 from snapshot.serialization import NotSerialisable
 from snapshot.spread import EVERY, Partitioner
 from snapshot.transforms import Transform, transformed

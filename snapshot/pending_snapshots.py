@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from snapshot.channel_ends import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
+from snapshot.receiving_end import ReceivedCut
 from snapshot.reports import SnapshotTaken, Standing
+from snapshot.sending_end import SentCut
 
 
 @dataclass(slots=True)
@@ -64,6 +65,10 @@ class PendingSnapshots:
         pending.state = None
         pending.received.clear()
         return True
+
+    def has_failed(self, snapshot_id: int) -> bool:
+        """It will never be handed out."""
+        return self._pending[snapshot_id].failed
 
     def discard(self, snapshot_id: int) -> None:
         """The snapshot was settled without this subtask."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel_ends import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
+from snapshot.receiving_end import ReceivedCut
+from snapshot.sending_end import SentCut
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from snapshot.channel_ends import ReceivingEnd, SendingEnd
 from snapshot.cutter import Cutter
 from snapshot.end_of_stream import EndOfStream
-from snapshot.errors import NodeError, SnapshotAborted
+from snapshot.errors import SnapshotAborted
 from snapshot.events import AlignmentTimedOut, FloorRaised, MarkerArrived, MarkerReached, SnapshotRequested
 from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.hook_errors import calling, story
 from snapshot.ids import ChannelId, Subtask
 from snapshot.input_channel import InputChannel
 from snapshot.limits import SLICE_POLLS_MAX
 from snapshot.node import END, Sink, defines
 from snapshot.node_state import NodeState
+from snapshot.receiving_end import ReceivingEnd
 from snapshot.reports import PublicationHandled, Report, SnapshotAsked, Standing, SubtaskEnded
+from snapshot.sending_end import SendingEnd
+from snapshot.state_keeper import StateKeeper
 from snapshot.subtask_parts import SubtaskParts
 from snapshot.two_phase import PreparedOutput
 
@@ -73,6 +75,7 @@ class SubtaskMachine:
             alignment_timeout=parts.alignment_timeout,
         )
         self._prepared = PreparedOutput(parts.node)
+        self._kept = StateKeeper(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
         self._turn = 0
         self._exhausted = not parts.is_source
@@ -100,10 +103,14 @@ class SubtaskMachine:
         if state is not None:
             kept = NodeState.decode(state, self._codec)
             ended = kept.ended
-            self._take_over(kept)
+            self._kept.apply(kept)
+            self._exhausted = kept.exhausted
+            if defines(self._node, "restoreState"):
+                with calling("restoreState", self.subtask):
+                    self._node.restoreState(kept.state)
         self._open()
         if self._prepared.is_two_phase:
-            with self._hook("commit"):
+            with calling("commit", self.subtask):
                 self._prepared.commit_all()
         self._is_fresh = state is None
         self.status = Status.ENDED if ended else Status.RESTORED
@@ -120,10 +127,10 @@ class SubtaskMachine:
         self._tick(now)
         # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
         if isinstance(self._node, Sink) and defines(self._node, "discardUncommitted"):
-            with self._hook("discardUncommitted"):
+            with calling("discardUncommitted", self.subtask):
                 self._node.discardUncommitted(self.context)
         if self._is_fresh and defines(self._node, "onStart"):
-            with self._hook("onStart"):
+            with calling("onStart", self.subtask):
                 self._node.onStart(self.context)
         self.status = Status.RUNNING
         self._end_if_over()
@@ -133,7 +140,7 @@ class SubtaskMachine:
         self.context.silent_hook = "close"
         try:
             self._node.close()
-        except Exception:  # user code may raise anything, and nothing depends on it any more
+        except Exception:  # noqa: BLE001  # user code may raise anything, and nothing depends on it any more
             return traceback.format_exc()
         return None
 
@@ -179,10 +186,10 @@ class SubtaskMachine:
     def published(self, snapshot_id: int, now: float) -> None:
         """A snapshot was published: commit what was prepared up to it, in order, and tell the node."""
         self._tick(now)
-        with self._hook("commit"):
+        with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
         if defines(self._node, "onPublished"):
-            with self._hook("onPublished"):
+            with calling("onPublished", self.subtask):
                 self._node.onPublished(snapshot_id)
         self._reports.append(PublicationHandled(snapshot_id, self.subtask))
 
@@ -275,7 +282,7 @@ class SubtaskMachine:
         while not self.gate.closed and (due := self._timers.pop_due(self.context.now)) is not None:
             at, self.context.key = due
             self.context.sender = None
-            with self._hook("onTimer"):
+            with calling("onTimer", self.subtask):
                 self._node.onTimer(at, self.context)
             self.context.key = None
             done += 1
@@ -307,7 +314,7 @@ class SubtaskMachine:
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
-        with self._hook("onMessage"):
+        with calling("onMessage", self.subtask):
             handled = channel.handle(head, limit)
         self.context.key = None
         self.context.sender = None
@@ -319,7 +326,7 @@ class SubtaskMachine:
         while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < SLICE_POLLS_MAX:
             if self._spilling:
                 break
-            with self._hook("poll"):
+            with calling("poll", self.subtask):
                 wait = self._node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
             if wait is END:
@@ -356,7 +363,7 @@ class SubtaskMachine:
         self.context.inputs = self._ends.open_inputs
         if defines(self._node, "onEnd"):
             self.context.sender = channel.source
-            with self._hook("onEnd"):
+            with calling("onEnd", self.subtask):
                 self._node.onEnd(self.context)
             self.context.sender = None
 
@@ -374,10 +381,12 @@ class SubtaskMachine:
     def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
         """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
         if self._prepared.is_two_phase:
-            with self._hook("prepareCommit"):
+            with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
         try:
-            state = self._node_state(self._captured_state(snapshot_id)).encode(self._codec)
+            state = self._kept.collect(
+                self._captured_state(snapshot_id), is_exhausted=self._exhausted, is_ended=self.status is Status.ENDED
+            ).encode(self._codec)
             self._parts.lost_state.warn()
         except Exception as error:  # user code may raise anything: this snapshot is given up, the run goes on
             raise SnapshotAborted(f"snapshotState of {self.subtask}: {story(error)}") from error
@@ -399,63 +408,13 @@ class SubtaskMachine:
         finally:
             self.context.silent_hook = None
 
-    def _node_state(self, state: Any) -> NodeState:
-        return NodeState(
-            state=state,
-            random=self.context.random_state(),
-            timers=self._timers.state(),
-            now=self.context.now,
-            ended_inputs=[(c.source.node, c.source.index) for c, end in self.inputs.items() if end.ended],
-            exhausted=self._exhausted,
-            ended=self.status is Status.ENDED,
-            uncommitted=self._prepared.values(),
-            partitioners={edge.target: edge.partitioner.state() for edge in self._parts.edges},
-        )
-
     # ---------------------------------------------------------------- helpers
 
     def _tick(self, now: float) -> None:
         if now > self.context.now:
             self.context.now = now
 
-    def _take_over(self, kept: NodeState) -> None:
-        context = self.context
-        context.now = max(context.now, kept.now)
-        context.restore_random(kept.random)
-        self._timers.restore(kept.timers)
-        self._exhausted = kept.exhausted
-        self._prepared.restore(kept.uncommitted)
-        ended = {(node, index) for node, index in kept.ended_inputs}
-        for channel, end in self.inputs.items():
-            if (channel.source.node, channel.source.index) in ended:
-                end.ended = True
-                self._ends.channel_ended(channel)
-        context.inputs = self._ends.open_inputs
-        for edge in self._parts.edges:
-            if edge.target in kept.partitioners:
-                edge.partitioner.restore(kept.partitioners[edge.target])
-        if kept.ended:
-            for output in self.outputs.values():
-                output.ended = True
-        if defines(self._node, "restoreState"):
-            with self._hook("restoreState"):
-                self._node.restoreState(kept.state)
-
     def _open(self) -> None:
         self.context.partitions = self._parts.partitions()
-        with self._hook("open"):
+        with calling("open", self.subtask):
             self._node.open(self.context)
-
-    @contextmanager
-    def _hook(self, hook: str) -> Iterator[None]:
-        """What a hook raises becomes a NodeError that says where it was."""
-        try:
-            yield
-        except Exception as error:  # user code may raise anything
-            raise NodeError(f"{hook} of {self.subtask}: {story(error)}") from error
-
-
-def story(error: BaseException) -> str:
-    """An error as one line, followed by its traceback."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return f"{type(error).__name__}: {error}\n{text}"

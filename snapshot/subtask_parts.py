@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 from snapshot.built import Built
-from snapshot.channel_ends import Gate, ReceivingEnd, SendingEnd, Spill
 from snapshot.context import SubtaskContext
 from snapshot.end_of_stream import EndOfStream
 from snapshot.errors import GraphError, NodeError
@@ -24,7 +23,9 @@ from snapshot.limits import SubtaskLimits
 from snapshot.lost_state import LostStateCheck
 from snapshot.node import Node, Source, defines
 from snapshot.output_edge import OutputEdge
+from snapshot.receiving_end import ReceivingEnd
 from snapshot.recorder import Recorder
+from snapshot.sending_end import Gate, SendingEnd, Spill
 from snapshot.serialization import Codec
 from snapshot.spread import key_function, partitioner
 from snapshot.timers import Timers
@@ -149,9 +150,7 @@ def _fresh_node(subtask: Subtask, built: Built) -> Node:
             "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
         ) from error
     except Exception as error:  # unpickling runs the user's code, which may raise anything
-        raise NodeError(
-            f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})"
-        ) from error
+        raise NodeError(f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})") from error
     assert isinstance(node, Node)
     return node
 

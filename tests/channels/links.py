@@ -13,10 +13,11 @@ import pyarrow as pa
 from channels.connection import Connection
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
-from snapshot.channel_ends import Gate, ReceivingEnd, SendingEnd
 from snapshot.frame import Frame, Marker
 from snapshot.frame_codec import messages_of
 from snapshot.ids import ChannelId, Subtask
+from snapshot.receiving_end import ReceivingEnd
+from snapshot.sending_end import Gate, SendingEnd
 from snapshot.serialization import Codec
 
 #: Small, so that tests fill it with little.

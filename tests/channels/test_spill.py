@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from channels.spill import SpillFile
 from channels.wire import HEADER_BYTES
-from snapshot.channel_ends import BUFFER_BYTES_MAX, Gate, SendingEnd
 from snapshot.errors import ChannelError
 from snapshot.frame import Frame, PayloadKind
 from snapshot.ids import ChannelId, Subtask
+from snapshot.sending_end import BUFFER_BYTES_MAX, Gate, SendingEnd
 from snapshot.serialization import Codec
 
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 import pytest
 
 from snapshot.built import build
-from snapshot.channel_ends import SendingEnd
 from snapshot.declarations import AlignmentWish
+from snapshot.sending_end import SendingEnd
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import make_graph, make_plans, random_shape
 from tests.snapshot.walkers import Choose

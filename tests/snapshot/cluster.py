@@ -122,16 +122,20 @@ class Cluster:
         Violation
             naming the checker.
         """
-        while self.drivers[-1].outcome is not Outcome.FINISHED:
+        while self.drivers[-1].outcome is not Outcome.FINISHED or self._left_over():
             self.steps += 1
             if self.steps > STEPS_MAX:
                 raise Violation("liveness", f"not finished after {STEPS_MAX:,} steps: {self._standing()}")
             self._step()
-        self.check_published(self.drivers[-1].life.coordinator.history if self.drivers[-1].life else [])
         self.truth.check_output()
         newest = self._store.read_snapshots(CODEC)[-1]
         if not newest.manifest.final:
             raise Violation("termination", f"finished, but snapshot {newest.id} is not final")
+
+    def _left_over(self) -> bool:
+        """Whether somebody is still about to find out that the run is no longer his, or is writing to the store."""
+        zombies = [life for driver in self.drivers for life in driver.zombies]
+        return any(driver.outcome is None for driver in self.drivers) or any(life.requests for life in zombies)
 
     def _step(self) -> None:
         choose = self._choose
@@ -139,11 +143,11 @@ class Cluster:
         if driver.outcome in (Outcome.STOPPED, Outcome.FENCED):
             self.submit()  # somebody wants the result
             return
-        if self._faults and not choose(_FAULT_EVERY):
+        if self._faults and driver.outcome is None and not choose(_FAULT_EVERY):
             self._faults -= 1
             inject(self, choose)
             return
-        if self._orders and not choose(_ORDER_EVERY):
+        if self._orders and driver.outcome is None and not choose(_ORDER_EVERY):
             self._orders -= 1
             self._order(driver)
             return

@@ -93,9 +93,9 @@ def stick_store(cluster: Cluster, choose: Choose) -> None:
 
 
 def freeze_worker(cluster: Cluster, choose: Choose) -> None:
-    """A worker is stopped and goes on later."""
+    """A worker that has work is stopped and goes on later."""
     worker = _some_worker(cluster, choose)
-    if worker is not None:
+    if worker is not None and worker.machines:
         worker.frozen_until = cluster.now + _LONG
 
 

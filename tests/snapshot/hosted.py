@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from snapshot.built import build
-from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd, SentCut, Spill
 from snapshot.declarations import AlignmentWish
 from snapshot.frame import Frame, Marker
 from snapshot.frame_codec import messages_of
@@ -18,7 +17,9 @@ from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.limits import SubtaskLimits
 from snapshot.node_state import NodeState
+from snapshot.receiving_end import ReceivedCut, ReceivingEnd
 from snapshot.reports import Report, SnapshotTaken
+from snapshot.sending_end import SendingEnd, SentCut, Spill
 from snapshot.serialization import Codec
 from snapshot.subtask import SubtaskMachine
 from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble

@@ -13,13 +13,14 @@ from random import Random
 from typing import Any
 
 from snapshot.built import Built
-from snapshot.channel_ends import ReceivingEnd, SendingEnd, Spill
 from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId, Subtask
 from snapshot.limits import SubtaskLimits
 from snapshot.manifest import Manifest
 from snapshot.part import decode_frames, decode_part
+from snapshot.receiving_end import ReceivingEnd
 from snapshot.recovery import fresh_start, plan_restore
+from snapshot.sending_end import SendingEnd, Spill
 from snapshot.serialization import Codec
 from snapshot.subtask import Status, SubtaskMachine
 from snapshot.subtask_parts import RestoredChannels, SubtaskParts, Surroundings, assemble

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from snapshot import frame_codec
-from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd
 from snapshot.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
 from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId
+from snapshot.receiving_end import ReceivedCut, ReceivingEnd
 from snapshot.recorder import Recorder
+from snapshot.sending_end import SendingEnd
 from snapshot.serialization import Codec
 
 Patch = pytest.MonkeyPatch
@@ -98,7 +99,7 @@ def marker_behind_data(patch: Patch) -> None:
     """The marker lets everything pass, what is sent after the cut too."""
     append = SendingEnd._append
 
-    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool) -> None:
+    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
         self.seal()
         self._waiting[snapshot_id] = self.sent
         self._queue.append(Marker(snapshot_id, floor, self.sent, aligned=False))
@@ -115,7 +116,7 @@ def marker_behind_data(patch: Patch) -> None:
 
 
 def marker_waits_but_says_head(patch: Patch) -> None:
-    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool) -> None:
+    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
         self.seal()
         self._waiting[snapshot_id] = self.sent
         self._queue.append(Marker(snapshot_id, floor, self.written, aligned=False))
@@ -126,8 +127,8 @@ def marker_waits_but_says_head(patch: Patch) -> None:
 def later_marker_first(patch: Patch) -> None:
     put = SendingEnd._put_at_head
 
-    def mutant(self: SendingEnd, marker: Marker, sent: int) -> None:
-        put(self, marker, sent)
+    def mutant(self: SendingEnd, marker: Marker, sent: int, *, saves: bool = True) -> None:
+        put(self, marker, sent, saves=saves)
         self._head.rotate(1)
 
     patch.setattr(SendingEnd, "_put_at_head", mutant)

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.channel_ends import ReceivedCut, ReceivingEnd, SendingEnd
 from snapshot.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived
 from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId
+from snapshot.receiving_end import ReceivedCut, ReceivingEnd
 from snapshot.recorder import Recorder
+from snapshot.sending_end import SendingEnd
 from snapshot.subtask import Status, SubtaskMachine
 from tests.snapshot.network import Network
 

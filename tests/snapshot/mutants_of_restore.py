@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from snapshot import recovery, subtask_parts
-from snapshot.channel_ends import ReceivingEnd, SendingEnd
 from snapshot.cutter import Cutter
 from snapshot.frame import Frame
+from snapshot.receiving_end import ReceivingEnd
+from snapshot.sending_end import SendingEnd
 from snapshot.subtask import SubtaskMachine
 from snapshot.subtask_parts import RestoredChannels
 from snapshot.two_phase import PreparedOutput
 from tests.snapshot.hosting import Hosting
+from tests.snapshot.memory_spill import MemorySpill
 from tests.snapshot.network import Network
 
 Patch = pytest.MonkeyPatch
@@ -135,7 +136,7 @@ def spilled_frames_not_saved(patch: Patch) -> None:
     unwritten = SendingEnd._unwritten
 
     def mutant(self: SendingEnd, through: int) -> tuple[Frame, ...]:
-        spill, self._spill = self._spill, deque()
+        spill, self._spill = self._spill, MemorySpill()
         try:
             return unwritten(self, through)
         finally:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from snapshot.built import Built
 from snapshot.certificate import SubtaskRecord
-from snapshot.channel_ends import Spill
 from snapshot.contribution import parts_of, record_of
 from snapshot.frame import PayloadKind
 from snapshot.ids import ChannelId, Subtask
@@ -20,9 +19,11 @@ from snapshot.limits import SubtaskLimits
 from snapshot.manifest import Manifest
 from snapshot.recorder import Phase
 from snapshot.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
+from snapshot.sending_end import Spill
 from snapshot.subtask import Status, SubtaskMachine
 from snapshot.termination import ended_components, is_final
 from tests.snapshot.hosting import RUN, Hosting
+from tests.snapshot.memory_spill import MemorySpill
 from tests.snapshot.truth import CheckFailed
 from tests.snapshot.walkers import Choose, Plan
 
@@ -60,7 +61,7 @@ class Network(Hosting):
         anywhere: bool = False,
         window: int | None = None,
         limits: SubtaskLimits | None = None,
-        spill_of: Callable[[ChannelId], Spill | None] = lambda channel: deque(),
+        spill_of: Callable[[ChannelId], Spill | None] = lambda channel: MemorySpill(),
     ) -> None:
         super().__init__(
             built,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from snapshot.certificate import SubtaskRecord
-from snapshot.channel_ends import ReceivedCut, SentCut
 from snapshot.contribution import parts_of, record_of
 from snapshot.frame import Frame, PayloadKind
 from snapshot.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
@@ -15,7 +14,9 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.manifest import Manifest
 from snapshot.node_state import NodeState
 from snapshot.part import Part
+from snapshot.receiving_end import ReceivedCut
 from snapshot.reports import SnapshotTaken, Standing
+from snapshot.sending_end import SentCut
 from snapshot.serialization import Codec
 from snapshot.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
 

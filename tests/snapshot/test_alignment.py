@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from snapshot.built import Built, build
-from snapshot.channel_ends import SendingEnd
 from snapshot.declarations import AlignmentWish
 from snapshot.events import Event, OvertakeWithMarkers, SendMarker
 from snapshot.ids import Subtask
 from snapshot.recorder import Recorder
+from snapshot.sending_end import SendingEnd
 from snapshot.topology import Alignment, Spread, Topology
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import Shape, make_graph, make_plans

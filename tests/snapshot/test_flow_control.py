@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from typing import Any
 
 import pytest
 
-from snapshot.channel_ends import ReceivingEnd, SendingEnd
-from snapshot.frame import Frame
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId
 from snapshot.node import Context, End, Node, Source
+from snapshot.receiving_end import ReceivingEnd
+from snapshot.sending_end import SendingEnd
 from snapshot.subtask import SubtaskMachine
 from tests.snapshot.hosted import Hosted
+from tests.snapshot.memory_spill import MemorySpill
 
 _MESSAGES = 50
 
@@ -63,10 +63,10 @@ def test_a_full_buffer_stops_its_subtask() -> None:
 
 def spilled_frames() -> int:
     """Frames on disk after a source has pumped for a while into a cycle in which one subtask stands still."""
-    spills: dict[ChannelId, deque[Frame]] = {}
+    spills: dict[ChannelId, MemorySpill] = {}
     graph = Graph("g").add("a", Pump()).add("b", Relay()).add("c", Relay())
     graph.connect("a", "b").connect("b", "c").connect("c", "b")
-    hosted = Hosted(graph, spill_of=lambda channel: spills.setdefault(channel, deque()))
+    hosted = Hosted(graph, spill_of=lambda channel: spills.setdefault(channel, MemorySpill()))
     for _ in range(_MESSAGES):
         hosted["a"].run(0.0, 10)
         hosted.carry("a", "b")
@@ -102,7 +102,7 @@ class PumpInCycle(Source):
 
 def test_a_source_in_a_spilling_cycle_is_not_polled() -> None:
     """PROTOCOL 9.2: a poll brings in what was outside."""
-    spill: deque[Frame] = deque()
+    spill = MemorySpill()
     graph = Graph("g").add("a", PumpInCycle()).add("b", Relay()).connect("a", "b").connect("b", "a")
     hosted = Hosted(graph, spill_of=lambda channel: spill)
     for _ in range(_MESSAGES):

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel_ends import Gate, ReceivingEnd, SendingEnd
 from snapshot.errors import ChannelError
 from snapshot.frame import Frame, Marker
 from snapshot.ids import ChannelId, Subtask
+from snapshot.receiving_end import ReceivingEnd
+from snapshot.sending_end import Gate, SendingEnd
 from snapshot.serialization import Codec
 from tests.snapshot.hosted import moved, values
 from tests.snapshot.sample import values as frame

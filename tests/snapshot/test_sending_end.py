@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.channel_ends import Gate, SendingEnd, SentCut
 from snapshot.errors import ChannelError
 from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId, Subtask
+from snapshot.sending_end import Gate, SendingEnd, SentCut
 from snapshot.serialization import Codec, NotSerialisable
 from tests.snapshot.hosted import values
 

@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barrier_runtime import BarrierRuntime, Run
 from snapshot import Graph, Node
-from snapshot.ids import Subtask
+from snapshot.ids import Subtask, first_snapshot_id
 from state_backends import FileSystemBackend
+from tests.leaks import Process, process_table
 from tests.system.programs import Lane, Ledger, Numbers, Relay
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ def assert_exact(job: Job, run: Run) -> int:
     return len(expected)
 
 
-def await_snapshots(run: Run, count: int) -> list[int]:
-    """Wait until `count` more snapshots are published than now; returns the new ones."""
+def await_snapshots(run: Run, count: int, of_claim: int = 0) -> list[int]:
+    """Wait until `count` more snapshots are published than now, or by a claim from `of_claim` on; returns the new ones."""
     known = run.status["snapshots"]
-    newest = known[-1] if known else 0
+    newest = first_snapshot_id(of_claim) if of_claim else max(known, default=0)
     return list(wait_for(f"{count} more snapshots", lambda: _enough(_after(run, newest), count)))
 
 
@@ -153,6 +154,18 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def coordinators() -> list[int]:
+    """Processes of the coordinators that this driver's Ray runs."""
+    table = {process.pid: process for process in process_table()}
+    return [p.pid for p in table.values() if "ray::CoordinatorActor" in p.command and _is_below(p, os.getpid(), table)]
+
+
+def _is_below(process: Process | None, ancestor: int, table: Mapping[int, Process]) -> bool:
+    while process is not None and process.parent != ancestor:
+        process = table.get(process.parent)
+    return process is not None
 
 
 def recovery_seconds(job: Job, fault_at: float, incarnation: int) -> float:
