@@ -140,6 +140,7 @@ class CoordinatorService:
         self._store_thread.shutdown(wait=False, cancel_futures=True)
         self._sweeper.shutdown(wait=False, cancel_futures=True)
         self._endpoint.close()
+        self._reactor.close()
 
     def _take_events(self) -> None:
         while self._events:

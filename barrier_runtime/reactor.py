@@ -61,9 +61,15 @@ class Reactor:
 
     def wake(self) -> None:
         """Make `wait` return. May be called on any thread, also when the loop has ended."""
-        # It may have been woken often enough, or nobody may be left to be woken.
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+        # It has been woken often enough, or nobody is left to be woken.
+        with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
+
+    def close(self) -> None:
+        """Give everything back; what was watched is not closed."""
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _watch_writers(self) -> None:
         """Ask for writability exactly while something waits for it: a writable socket is always ready."""

@@ -199,7 +199,7 @@ class BarrierRuntime:
     def _check_slots(self, workers: int) -> None:
         if is_connect(self._spark):
             return  # a Connect client cannot ask; the registration deadline names what is missing
-        slots = slot_count(self._spark)
+        slots = slot_count(self._spark, workers)
         if slots < workers:
             raise RunFailed(
                 f"a stage of {workers} workers needs {workers} slots at one time; {self._spark.sparkContext.master} "

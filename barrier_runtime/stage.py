@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Seconds that executors have to register before the slots are counted; Spark says 0 until they have.
+#: Seconds that the first executor has to register: a cluster may have to start a machine for it.
 EXECUTORS_SECONDS_MAX = 60.0
+
+#: Seconds between two executors that register, after which no more are expected: they are asked for at one time.
+EXECUTORS_APART_SECONDS_MAX = 10.0
 
 #: How classic Spark and Connect's server say that somebody cancelled the job.
 _CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
@@ -33,22 +36,24 @@ def is_connect(spark: SparkSession) -> bool:
     return is_remote() or not hasattr(spark, "_jsc")
 
 
-def slot_count(spark: SparkSession) -> int:
-    """Tasks that can run at one time with the default resources, once executors have registered; blocks for them.
+def slot_count(spark: SparkSession, wanted: int) -> int:
+    """Tasks that can run at one time with the default resources; blocks while executors still register.
 
     Raises
     ------
     RunFailed
-        if there are none in time.
+        if no executor is there in time.
     """
-    deadline = time.monotonic() + EXECUTORS_SECONDS_MAX
     context = spark.sparkContext
     java = context._jsc.sc()
     profile = java.resourceProfileManager().defaultResourceProfile()
+    slots, deadline = 0, time.monotonic() + EXECUTORS_SECONDS_MAX
     while True:
-        slots = int(java.maxNumConcurrentTasks(profile))
-        if slots or time.monotonic() >= deadline:
+        before, slots = slots, int(java.maxNumConcurrentTasks(profile))
+        if slots >= wanted or (slots and java.isLocal()) or time.monotonic() >= deadline:
             break
+        if slots > before:
+            deadline = time.monotonic() + EXECUTORS_APART_SECONDS_MAX
         time.sleep(0.05)
     if not slots:
         raise RunFailed(f"no executor registered with {context.master} in {EXECUTORS_SECONDS_MAX:g} s")

@@ -152,6 +152,7 @@ class Worker:
         self._control.close()
         self._heartbeats.close()
         self._storage.close()
+        self._reactor.close()
 
     # ---------------------------------------------------------------- what wakes it
 

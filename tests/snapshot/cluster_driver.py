@@ -75,14 +75,15 @@ class Driver:
         #: orders that are not answered: {request: order}, and the one after which the run is to stop
         self.orders: dict[int, SnapshotOrder] = {}
         self.stop_request: int | None = None
-        self.answers: dict[int, int | None] = {}
+        #: the present life has answered that order with a snapshot
+        self.is_stopping = False
         #: the next manifest is written, but nobody learns it; or it is never written
         self.doubt: str | None = None
         self._cluster = cluster
         self._store = cluster.open_store()
         self._lives = 0
         self._launches = 0
-        self._newest_id = 0
+        self._aborted_seen = 0
 
     # ---------------------------------------------------------------- steps
 
@@ -175,6 +176,8 @@ class Driver:
         for effect in effects:
             self._perform(life, effect)
         self._watch(coordinator, before)
+        if self.is_stopping and life is self.life and coordinator.phase is Phase.RUNNING:
+            raise Violation("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
         if coordinator.phase is Phase.ENDED:
             self._on_ended(life)
 
@@ -182,10 +185,12 @@ class Driver:
         self._cluster.check_published(coordinator.history)
         if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
             self._cluster.see("a run was adopted")
-        if any("was whole first" in reason for _, reason in coordinator.aborted):
-            self._cluster.see("a snapshot overtook another")
-        if any("not whole after" in reason for _, reason in coordinator.aborted):
-            self._cluster.see("a snapshot was aborted by its deadline")
+        for _, reason in coordinator.aborted[self._aborted_seen :]:
+            if "was whole first" in reason:
+                self._cluster.see("a snapshot overtook another")
+            if "not whole after" in reason:
+                self._cluster.see("a snapshot was aborted by its deadline")
+        self._aborted_seen = len(coordinator.aborted)
 
     def _on_ended(self, life: Life) -> None:
         outcome = life.coordinator.outcome
@@ -211,6 +216,7 @@ class Driver:
         for connection in self.life.connections.values():
             connection.is_open = False
         self.life = None
+        self.is_stopping = False
 
     # ---------------------------------------------------------------- effects
 
@@ -222,7 +228,7 @@ class Driver:
                     connection.to_worker.append(message)
             case events.CloseOrder(request, snapshot_id):
                 if life is self.life and self.orders.pop(request, None) is not None:
-                    self.answers[request] = snapshot_id
+                    self.is_stopping |= request == self.stop_request and snapshot_id is not None
             case events.CancelStage(launch):
                 self._cluster.see("a stage was given up")
                 if life is self.life and self.stage is not None and self.stage.launch == launch:

@@ -10,6 +10,7 @@ from typing import Any
 
 from snapshot import Snapshot
 from snapshot.certificate import problems
+from snapshot.errors import SnapshotCorrupt
 from snapshot.frame import PayloadKind
 from snapshot.frame_codec import messages_of
 from snapshot.ids import ChannelId, Subtask
@@ -80,7 +81,11 @@ class Truth:
     # ---------------------------------------------------------------- checkers
 
     def check_snapshot(self, snapshot: Snapshot) -> int:
-        """Checkers 1, 3 and 4 on a published snapshot; returns the number of messages in flight."""
+        """Checkers 1, 3, 4 and 5 on a published snapshot; returns the number of messages in flight."""
+        try:
+            snapshot.verify()
+        except SnapshotCorrupt as error:
+            raise Violation("integrity", str(error)) from error
         manifest = snapshot.manifest
         topology = self._program.built.topology
         found = problems(topology.channels, topology.subtasks, manifest.records, manifest.incarnation)

@@ -149,7 +149,7 @@ class ClusterWorker:
     # ---------------------------------------------------------------- data
 
     def _turn(self, machine: SubtaskMachine, choose: Choose) -> None:
-        self._act(lambda: machine.run(self._cluster.now, 1 + choose(3)))
+        self._act(lambda: machine.run(self._cluster.now, 1 + choose(3)), machine)
 
     def _send(self, machine: SubtaskMachine, channel: ChannelId, choose: Choose) -> None:
         end = machine.outputs[channel]
@@ -175,7 +175,7 @@ class ClusterWorker:
                 else:
                     machine.deliver(channel, item)
 
-        self._act(deliver)
+        self._act(deliver, machine)
 
     def _time_out_alignment(self, choose: Choose) -> None:
         due = next(each for each in self._alignments if each[0] <= self._cluster.now)
@@ -192,10 +192,10 @@ class ClusterWorker:
         assert self.peers is not None
         return self.peers[self._cluster.placement[subtask]]
 
-    def _act(self, event: Callable[[], object]) -> None:
+    def _act(self, event: Callable[[], object], *only: SubtaskMachine) -> None:
         try:
             event()
-            for machine in self.machines.values():
+            for machine in only or self.machines.values():
                 machine.validate()
         except CutlineError as error:
             self._fail(str(error), is_permanent=False)

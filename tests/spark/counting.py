@@ -124,6 +124,14 @@ def wait_for_snapshots(run: Any, more: int) -> None:
     wait_until(f"{more} more snapshots of {run.name}: {run.status}", lambda: _newest(run) >= newest + more)
 
 
+def wait_for_failure(run: Any) -> Exception:
+    """Wait for the end of a run, which must be a failure, and return that."""
+    wait_until(f"the end of {run.name}", lambda: not run.isActive)
+    failure = run.exception()
+    assert failure is not None, f"{run.name} did not fail: {run.status}"
+    return failure
+
+
 def _newest(run: Any) -> int:
     status = run.status
     assert status["outcome"] is None, f"the run ended too early: {status['outcome']}, {status['reason']}"

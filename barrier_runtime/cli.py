@@ -1,0 +1,215 @@
+"""The command `cutline`: its commands, options and exit codes. What they do is in the ``cli_*`` modules.
+
+Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from barrier_runtime import cli_snapshots
+from barrier_runtime.cli_session import default_master, spark_session
+from snapshot.errors import CutlineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Consistent snapshots, and recovery, for Python programs on a Spark barrier stage.",
+)
+demo = typer.Typer(no_args_is_help=True, help="Programs that show what it does.")
+app.add_typer(cli_snapshots.app, name="snapshots")
+app.add_typer(demo, name="demo")
+
+#: Where snapshots go if nothing else is said.
+DEFAULT_BACKEND = "snapshots"
+
+
+def main() -> None:
+    """Run the command line."""
+    _log_to_standard_error()
+    try:
+        app()
+    except (CutlineError, OSError) as error:
+        notes = getattr(error, "__notes__", [])
+        Console(stderr=True).print("error:", str(error), *notes, sep="\n  ", markup=False, soft_wrap=True)
+        sys.exit(1)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    graph: Annotated[
+        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function of the SparkSession that returns one.")
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the run; default: the graph's.")] = None,
+    backend: Annotated[str, typer.Option(metavar="URL", help="Where snapshots are kept: a folder or a URL.")] = (
+        DEFAULT_BACKEND
+    ),
+    workers: Annotated[int | None, typer.Option(min=1, help="Barrier tasks; default: the largest parallelism.")] = None,
+    interval: Annotated[float, typer.Option(min=0, help="Seconds between snapshots; 0: only at the end.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds after which a snapshot is aborted.")] = 600.0,
+    retained: Annotated[int, typer.Option(min=1, help="Newest snapshots that are kept.")] = 5,
+    alignment: Annotated[
+        str, typer.Option(metavar="WISH", help="unaligned, aligned, or seconds: aligned for so long.")
+    ] = "unaligned",
+    restore_from: Annotated[
+        str, typer.Option(metavar="ID", help="latest, none (a fresh start), or a snapshot's id.")
+    ] = "latest",
+    allow: Annotated[
+        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, repeatedOutput.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, or sc://host:port; default: local, with a spare slot.")
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Setting of the Spark session.")] = None,
+    py_files: Annotated[
+        list[Path] | None, typer.Option(exists=True, help=".py or .zip that nodes import; repeat it for more.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
+    ] = None,
+    safe: Annotated[bool, typer.Option("--safe", help="Refuse pickle in messages and states.")] = False,
+    log: Annotated[Path | None, typer.Option(help="Log of Spark and the workers; default: a temporary file.")] = None,
+) -> None:
+    """Run a graph with snapshots; goes on from the newest snapshot if the run has one.
+
+    Ctrl-C stops the run with a snapshot and says how to go on; a second one stops it at once.
+    """
+    from barrier_runtime.cli_run import RunRequest, run_graph
+
+    request = RunRequest(
+        graph=graph,
+        name=name,
+        backend=cli_snapshots.open_backend(backend),
+        master=master or default_master(workers),
+        settings=_settings(conf or []),
+        python_files=py_files or [],
+        log_path=log,
+        snapshot_timeout=timeout,
+        restore_from=_restore_from(restore_from),
+        allow=allow or [],
+        options={
+            "workers": workers,
+            "snapshotInterval": interval or None,
+            "retainedSnapshots": retained,
+            "alignment": _alignment(alignment),
+            "rayAddress": ray,
+            "safe": safe,
+        },
+    )
+    raise typer.Exit(run_graph(request, _resume_arguments(context), Console()))
+
+
+@demo.command()
+def wordcount(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--input", exists=True, file_okay=False, help="Text; default: the standard library of Python."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="A new folder for the counts; default: a temporary one.")] = None,
+    parallelism: Annotated[int, typer.Option(min=1, help="Subtasks of each node, and workers.")] = 2,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a worker process halfway.")] = True,
+) -> None:
+    """Count the words of real text, kill a worker halfway, and compare with Spark's own count."""
+    console = Console()
+    with _demo_session(parallelism, console) as spark:
+        is_equal = _demo("wordcount").run_demo(
+            spark, console, folder=folder, output=output, parallelism=parallelism, interval=interval, kill=kill
+        )
+    raise typer.Exit(0 if is_equal else 1)
+
+
+@demo.command()
+def bank(
+    seconds: Annotated[float, typer.Option(min=1, help="How long money moves, without counting repetitions.")] = 10.0,
+    accounts: Annotated[int, typer.Option(min=2, help="Each with a channel to every other.")] = 8,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 0.5,
+) -> None:
+    """Move money around in cycles, kill workers again and again, and check the sum in every snapshot."""
+    console, module = Console(), _demo("bank")
+    with _demo_session(module.WORKERS, console) as spark:
+        is_constant = module.run_demo(spark, console, seconds=seconds, accounts=accounts, interval=interval)
+    raise typer.Exit(0 if is_constant else 1)
+
+
+@contextlib.contextmanager
+def _demo_session(workers: int, console: Console) -> Iterator[SparkSession]:
+    with contextlib.ExitStack() as stack:
+        with console.status("starting Spark"):
+            spark = stack.enter_context(spark_session(default_master(workers)))
+        yield spark
+
+
+def _demo(name: str) -> Any:
+    # By name, because the demos know the runtime and not the other way round.
+    return importlib.import_module(f"demos.{name}")
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise typer.BadParameter(f"--conf {wrong[0]}: give KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _alignment(wish: str) -> str | float:
+    if wish in ("unaligned", "aligned"):
+        return wish
+    try:
+        return float(wish)
+    except ValueError:
+        raise typer.BadParameter(f"--alignment {wish}: give unaligned, aligned, or a number of seconds") from None
+
+
+def _restore_from(wish: str) -> str | int | None:
+    if wish in ("latest", "none"):
+        return "latest" if wish == "latest" else None
+    try:
+        return int(wish)
+    except ValueError:
+        raise typer.BadParameter(f"--restore-from {wish}: give latest, none, or the id of a snapshot") from None
+
+
+def _resume_arguments(context: typer.Context) -> list[str]:
+    """The command line again, without name and backend, and without what was meant for this start only."""
+    once = ("name", "backend", "restore_from", "allow")
+    arguments = ["cutline", "run", context.params["graph"]]
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is None or source.name != "COMMANDLINE" or parameter.name in (*once, "graph"):
+            continue
+        value = context.params[parameter.name or ""]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            arguments += [parameter.opts[0]] if each is True else [parameter.opts[0], str(each)]
+    return arguments
+
+
+def _log_to_standard_error() -> None:
+    """Warnings of the driver to the terminal. Workers take the logger's level, and write to the log of the session."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger = logging.getLogger("cutline")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    # That authentication is on is what we want, and no news.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+
+
+if __name__ == "__main__":
+    main()

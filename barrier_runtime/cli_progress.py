@@ -1,0 +1,177 @@
+"""What a run looks like while it goes on: a live display on a terminal, plain lines elsewhere.
+
+Owns the words and numbers that are shown. Only looks at the run: stopping it is the caller's business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from snapshot.errors import CutlineError
+from snapshot.node import Sink, Source
+
+if TYPE_CHECKING:
+    from barrier_runtime.run import Run
+    from snapshot.graph import Graph
+    from snapshot.snapshot import Snapshot
+
+#: Seconds between two looks; as often as the run itself looks.
+LOOK_SECONDS = 0.25
+
+#: Seconds over which rates are taken: workers report about twice a second, so shorter ones would flicker.
+RATE_SECONDS = 2.0
+
+#: Seconds after which every worker has reported once.
+_REPORTED_SECONDS = 0.75
+
+#: Seconds between two plain lines where there is no terminal.
+PLAIN_SECONDS = 2.0
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
+    """Show `run` until it has ended, and yield each progress report that is shown, so that the caller may act.
+
+    Restarts and aborted snapshots are printed as they come and stay on the screen.
+    """
+    view = _View(run, graph, console)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while run.isActive:
+            time.sleep(LOOK_SECONDS)
+            progress = run.lastProgress
+            if progress is not None:
+                view.tell_news(progress)
+                view.show(progress, live)
+                yield progress
+    if run.lastProgress is not None:
+        view.tell_news({**run.lastProgress, **run.status})
+
+
+def size_text(size_bytes: int) -> str:
+    """As ``1.5 MiB``."""
+    amount, unit = float(size_bytes), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def duration_text(seconds: float) -> str:
+    """As ``35 ms`` or ``1.25 s``."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+class Flow:
+    """Counts what comes into a graph and what leaves it.
+
+    A graph without sources, or without sinks, is a closed world: then it is what all its nodes send, or process.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        names = [declared.name for declared in graph.nodes]
+        self._sources = [d.name for d in graph.nodes if isinstance(d.node, Source)] or names
+        self._sinks = [d.name for d in graph.nodes if isinstance(d.node, Sink)] or names
+
+    def rates(self, reports: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+        """Rows in and out per second, over the last `RATE_SECONDS` of the newest incarnation."""
+        newest = reports[-1]
+        same = [r for r in reports if r["incarnation"] == newest["incarnation"] and r["progress"]["sent"]]
+        # Counters go on from the snapshot, so a worker's first report in an incarnation looks like a leap.
+        since = max(newest["timestamp"] - RATE_SECONDS, same[0]["timestamp"] + _REPORTED_SECONDS) if same else 0.0
+        oldest = next((report for report in same if report["timestamp"] >= since), newest)
+        seconds = newest["timestamp"] - oldest["timestamp"]
+        if seconds <= 0:
+            return 0.0, 0.0
+        rows_in, rows_out = (new - old for new, old in zip(self.totals(newest), self.totals(oldest), strict=True))
+        return max(0.0, rows_in / seconds), max(0.0, rows_out / seconds)
+
+    def totals(self, report: Mapping[str, Any]) -> tuple[int, int]:
+        """Rows in and out since the beginning."""
+        sent, processed = report["progress"]["sent"], report["progress"]["processed"]
+        return sum(sent.get(name, 0) for name in self._sources), sum(processed.get(name, 0) for name in self._sinks)
+
+
+class _View:
+    def __init__(self, run: Run, graph: Graph, console: Console) -> None:
+        self._run = run
+        self._flow = Flow(graph)
+        self._console = console
+        self._began = time.monotonic()
+        self._next_line = self._began
+        self._told: dict[tuple[str, Any], None] = {}
+        self._snapshot: Snapshot | None = None
+        self._published = 0
+        self._newest = 0
+
+    def tell_news(self, progress: Mapping[str, Any]) -> None:
+        """Print what happened since the last call."""
+        for number, restart in enumerate(progress["restarts"], 1):
+            self._tell(("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {escape(restart['reason'])}")
+        for aborted in progress["aborted"]:
+            text = f"[yellow]snapshot {aborted['id']} aborted[/]: {escape(aborted['reason'])}"
+            self._tell(("aborted", aborted["id"]), text)
+        self._note_snapshots(progress["snapshots"])
+
+    def show(self, progress: Mapping[str, Any], live: Live) -> None:
+        """Draw the display anew, or print a line if it is time for one."""
+        if self._console.is_terminal:
+            live.update(self._display(progress), refresh=True)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + PLAIN_SECONDS
+            self._console.print(self._line(progress), markup=False, highlight=False, soft_wrap=True)
+
+    def _tell(self, key: tuple[str, Any], text: str) -> None:
+        if key not in self._told:
+            self._told[key] = None
+            self._console.print(text, highlight=False, soft_wrap=True)
+
+    def _note_snapshots(self, ids: Sequence[int]) -> None:
+        new = [snapshot_id for snapshot_id in ids if snapshot_id > self._newest]
+        if not new:
+            return
+        self._newest, self._published = new[-1], self._published + len(new)
+        try:
+            self._snapshot = self._run.snapshots()[-1]
+        except (OSError, CutlineError) as error:
+            self._snapshot = None
+            self._tell(("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {escape(str(error))}")
+
+    def _display(self, progress: Mapping[str, Any]) -> Group:
+        rows_in, rows_out = self._flow.rates(self._run.recentProgress)
+        total_in, total_out = self._flow.totals(progress)
+        head = Text.assemble(
+            (f"{self._run.name}  ", "bold"),
+            (progress["phase"], "green" if progress["phase"] == "running" else "yellow"),
+            f"  {self._elapsed()}  incarnation {progress['incarnation']}  workers {len(progress['workers'])}",
+        )
+        lines = [
+            f"  rows in    {rows_in:>12,.0f}/s  {total_in:>14,} in all",
+            f"  rows out   {rows_out:>12,.0f}/s  {total_out:>14,} in all",
+            f"  snapshot   {self._snapshot_text()}",
+            f"  restarts   {len(progress['restarts'])}",
+        ]
+        return Group(head, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+    def _line(self, progress: Mapping[str, Any]) -> str:
+        rows_in, rows_out = self._flow.rates(self._run.recentProgress)
+        return (
+            f"{self._elapsed()} {progress['phase']}: in {rows_in:,.0f}/s, out {rows_out:,.0f}/s, "
+            f"snapshot {self._snapshot_text()}, restarts {len(progress['restarts'])}"
+        )
+
+    def _snapshot_text(self) -> str:
+        if self._snapshot is None:
+            return "none yet"
+        duration = duration_text(self._snapshot.manifest.duration)
+        return f"{self._snapshot.id} ({size_text(self._snapshot.size)}, {duration}; {self._published} published)"
+
+    def _elapsed(self) -> str:
+        seconds = int(time.monotonic() - self._began)
+        return f"{seconds // 60:02}:{seconds % 60:02}"

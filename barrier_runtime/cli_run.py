@@ -1,0 +1,111 @@
+"""``cutline run``: submits a graph, shows how it goes, and ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from barrier_runtime.cli_graph import find_graph, python_file
+from barrier_runtime.cli_interrupt import Interrupts
+from barrier_runtime.cli_progress import watch
+from barrier_runtime.cli_session import ship, spark_session
+from snapshot.run_state import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from barrier_runtime.run import Run
+    from snapshot.graph import Graph
+    from state_backends.base import StateBackend
+
+#: As a program that was ended by Ctrl-C.
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What ``cutline run`` was asked for."""
+
+    graph: str  #: MODULE:GRAPH
+    name: str | None
+    backend: StateBackend
+    master: str
+    settings: Mapping[str, str]  #: of the Spark session
+    python_files: Sequence[Path]
+    log_path: Path | None
+    snapshot_timeout: float
+    restore_from: str | int | None
+    allow: Collection[str]
+    options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
+
+
+def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Console) -> int:
+    """Run a graph until it has ended or Ctrl-C was pressed; returns the exit code.
+
+    Parameters
+    ----------
+    request : RunRequest
+    resume_arguments : sequence of str
+        The command that goes on with this run, but for name and backend.
+    console : Console
+
+    Raises
+    ------
+    CutlineError
+        if the graph cannot be found, built or run.
+    """
+    place = find_graph(request.graph)  # before Spark starts, which takes seconds
+    with contextlib.ExitStack() as stack:
+        with console.status("starting Spark"):
+            session = spark_session(request.master, settings=request.settings, log_path=request.log_path)
+            spark = stack.enter_context(session)
+        with console.status("submitting the graph"), tempfile.TemporaryDirectory(prefix="cutline-") as folder:
+            module = python_file(place.module, Path(folder))
+            ship(spark, [*request.python_files, *([module] if module else [])])
+            graph = place.graph(spark)
+            run = _submit(request, graph, spark)
+        with Interrupts(run, console, request.snapshot_timeout) as interrupts:
+            for _ in watch(run, graph, console):
+                if interrupts.look():
+                    break
+        command = shlex.join([*resume_arguments, "--name", run.name, "--backend", str(request.backend)])
+        return _tell_end(run, interrupts, command, console)
+
+
+def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
+    from barrier_runtime.runtime import BarrierRuntime
+
+    runtime = BarrierRuntime(
+        spark, backend=request.backend, snapshotTimeout=request.snapshot_timeout, **request.options
+    )
+    return runtime.submit(graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow)
+
+
+def _tell_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:
+    """Say how it ended, and how to go on; returns the exit code."""
+    if interrupts.count and (run.isActive or run.status["outcome"] == Outcome.STOPPED.value):
+        snapshot = interrupts.snapshot
+        how = f"with snapshot {snapshot.id}" if snapshot else "at once; it goes on from its newest snapshot"
+        _print(console, f"run {run.name} stopped {how}", "To go on:", f"  {command}")
+        return EXIT_INTERRUPTED
+    run.awaitTermination()
+    status = run.status
+    violated = [name for name, verdict in status["invariants"].items() if verdict["violations"]]
+    for name in violated:
+        ids = ", ".join(map(str, status["invariants"][name]["violations"]))
+        _print(console, f"invariant {name} does not hold in the snapshots {ids}")
+    restarts = len(status["restarts"])
+    _print(console, f"run {run.name} {status['outcome']}: {status['reason']}; {restarts} restarts")
+    return 1 if violated else 0
+
+
+def _print(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

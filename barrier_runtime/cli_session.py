@@ -1,0 +1,146 @@
+"""The Spark session of the command line: made in one place, with the settings that a run wants.
+
+Owns what is set and checked before Spark starts, and where the output of the JVM and of the workers goes: to a log
+file, because lines from other processes would tear the live display.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snapshot.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Spark 4 runs on no older one.
+JAVA_VERSION_MIN = 17
+
+#: Seconds for ``java -version``, which starts a whole JVM.
+_JAVA_SECONDS_MAX = 30.0
+
+#: What a master of Spark Connect begins with.
+_CONNECT = "sc://"
+
+#: What a run wants of its session, and what keeps the terminal readable. The user's settings go before these.
+SETTINGS: Mapping[str, str] = {
+    "spark.python.task.killTimeout": "100ms",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def default_master(workers: int | None = None) -> str:
+    """This machine, with one slot more than the workers take: a spare one halves the time of a recovery."""
+    return f"local[{(workers or max(2, os.cpu_count() or 1)) + 1}]"
+
+
+@contextlib.contextmanager
+def spark_session(
+    master: str, *, settings: Mapping[str, str] | None = None, log_path: Path | None = None
+) -> Iterator[SparkSession]:
+    """Start Spark, and stop it at the end.
+
+    Parameters
+    ----------
+    master : str
+        As Spark's; ``sc://host:port`` connects to a Spark Connect server.
+    settings : mapping, optional
+        Added to `SETTINGS`.
+    log_path : Path, optional
+        Where the JVM and the workers write to. By default a temporary file, which stays only if something is raised.
+
+    Raises
+    ------
+    RunFailed
+        if Java is missing or too old, or Spark does not start.
+    """
+    log = log_path or Path(tempfile.gettempdir(), f"cutline-{os.getpid()}.log")
+    spark = _start(master, {**SETTINGS, **(settings or {})}, log)
+    try:
+        yield spark
+    except BaseException as error:
+        error.add_note(f"What Spark and the workers wrote: {log}")
+        raise
+    else:
+        if log_path is None:
+            log.unlink(missing_ok=True)
+    finally:
+        spark.stop()
+
+
+def ship(spark: SparkSession, files: Sequence[Path]) -> None:
+    """Have every worker's Python find these ``.py``, ``.zip`` and ``.egg`` files."""
+    for file in files:
+        if spark.conf.get("spark.master", None) is None:
+            spark.addArtifacts(str(file), pyfile=True)  # a Connect client
+        else:
+            spark.sparkContext.addPyFile(str(file))
+
+
+def check_java() -> None:
+    """See that the Java which Spark will start is there and new enough.
+
+    Raises
+    ------
+    RunFailed
+        if it is not.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    advice = "Install one (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+    if java is None:
+        where = f"JAVA_HOME is {home}, and there is none" if home else "there is none on the PATH"
+        raise RunFailed(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {where}. {advice}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS_MAX, check=False)
+    found = re.search(r'version "(\d+)', said.stderr)
+    if found is None or int(found[1]) < JAVA_VERSION_MIN:
+        what = found[1] if found else said.stderr.strip() or f"exit code {said.returncode}"
+        raise RunFailed(f"Spark needs Java {JAVA_VERSION_MIN} or newer; {java} is {what}. {advice}")
+
+
+def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("cutline")
+    if master.startswith(_CONNECT):
+        builder = builder.remote(master)
+    else:
+        check_java()
+        builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+    with _standard_error_to(log):
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            raise RunFailed(f"Spark does not start with the master {master}: {error} (see {log})") from error
+
+
+@contextlib.contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    """What is started meanwhile writes its errors to `log`, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

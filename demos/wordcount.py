@@ -1,0 +1,210 @@
+"""Counts the words of real text while a worker is killed, and compares with Spark's own count of the same lines.
+
+::
+
+    lines ──batches──> split ──hash by word──> count ──at the end──> counts (Parquet)
+
+`lines` is a DataFrame; `split` and `count` are ordinary nodes. Start it with ``cutline demo wordcount``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from rich.console import Console
+
+from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
+from barrier_runtime.cli_progress import duration_text, watch
+from snapshot import Context, Graph, Node
+from snapshot.errors import GraphError
+from state_backends import FileSystemBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Means the same to Python and to Java.
+WORD = "[A-Za-z_]+"
+
+#: Folders of the standard library's that are not it.
+_NOT_LIBRARY = ("site-packages", "dist-packages", "__pycache__")
+
+#: How many snapshots are kept: all, because they are counted at the end.
+_RETAINED = 100_000
+
+
+class Split(Node):
+    """Sends each word of each line. It has no state."""
+
+    def __init__(self) -> None:
+        self._word = re.compile(WORD)
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        """Send the words of a batch of lines."""
+        for line in batch.column("line").to_pylist():
+            for word in self._word.findall(line):
+                context.send(word)
+
+
+class Count(Node):
+    """Counts the words that are its own by hash, and sends the counts when there are no more words."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._has_counted = False  # in this incarnation
+
+    def onMessage(self, word: str, context: Context) -> None:
+        """Count one word."""
+        if not self._has_counted:
+            self._has_counted = True
+            context.increment(f"first count of {context.subtask}", context.now)
+        self._counts[word] = self._counts.get(word, 0) + 1
+
+    def onEnd(self, context: Context) -> None:
+        """All words were counted."""
+        for word, count in self._counts.items():
+            context.send((word, count))
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> dict[str, int]:
+        """The counts so far."""
+        return self._counts
+
+    def restoreState(self, state: dict[str, int]) -> None:
+        """Go on from there."""
+        self._counts = state
+
+
+class Killer:
+    """Kills a worker once half of the words are counted, and measures how long nothing is counted then."""
+
+    def __init__(self, half: int) -> None:
+        self._half = half
+        self._killed_at = 0.0
+        self._killed_in = 0  # incarnation
+        #: seconds from the kill to the first word counted; None: not known yet
+        self.recovery_seconds: float | None = None
+
+    def look(self, progress: Mapping[str, Any]) -> str | None:
+        """Kill if it is time to; returns what is to be said about it."""
+        counted = progress["progress"]["processed"].get("count", 0)
+        if not self._killed_at and counted >= self._half and progress["workers"]:
+            worker, pid = max(progress["workers"].items())
+            self._killed_at, self._killed_in = time.time(), progress["incarnation"]
+            os.kill(pid, signal.SIGKILL)
+            return f"{counted:,} words are counted: SIGKILL to worker {worker}, process {pid}"
+        if self._killed_at and self.recovery_seconds is None and progress["incarnation"] > self._killed_in:
+            metrics = progress["progress"]["metrics"]
+            firsts = [at for metric, at in metrics.items() if metric.startswith("first count of ")]
+            if firsts:
+                self.recovery_seconds = min(firsts) - self._killed_at
+                return f"words are counted again {duration_text(self.recovery_seconds)} after the kill"
+        return None
+
+
+def read_lines(spark: SparkSession, folder: Path | None) -> DataFrame:
+    """All lines of all files below `folder`; None: of the standard library of this Python."""
+    if folder is not None:
+        paths, pattern = [str(folder.absolute())], "*"
+    else:
+        library = Path(sysconfig.get_path("stdlib"))
+        entries = [entry for entry in sorted(library.iterdir()) if entry.name not in _NOT_LIBRARY]
+        paths = [str(entry) for entry in entries if entry.suffix == ".py" or any(entry.rglob("*.py"))]
+        pattern = "*.py"
+    text = spark.read.text(paths, recursiveFileLookup=True, pathGlobFilter=pattern)
+    # Files that are not UTF-8 are read as they are, and Arrow would refuse them later.
+    return text.select(F.make_valid_utf8("value").alias("line"))
+
+
+def count_in_spark(lines: DataFrame) -> dict[str, int]:
+    """The counts by Spark's own means."""
+    words = lines.select(F.explode(F.regexp_extract_all("line", F.lit(WORD), F.lit(0))).alias("word"))
+    return {row["word"]: row["count"] for row in words.groupBy("word").count().toLocalIterator()}
+
+
+def make_graph(lines: DataFrame, output: str, parallelism: int) -> Graph:
+    """The pipeline."""
+    graph = Graph("wordcount")
+    (
+        graph.source("lines", DataFrameSource(lines), parallelism=parallelism)
+        .process("split", Split(), parallelism=parallelism, schema="line STRING")
+        .keyBy(_itself)
+        .process("count", Count(), parallelism=parallelism)
+        .to("counts", ParquetSink(output, "word STRING, count LONG"), parallelism=parallelism)
+    )
+    return graph
+
+
+def run_demo(
+    spark: SparkSession,
+    console: Console,
+    *,
+    folder: Path | None,
+    output: Path | None,
+    parallelism: int,
+    interval: float,
+    kill: bool,
+) -> bool:
+    """Run it all; returns whether the counts are equal and, with `kill`, a worker was killed.
+
+    Raises
+    ------
+    GraphError
+        if there is no text, or `output` is there already.
+    """
+    if output is not None and output.exists():
+        raise GraphError(f"{output} is there already; give a new folder, so that it holds the counts and nothing else")
+    with tempfile.TemporaryDirectory(prefix="cutline-wordcount-") as scratch:
+        # Many small files make many small partitions; and they are read twice, by Spark's count and for Cutline.
+        with console.status("Spark counts the words"):
+            lines = read_lines(spark, folder).coalesce(2 * parallelism).cache()
+            expected = count_in_spark(lines)
+        total = sum(expected.values())
+        if not total:
+            raise GraphError(f"there are no words below {folder}")
+        _say(console, f"Spark counts {total:,} words, {len(expected):,} distinct ones")
+        target = str(output.absolute()) if output else f"{scratch}/counts"
+        killer = Killer(total // 2) if kill else None
+        _count(spark, console, make_graph(lines, target, parallelism), scratch, interval, killer)
+        rows = [(row["word"], row["count"]) for row in spark.read.parquet(target).toLocalIterator()]
+        is_equal = len(rows) == len(expected) and dict(rows) == expected
+        _say(console, f"Cutline counts {sum(n for _, n in rows):,} words, {len(rows):,} distinct ones")
+        _say(console, "every count is equal" if is_equal else "THE COUNTS DIFFER")
+    if killer is not None and killer.recovery_seconds is None:
+        _say(console, "no worker was killed in time: nothing was proved; try more text")
+        return False
+    return is_equal
+
+
+def _count(
+    spark: SparkSession, console: Console, graph: Graph, scratch: str, interval: float, killer: Killer | None
+) -> None:
+    backend = FileSystemBackend(f"{scratch}/snapshots")
+    runtime = BarrierRuntime(spark, backend=backend, snapshotInterval=interval, retainedSnapshots=_RETAINED)
+    with console.status("submitting the graph"):
+        run = runtime.submit(graph)
+    for progress in watch(run, graph, console):
+        said = killer.look(progress) if killer else None
+        if said:
+            _say(console, said)
+    run.awaitTermination()
+    restarts = len(run.status["restarts"])
+    recovered = f", recovery {duration_text(killer.recovery_seconds)}" if killer and killer.recovery_seconds else ""
+    _say(console, f"{len(run.snapshots())} snapshots, {restarts} restarts{recovered}")
+
+
+def _itself(word: str) -> str:
+    return word
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

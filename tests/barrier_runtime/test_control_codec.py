@@ -1,0 +1,94 @@
+"""Control messages come back equal, and nothing but control messages comes back."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.progress import WorkerProgress
+from snapshot import control
+from snapshot.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.part import Handle, PartKind
+from snapshot.reports import Standing
+
+_SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
+_CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)
+_NUMBERS = st.integers(0, 2**63)
+_STATE_HANDLES = st.builds(
+    Handle, st.just(PartKind.STATE), st.text(max_size=5), _NUMBERS, _NUMBERS, _SUBTASKS, st.none(), st.just(0),
+    st.just(0), _NUMBERS, st.binary(max_size=16), st.none(), st.binary(max_size=20),
+)  # fmt: skip
+_STANDINGS = st.builds(
+    Standing, st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(_NUMBERS, max_size=2).map(tuple)
+)
+_RECORDS = st.builds(
+    SubtaskRecord,
+    _SUBTASKS,
+    _NUMBERS,
+    st.lists(_STATE_HANDLES, max_size=2).map(tuple),
+    st.lists(st.builds(SentEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
+    st.lists(st.builds(ReceivedEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
+    _STANDINGS,
+)
+_RESTORED = st.builds(
+    control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
+    st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
+)  # fmt: skip
+_BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    int: _NUMBERS,
+    str: st.text(max_size=8),
+    bytes: st.binary(max_size=8),
+    bool: st.booleans(),
+    Subtask: _SUBTASKS,
+    SubtaskRecord: _RECORDS,
+    tuple[int, ...]: st.lists(_NUMBERS, max_size=3).map(tuple),
+    tuple[str, ...]: st.lists(st.text(max_size=3), max_size=3).map(tuple),
+    tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),
+    tuple[Subtask, ...]: st.lists(_SUBTASKS, max_size=3).map(tuple),
+    tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
+    dict[str, int]: st.dictionaries(st.text(max_size=3), _NUMBERS, max_size=3),
+    dict[str, float]: st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
+}
+_MESSAGES = (*get_args(control.WorkerMessage), *get_args(control.CoordinatorMessage), WorkerProgress)
+
+
+def _any(cls: type) -> st.SearchStrategy[Any]:
+    assert is_dataclass(cls)
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{field.name: _BY_TYPE[hints[field.name]] for field in fields(cls)})
+
+
+@given(st.one_of([_any(cls) for cls in _MESSAGES]))
+def test_every_message_comes_back_equal_and_of_its_type(message: Any) -> None:
+    """Each kind of message, with any contents, survives encoding."""
+    back = decode_message(encode_message(message))
+    assert type(back) is type(message)
+    assert back == message
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93", b"abc", msgpack.packb([1, 2]), msgpack.packb(msgpack.ExtType(9, b"x"))])
+def test_other_bytes_are_refused_by_name(data: bytes) -> None:
+    """What is no control message is a ChannelError, never another exception."""
+    with pytest.raises(ChannelError):
+        decode_message(data)
+
+
+def test_a_pickle_is_never_opened() -> None:
+    """The codec has no way to unpickle: a pickle bomb is bytes like others."""
+
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return pytest.fail, ("it was unpickled",)
+
+    for code in range(128):
+        with pytest.raises(ChannelError):
+            decode_message(msgpack.packb(msgpack.ExtType(code, pickle.dumps(Bomb()))))

@@ -1,0 +1,132 @@
+"""The coordinator's storage: answers that the fence can rely on, however the store behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from barrier_runtime.store_desk import StoreDesk
+from snapshot.coordinator_events import ManifestRead, ManifestUnreadable
+from snapshot.envelope import Buffer
+from snapshot.fence_events import (
+    BaseWritten,
+    ClaimLost,
+    ClaimSeen,
+    ClaimsListed,
+    ClaimTaken,
+    DecideManifest,
+    HistoryListed,
+    ListClaims,
+    ListHistory,
+    LookForClaim,
+    ManifestAborted,
+    ManifestUndecided,
+    ManifestWritten,
+    TakeClaim,
+    WriteBase,
+    WriteManifest,
+)
+from snapshot.history import Base, Claim
+from state_backends import FileSystemBackend, MemoryBackend
+from tests.snapshot.sample import manifest as make_manifest
+
+RUN = "bank"
+OURS, THEIRS = Claim(1, "driver-1", "life-1"), Claim(1, "driver-2", "life-2")
+
+
+class _Flaky(MemoryBackend):
+    """Fails a number of calls, after doing what was asked."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        written = super()._put_if_absent(path, chunks)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the answer was lost")
+        return written
+
+
+def test_a_claim_has_one_holder() -> None:
+    """The second taker is told who was first; looking tells whether the next number is free."""
+    desk = StoreDesk(MemoryBackend(), RUN)
+    assert desk.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
+    assert desk.answer(TakeClaim(THEIRS), None) == ClaimLost(TakeClaim(THEIRS), OURS)
+    assert desk.answer(LookForClaim(1), None) == ClaimSeen(LookForClaim(1), OURS)
+    assert desk.answer(LookForClaim(2), None) == ClaimSeen(LookForClaim(2), None)
+    assert desk.answer(ListClaims(), None) == ClaimsListed(ListClaims(), (OURS,))
+
+
+def test_a_claim_whose_answer_was_lost_is_ours() -> None:
+    """Taking it again finds the very record that we wrote: no number is skipped."""
+    desk = StoreDesk(_Flaky(2), RUN)
+    assert desk.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
+
+
+def test_bases_and_manifests_are_listed() -> None:
+    """The history that the fence judges is what was written."""
+    desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
+    base = WriteBase(Base(1, None))
+    assert desk.answer(base, None) == BaseWritten(base)
+    write = WriteManifest(manifest.snapshot_id)
+    assert desk.answer(write, manifest) == ManifestWritten(write)
+    assert desk.answer(ListHistory(1), None) == HistoryListed(
+        ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
+    )
+
+
+def test_a_manifest_whose_answer_was_lost_is_decided_by_reading_it() -> None:
+    """PROTOCOL 7.6: undecided first; the aborted record finds the manifest in its place, so it counts."""
+    desk, manifest = StoreDesk(_Flaky(1), RUN), replace(make_manifest(), run=RUN)
+    write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
+    assert desk.answer(write, manifest) == ManifestUndecided(write)
+    assert desk.answer(decide, None) == ManifestWritten(decide)
+
+
+def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
+    """From then on it can never be written, and reading it says so."""
+    desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
+    write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
+    assert desk.answer(decide, None) == ManifestAborted(decide)
+    assert desk.answer(write, manifest) == ManifestUndecided(write)
+    assert desk.answer(decide, None) == ManifestAborted(decide)
+    assert isinstance(desk.read_manifest(RUN, manifest.snapshot_id), ManifestUnreadable)
+
+
+@pytest.mark.parametrize("offset", [0, 17, -1])
+def test_a_damaged_manifest_is_an_error_with_a_way_out(tmp_path: Path, offset: int) -> None:
+    """Never taken for empty; the text names the file and how to choose an older snapshot."""
+    desk, manifest = StoreDesk(FileSystemBackend(tmp_path), RUN), replace(make_manifest(), run=RUN)
+    desk.answer(WriteManifest(manifest.snapshot_id), manifest)
+    assert desk.read_manifest(RUN, manifest.snapshot_id) == ManifestRead(manifest)
+    (file,) = tmp_path.rglob("*.manifest")
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    answer = desk.read_manifest(RUN, manifest.snapshot_id)
+    assert isinstance(answer, ManifestUnreadable)
+    assert file.name in answer.reason
+    assert "restoreFrom" in answer.reason
+
+
+def test_a_missing_manifest_is_an_error(tmp_path: Path) -> None:
+    """A history that names a snapshot whose manifest is gone must not start afresh."""
+    answer = StoreDesk(FileSystemBackend(tmp_path), RUN).read_manifest(RUN, 1_000_000)
+    assert isinstance(answer, ManifestUnreadable)
+
+
+def test_retention_removes_all_but_the_pinned() -> None:
+    """What is gone already counts as removed; a pinned snapshot stays."""
+    desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    pinned = replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=True)
+    for each in (manifest, pinned):
+        desk.answer(WriteManifest(each.snapshot_id), each)
+    gone = manifest.snapshot_id - 1
+    removed = desk.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
+    assert removed == (gone, manifest.snapshot_id)
+    assert desk.store.manifests() == (pinned.snapshot_id,)
