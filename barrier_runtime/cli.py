@@ -43,8 +43,8 @@ def main() -> None:
     try:
         app()
     except (CutlineError, OSError) as error:
-        notes = getattr(error, "__notes__", [])
-        Console(stderr=True).print("error:", str(error), *notes, sep="\n  ", markup=False, soft_wrap=True)
+        for line in (f"error: {error}", *getattr(error, "__notes__", [])):
+            Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

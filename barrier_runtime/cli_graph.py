@@ -40,7 +40,9 @@ class GraphPlace(NamedTuple):
         """
         graph = self.found if isinstance(self.found, Graph) else self.found(spark)
         if not isinstance(graph, Graph):
-            raise GraphError(f"{self.name}: the function returned a {type(graph).__qualname__}, not a Graph")
+            raise GraphError(
+                f"{self.name}: the function returned a value of type {type(graph).__qualname__}, not a Graph"
+            )
         return graph
 
 
@@ -65,7 +67,7 @@ def find_graph(name: str) -> GraphPlace:
     found = getattr(module, attribute)
     if not isinstance(found, Graph) and not callable(found):
         raise GraphError(
-            f"{name} is a {type(found).__qualname__}; it must be a Graph, or a function of the SparkSession "
+            f"{name} is of type {type(found).__qualname__}; it must be a Graph, or a function of the SparkSession "
             "that returns one"
         )
     return GraphPlace(name, module, found)

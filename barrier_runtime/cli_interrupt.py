@@ -22,8 +22,7 @@ STOP_SECONDS_MAX = 5.0
 class Interrupts:
     """While entered, Ctrl-C only is counted, and `look` acts on it.
 
-    Enter it on the main thread, behind the start of Spark, which puts a handler of its own: that one would cancel
-    the stage. Behind it a third Ctrl-C is the ordinary one.
+    Enter it on the main thread. Behind it Ctrl-C is the ordinary one.
 
     Parameters
     ----------

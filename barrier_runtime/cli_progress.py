@@ -107,7 +107,6 @@ class _View:
         self._next_line = self._began
         self._told: dict[tuple[str, Any], None] = {}
         self._snapshot: Snapshot | None = None
-        self._published = 0
         self._newest = 0
 
     def tell_news(self, progress: Mapping[str, Any]) -> None:
@@ -136,7 +135,7 @@ class _View:
         new = [snapshot_id for snapshot_id in ids if snapshot_id > self._newest]
         if not new:
             return
-        self._newest, self._published = new[-1], self._published + len(new)
+        self._newest = new[-1]
         try:
             self._snapshot = self._run.snapshots()[-1]
         except (OSError, CutlineError) as error:
@@ -170,7 +169,7 @@ class _View:
         if self._snapshot is None:
             return "none yet"
         duration = duration_text(self._snapshot.manifest.duration)
-        return f"{self._snapshot.id} ({size_text(self._snapshot.size)}, {duration}; {self._published} published)"
+        return f"{self._snapshot.id} ({size_text(self._snapshot.size)}, {duration})"
 
     def _elapsed(self) -> str:
         seconds = int(time.monotonic() - self._began)

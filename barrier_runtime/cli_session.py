@@ -10,9 +10,11 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,11 +127,22 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         for key, value in settings.items():
             builder = builder.config(key, value)
-    with _standard_error_to(log):
+    with _standard_error_to(log), _interrupts_as_before():
         try:
             return builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise RunFailed(f"Spark does not start with the master {master}: {error} (see {log})") from error
+
+
+@contextlib.contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    """Keep Ctrl-C what it was: Spark's own handler asks the JVM, in the middle of whatever was being asked."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +53,7 @@ def list_snapshots(store: StoreOption, run: RunOption = None, as_json: JsonOptio
 @app.command()
 def show(
     store: StoreOption,
-    snapshot_id: Annotated[int | None, typer.Argument(metavar="[ID]", help="Default: the newest.")] = None,
+    snapshot_id: Annotated[int | None, typer.Argument(metavar="ID", help="Default: the newest.")] = None,
     run: RunOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -181,7 +181,7 @@ def _find(backend: StateBackend, run: str, snapshot_id: int | None) -> Snapshot:
 
 
 def _time_text(timestamp: float) -> str:
-    return datetime.fromtimestamp(timestamp, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(timestamp, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _print(*what: Any, markup: bool = True) -> None:

@@ -17,6 +17,7 @@ from barrier_runtime.coordinator_actor import CoordinatorSetup
 from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
 from barrier_runtime.dataframes import DataFrameSource
 from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.restore_check import Origin, check_restore, origin_of
 from barrier_runtime.run import Run
 from barrier_runtime.stage import bind_host, is_connect, slot_count
 from barrier_runtime.supervisor import Supervisor
@@ -24,17 +25,14 @@ from channels.sockets import Address
 from snapshot.built import Built, build
 from snapshot.coordinator import RunSettings
 from snapshot.declarations import AlignmentWish
-from snapshot.errors import GraphError, RestoreRefused, RunFailed
-from snapshot.fence_events import RestoreFrom
+from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
-from snapshot.history import history
 from snapshot.limits import SubtaskLimits
-from snapshot.recovery import ALLOWANCES, REPEATED_OUTPUT
+from snapshot.recovery import ALLOWANCES
 from snapshot.restart_policy import RestartPolicy
 from snapshot.serialization import Codec
 from snapshot.snapshot import Snapshot
 from snapshot.snapshot_book import SnapshotPolicy
-from snapshot.topology import Topology
 from snapshot.validation import name_problem
 from state_backends.base import StateBackend
 from state_backends.filesystem import FileSystemBackend
@@ -163,14 +161,15 @@ class BarrierRuntime:
         unknown = [each for each in allow if each not in ALLOWANCES]
         if unknown:
             raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
+        origin = origin_of(restoreFrom, run_name)
         with self._lock:
             self._refuse_live(run_name)
             self._prepare_sources(graph, run_name)
             built = build(graph, self._alignment)
             workers = self._workers or max(node.parallelism for node in built.topology.nodes)
             self._check_slots(workers)
-            self._check_output(run_name, built.topology, restoreFrom, allow)
-            self._live[run_name] = self._start(run_name, built, workers, restoreFrom, tuple(allow))
+            check_restore(run_name, built.topology, origin, allow, self._store)
+            self._live[run_name] = self._start(run_name, built, workers, origin, tuple(allow))
             return self._live[run_name][0]
 
     def runs(self) -> list[str]:
@@ -208,35 +207,17 @@ class BarrierRuntime:
         if slots == workers:
             _logger.warning("the stage takes all %d slots: no other job of this session can run beside it", slots)
 
-    def _check_output(
-        self, run: str, topology: Topology, restore_from: str | int | Snapshot | None, allow: Collection[str]
-    ) -> None:
-        """Going back behind what an exactly-once sink has committed repeats its output."""
-        sinks = [node.name for node in topology.nodes if node.is_sink and node.guarantee == "exactly_once"]
-        if not sinks or restore_from == "latest" or REPEATED_OUTPUT in allow:
-            return
-        store = self._store(run)
-        bases = store.bases()
-        newest = max(history(bases, store.manifests()), default=0)
-        wanted = restore_from if isinstance(restore_from, int) else 0
-        if wanted < newest:
-            raise RestoreRefused(
-                f"run {run!r}: {', '.join(sinks)} committed output up to snapshot {newest}; going back to "
-                f"{wanted or 'the beginning'} would repeat it. allow={{'{REPEATED_OUTPUT}'}} accepts that"
-            )
-
     def _start(
         self,
         name: str,
         built: Built,
         workers: int,
-        restore_from: str | int | Snapshot | None,
+        origin: Origin,
         allow: tuple[str, ...],
     ) -> tuple[Run, RunStore]:
         ensure_ray(self._ray_address)
         host = bind_host(self._spark)
         submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
-        restore, fork = _restoring(restore_from, name)
         backend = pickle.dumps(self._backend)
         setup = CoordinatorSetup(
             settings=RunSettings(
@@ -247,11 +228,11 @@ class BarrierRuntime:
                 restart_policy=self._restart_policy,
                 retained=self._retained,
                 allow=allow,
-                forked_from=fork,
+                forked_from=origin.fork,
                 gathering_timeout=GATHERING_SECONDS_MAX,
             ),
             owner=submission,
-            restore_from=restore,
+            restore_from=origin.restore,
             backend=backend,
             files=_contents(self._backend),
             secret=secret,
@@ -296,19 +277,6 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if active is None:
         raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
     return active
-
-
-def _restoring(restore_from: str | int | Snapshot | None, run: str) -> tuple[RestoreFrom, tuple[str, int] | None]:
-    """What the fence is told, and the snapshot of another run that is forked."""
-    if isinstance(restore_from, Snapshot):
-        if restore_from.run == run:
-            return restore_from.id, None
-        return "latest", (restore_from.run, restore_from.id)
-    if restore_from is None or isinstance(restore_from, int):
-        return restore_from, None
-    if restore_from != "latest":
-        raise ValueError(f"restoreFrom={restore_from!r}: give 'latest', an id, a Snapshot or None")
-    return "latest", None
 
 
 def _contents(backend: StateBackend) -> dict[str, bytes]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 #: How much of Spark's own error is kept: its first lines name the task and the cause.
 _REASON_CHARACTERS_MAX = 2000
 
+#: Seconds that the stage of a run which is over has to end by itself. Nodes are closed in that time; a stage that
+#: waits for slots, or hangs in user code, would not end at all.
+_FAREWELL_SECONDS_MAX = 10.0
+
 #: Seconds between two attempts to make the coordinator end the run; it takes milliseconds.
 _GIVE_UP_SECONDS = 0.02
 
@@ -61,6 +65,8 @@ class Supervisor:
         self.stage_failures: list[str] = []
         #: token of the stage that is submitted, and of the one that was cancelled last
         self._launch = self._cancelled = ""
+        #: when the run was last seen to be on (monotonic)
+        self._last_on = time.monotonic()
         self._spark = spark
         self._client = client
         self._run_name = run
@@ -80,8 +86,15 @@ class Supervisor:
         return not self._thread.is_alive()
 
     def obey(self, status: dict[str, Any]) -> None:
-        """Cancel the stage if the coordinator has given it up; it is submitted again unless the run is over."""
-        if self._launch and status["cancelled_launch"] == self._launch != self._cancelled:
+        """Cancel the stage if the coordinator has given it up, or if it does not end with the run.
+
+        It is submitted again unless the run is over.
+        """
+        now = time.monotonic()
+        if status["outcome"] is None:
+            self._last_on = now
+        is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
+        if self._launch and is_unwanted and self._cancelled != self._launch:
             self._cancelled = self._launch
             self.cancel()
 

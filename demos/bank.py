@@ -80,6 +80,11 @@ class Verdict(NamedTuple):
     in_flight: int
     transfers: int  #: that were in flight
 
+    @property
+    def money(self) -> int:
+        """All there is."""
+        return self.balances + self.in_flight
+
 
 class Conservation:
     """The invariant: judges every published snapshot, and keeps what it saw."""
@@ -97,7 +102,7 @@ class Conservation:
             for amount in snapshot.channel(channel.source, channel.target).messages
         ]
         self.verdicts.append(Verdict(snapshot.id, balances, sum(in_flight), len(in_flight)))
-        return balances + sum(in_flight) == self.total
+        return self.verdicts[-1].money == self.total
 
 
 class Killer:
@@ -162,12 +167,12 @@ def run_demo(spark: SparkSession, console: Console, *, seconds: float, accounts:
 def _tell_verdicts(conservation: Conservation, told: int, console: Console) -> int:
     """Print the verdicts from number `told` on; returns how many there are."""
     verdicts = conservation.verdicts[told:]
-    for id_, balances, in_flight, transfers in verdicts:
-        sum_ = balances + in_flight
-        word = "ok" if sum_ == conservation.total else "VIOLATED"
+    for verdict in verdicts:
         _say(
             console,
-            f"snapshot {id_}: {balances:,} on accounts + {in_flight:,} in {transfers:,} transfers = {sum_:,} {word}",
+            f"snapshot {verdict.snapshot_id}: {verdict.balances:,} on accounts + {verdict.in_flight:,} in "
+            f"{verdict.transfers:,} transfers = {verdict.money:,} "
+            f"{'ok' if verdict.money == conservation.total else 'VIOLATED'}",
         )
     return told + len(verdicts)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
+from pyspark.sql.functions import explode, lit, make_valid_utf8, regexp_extract_all
 from rich.console import Console
 
 from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
@@ -122,12 +122,12 @@ def read_lines(spark: SparkSession, folder: Path | None) -> DataFrame:
         pattern = "*.py"
     text = spark.read.text(paths, recursiveFileLookup=True, pathGlobFilter=pattern)
     # Files that are not UTF-8 are read as they are, and Arrow would refuse them later.
-    return text.select(F.make_valid_utf8("value").alias("line"))
+    return text.select(make_valid_utf8("value").alias("line"))
 
 
 def count_in_spark(lines: DataFrame) -> dict[str, int]:
     """The counts by Spark's own means."""
-    words = lines.select(F.explode(F.regexp_extract_all("line", F.lit(WORD), F.lit(0))).alias("word"))
+    words = lines.select(explode(regexp_extract_all("line", lit(WORD), lit(0))).alias("word"))
     return {row["word"]: row["count"] for row in words.groupBy("word").count().toLocalIterator()}
 
 

@@ -199,9 +199,10 @@ class Sink(Node):
         """
 
     def discardUncommitted(self, context: Context) -> None:
-        """Remove what earlier incarnations prepared and never committed.
+        """Remove what incarnations below ``context.incarnation`` prepared and never committed, and nothing of this one.
 
-        Called after a restore, when all that the snapshot holds has been committed.
+        Called at every start, when all subtasks of the run have committed again what the snapshot holds. Parallel
+        subtasks may have prepared already, so what is of this incarnation must stay.
         """
 
 

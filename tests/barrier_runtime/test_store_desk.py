@@ -10,7 +10,6 @@ import pytest
 
 from barrier_runtime.store_desk import StoreDesk
 from snapshot.coordinator_events import ManifestRead, ManifestUnreadable
-from snapshot.envelope import Buffer
 from snapshot.fence_events import (
     BaseWritten,
     ClaimLost,
@@ -44,7 +43,7 @@ class _Flaky(MemoryBackend):
         super().__init__()
         self.failures = failures
 
-    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         written = super()._put_if_absent(path, chunks)
         if self.failures:
             self.failures -= 1

@@ -154,15 +154,16 @@ class Cluster:
         if self._late and not choose(_ORDER_EVERY):
             self._land_late()
             return
-        actors: list[Driver | ClusterWorker] = [*self.drivers, *self.workers]
-        actor = actors[choose(len(actors))]
         if not choose(_TICK_EVERY):
             self.now += 0.02
-        steps = actor.steps()
-        if not steps and not any(other.steps() for other in actors):
-            self._wait(actors)
-        elif steps:
-            steps[choose(len(steps))](choose)
+        actors: list[Driver | ClusterWorker] = [*self.drivers, *self.workers]
+        first = choose(len(actors))
+        for actor in (*actors[first:], *actors[:first]):
+            steps = actor.steps()
+            if steps:
+                steps[choose(len(steps))](choose)
+                return
+        self._wait(actors)
 
     def _wait(self, actors: Sequence[Driver | ClusterWorker]) -> None:
         """Nothing can happen before time passes."""
@@ -257,8 +258,10 @@ class Cluster:
         life = next(d for d in self.drivers if worker.launch.startswith(f"{d.owner} ")).life
         assert life is not None
         coordinator = life.coordinator
-        aborted = [snapshot_id for snapshot_id, reason in coordinator.aborted if coordinator.reason not in reason]
+        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if coordinator.reason in reason]
+        below = min(pending, default=1 << 63)
+        aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
         for machine in worker.machines.values():
-            left = [s for s in machine.cutter.recorder.unfinished() if s in aborted]
+            left = [snapshot_id for snapshot_id in aborted if machine.cutter.recorder.phase(snapshot_id) is not None]
             if left:
-                raise Violation("no leak", f"{machine.subtask} still records {left}, aborted long ago")
+                raise Violation("no leak", f"{machine.subtask} still holds {left}, aborted long ago")

@@ -17,13 +17,14 @@ from snapshot.coordinator import Coordinator, Outcome, Phase, RunSettings
 from snapshot.errors import SnapshotCorrupt
 from snapshot.fence_events import DecideManifest, ManifestUndecided, StoreEffect, WriteManifest
 from snapshot.manifest import Manifest
+from snapshot.run_state import DEPLOYED
 from snapshot.snapshot_book import SnapshotOrder
 from tests.snapshot.cluster_store import perform
 from tests.snapshot.cluster_truth import Violation
-from tests.snapshot.cluster_worker import Connection
+from tests.snapshot.cluster_worker import ClusterWorker, Connection
 
 if TYPE_CHECKING:
-    from tests.snapshot.cluster import Cluster, ClusterWorker
+    from tests.snapshot.cluster import Cluster
 
 Choose = Callable[[int], int]
 
@@ -101,7 +102,11 @@ class Driver:
             steps.append(self._launch)
         elif self.stage.is_announced and None in self.stage.workers:
             steps.append(self._fork)
-        if self.stage is not None and not self.stage.is_failed and any(w and not w.is_alive for w in self.stage.workers):
+        if (
+            self.stage is not None
+            and not self.stage.is_failed
+            and any(w and not w.is_alive for w in self.stage.workers)
+        ):
             steps.append(self._notice_exit)
         return steps
 
@@ -146,7 +151,12 @@ class Driver:
         if connection.to_coordinator:
             message = connection.to_coordinator.popleft()
             self._note(life, message)
+            before, incarnation = life.coordinator.phase, life.coordinator.incarnation
+            is_stale = before in DEPLOYED and message.incarnation != incarnation
             self._step(life, events.WorkerSaid(worker, message))
+            came_back = isinstance(message, control.WorkerRegistered)
+            if is_stale and not came_back and life.coordinator.phase is not before:
+                raise Violation("fencing", f"{message} of another incarnation ended {before.value}")
         else:
             del life.connections[worker]
             self._step(life, events.WorkerLost(worker, "its connection ended"))
@@ -250,11 +260,11 @@ class Driver:
                 return self._ask_store(effect, manifest)
             case events.ReadManifest(_, snapshot_id):
                 try:
-                    manifest = self._store.read_manifest(snapshot_id)
+                    found = self._store.read_manifest(snapshot_id)
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.ManifestUnreadable(str(error))
-                assert isinstance(manifest, Manifest)
-                return events.ManifestRead(manifest)
+                assert isinstance(found, Manifest)
+                return events.ManifestRead(found)
             case events.DeleteSnapshots(snapshot_ids):
                 return events.SnapshotsDeleted(self._delete(life, snapshot_ids))
             case events.CollectOrphans(incarnation):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tests.snapshot.cluster_programs import HOOKS
 
 if TYPE_CHECKING:
-    from tests.snapshot.cluster import Cluster, ClusterWorker
+    from tests.snapshot.cluster import Cluster
+    from tests.snapshot.cluster_worker import ClusterWorker
 
 Choose = Callable[[int], int]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from snapshot import control
 from snapshot.contribution import parts_of, record_of
-from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
+from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.frame import Frame, Marker
 from snapshot.ids import ChannelId, Subtask
 from snapshot.limits import SubtaskLimits
@@ -197,6 +197,8 @@ class ClusterWorker:
             event()
             for machine in only or self.machines.values():
                 machine.validate()
+        except ChannelError as error:
+            raise Violation("sequence", str(error)) from error
         except CutlineError as error:
             self._fail(str(error), is_permanent=False)
         else:
@@ -306,7 +308,7 @@ class ClusterWorker:
         now = self._cluster.now
         match message:
             case control.TriggerSnapshot(_, snapshot_id, subtasks, running, floor):
-                self._act(lambda: [self.machines[s].request(snapshot_id, running, floor) for s in subtasks])
+                self._each(lambda machine: machine.request(snapshot_id, running, floor), subtasks)
             case control.AnswerSnapshotRequest(_, subtask):
                 self._act(self.machines[subtask].answer_request)
             case control.SettleSnapshots(_, floor):
@@ -316,11 +318,16 @@ class ClusterWorker:
                 self._each(lambda machine: machine.raise_floor(floor))
             case control.EndComponent(_, nodes):
                 self._cluster.see("a cycle ended")
-                ending = [machine for subtask, machine in self.machines.items() if subtask.node in nodes]
-                self._act(lambda: [machine.end_component(now) for machine in ending])
+                self._each(lambda machine: machine.end_component(now), [s for s in self.machines if s.node in nodes])
 
-    def _each(self, event: Callable[[SubtaskMachine], None]) -> None:
-        self._act(lambda: [event(machine) for machine in self.machines.values()])
+    def _each(self, event: Callable[[SubtaskMachine], None], subtasks: Iterable[Subtask] | None = None) -> None:
+        """Let an event happen to all machines, or to those of `subtasks`."""
+
+        def happen() -> None:
+            for subtask in self.machines if subtasks is None else subtasks:
+                event(self.machines[subtask])
+
+        self._act(happen)
 
     def _restore(self, choose: Choose) -> None:
         deploy, self._deploy = self._deploy, None
@@ -344,7 +351,9 @@ class ClusterWorker:
         channels = RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
         incarnation = self.incarnation
         seed = f"{self._cluster.seed} {incarnation} {restored.subtask}"
-        around = Surroundings(RUN, incarnation, CODEC, _LIMITS, lambda _: None, lambda _: _LOGGER, lambda _: Random(seed))
+        around = Surroundings(
+            RUN, incarnation, CODEC, _LIMITS, lambda _: None, lambda _: _LOGGER, lambda _: Random(seed)
+        )
         parts = assemble(restored.subtask, self._cluster.program.built, around, channels)
         machine = self._cluster.mutation.machine(parts)
         machine.noted = lambda m, snapshot_id: self._cluster.truth.cut(m, incarnation, snapshot_id)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from snapshot import END, Context, Graph, Node, Sink, Source
+from snapshot.node import End
 
 KEYS = 7
 #: Numbers of one poll, and seconds to the next: slow enough that a kill comes in the middle.
@@ -31,7 +32,7 @@ class Numbers(Source):
         self.count = count
         self.next = 0
 
-    def poll(self, context: Context) -> float | None:
+    def poll(self, context: Context) -> float | End | None:
         for _ in range(_NUMBERS_A_POLL):
             if self.next >= self.count:
                 return END
@@ -127,7 +128,7 @@ def wait_for_snapshots(run: Any, more: int) -> None:
 def wait_for_failure(run: Any) -> Exception:
     """Wait for the end of a run, which must be a failure, and return that."""
     wait_until(f"the end of {run.name}", lambda: not run.isActive)
-    failure = run.exception()
+    failure: Exception | None = run.exception()
     assert failure is not None, f"{run.name} did not fail: {run.status}"
     return failure
 

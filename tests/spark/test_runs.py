@@ -95,10 +95,11 @@ from counting_job import *
 
 _CONNECT = """
 from tests.spark import counting
-for name in ("Numbers", "CountByKey", "Tally", "_key"):
-    getattr(counting, name).__module__ = "__main__"
-from tests.spark.counting import *
-from tests.spark.counting import _key
+unshipped = runtime.submit(counting.counting_graph("unshipped", 1, folder))
+print("refused:", counting.wait_for_failure(unshipped))
+assert unshipped.status["restarts"] == []
+
+exec(open(counting.__file__).read())  # its classes are those of __main__
 
 # Nobody can ask a Connect server for its slots: a deadline says that the stage did not start.
 import barrier_runtime.runtime
@@ -163,9 +164,10 @@ def test_standalone_cluster(standalone_master: str, tmp_path: Path, leak_check: 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_connect(leak_check: LeakCheck) -> None:
-    """Classes of ``__main__``; too few slots told by deadline; interrupted by its tag; stopped; a worker killed."""
+    """Classes of ``__main__``; a module that is not there; too few slots; interrupted; stopped; a worker killed."""
     parts = (_CONNECT, _KILL_WORKER, _CHECK)
     output = run_script(_script(*parts, where='remote("local[3]")', settings={}), timeout_s=200)
+    assert "refused: run 'unshipped': the graph cannot be unpickled on the executors (ModuleNotFoundError: " in output
     assert "refused: run 'wide': none of 9 workers registered in 3 s. The stage starts when Spark has 9 free" in output
     assert "cancelled: run 'cancelled': its Spark job was cancelled" in output
     assert "stopped: stopped by the driver, after a snapshot" in output

@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barrier_runtime import BarrierRuntime, Run
 from snapshot import Graph, Node
-from snapshot.ids import Subtask, first_snapshot_id
 from state_backends import FileSystemBackend
 from tests.leaks import Process, process_table
 from tests.system.programs import Lane, Ledger, Numbers, Relay
@@ -34,6 +33,26 @@ def wait_for(what: str, condition: Callable[[], Any]) -> Any:
     return found
 
 
+class HeldBackend(FileSystemBackend):
+    """Waits before, or after, it writes what a file ``hold-before`` or ``hold-after`` names; says so in ``held``."""
+
+    def __init__(self, root: Path, signs: Path) -> None:
+        super().__init__(root, inlineBytesMax=0)
+        self.signs = signs
+
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        self._hold(self.signs / "hold-before", path)
+        won = super()._put_if_absent(path, chunks)
+        self._hold(self.signs / "hold-after", path)
+        return won
+
+    def _hold(self, sign: Path, path: str) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while sign.exists() and sign.read_text() in path and time.monotonic() < end:
+            (self.signs / "held").touch()
+            threading.Event().wait(_POLL_S)
+
+
 class Live:
     """Submits graphs and ends what is still active when the test is over.
 
@@ -52,7 +71,8 @@ class Live:
 
     def runtime(self, **settings: Any) -> BarrierRuntime:
         """A runtime with a short interval between snapshots, and the test's own folder for them."""
-        return BarrierRuntime(self.spark, **{"backend": self.backend, "snapshotInterval": 0.1} | settings)
+        defaults: dict[str, Any] = {"backend": self.backend, "snapshotInterval": 0.1}
+        return BarrierRuntime(self.spark, **defaults | settings)
 
     def submit(self, runtime: BarrierRuntime, graph: Graph, **how: Any) -> Run:
         """Submit, and remember to end it."""
@@ -85,23 +105,29 @@ class Job(NamedTuple):
 
 
 def folders(folder: Path) -> Path:
-    """Make the folders that a job needs."""
+    """Make the folders that a job needs, unless an earlier driver did."""
     for name in ("done", "prepared", "committed"):
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def pipeline(
-    folder: Path, parallelism: int = 2, *, middle: Node | None = None, enough: int = 1, name: str = "job",
-    delay: float = 0.0, **numbers: Any,
-) -> Job:  # fmt: skip
-    """Numbers, shuffle, a node in the middle, shuffle, ledger."""
+    folder: Path,
+    parallelism: int = 2,
+    *,
+    name: str = "job",
+    source: Node | None = None,
+    middle: Node | None = None,
+    sink: Node | None = None,
+    enough: int = 1,
+) -> Job:
+    """Numbers, shuffle, a node in the middle, shuffle, ledger; what is given takes the place of the usual node."""
     folders(folder)
     lane = Lane(parallelism)
     graph = Graph(name)
-    graph.add("numbers", Numbers(folder / "done", enough, **numbers), parallelism=parallelism)
-    graph.add("middle", Relay() if middle is None else middle, parallelism=parallelism)
-    graph.add("ledger", Ledger(folder, parallelism, delay=delay), parallelism=parallelism)
+    graph.add("numbers", source or Numbers(folder / "done", enough), parallelism=parallelism)
+    graph.add("middle", middle or Relay(), parallelism=parallelism)
+    graph.add("ledger", sink or Ledger(folder, parallelism), parallelism=parallelism)
     graph.connect("numbers", "middle", key=lane)
     graph.connect("middle", "ledger", key=lane)
     return Job(graph, folder, parallelism)
@@ -121,10 +147,10 @@ def assert_exact(job: Job, run: Run) -> int:
     return len(expected)
 
 
-def await_snapshots(run: Run, count: int, of_claim: int = 0) -> list[int]:
-    """Wait until `count` more snapshots are published than now, or by a claim from `of_claim` on; returns the new ones."""
-    known = run.status["snapshots"]
-    newest = first_snapshot_id(of_claim) if of_claim else max(known, default=0)
+def await_snapshots(run: Run, count: int) -> list[int]:
+    """Wait until the run runs and has published `count` snapshots more than it had then; returns the new ones."""
+    known = wait_for("the run to run", lambda: status if (status := run.status)["phase"] == "running" else None)
+    newest = max(known["snapshots"], default=0)
     return list(wait_for(f"{count} more snapshots", lambda: _enough(_after(run, newest), count)))
 
 
@@ -190,9 +216,3 @@ def _lines(job: Job) -> list[tuple[int, float, str, float]]:
             incarnation, at, what, value = line.split()
             found.append((int(incarnation), float(at), what, float(value)))
     return found
-
-
-def worker_pid(run: Run, subtask: Subtask, graph_workers: int) -> int:
-    """Process of the worker that hosts a subtask, once all are there."""
-    workers = wait_for("all workers", lambda: w if len(w := run.status["workers"]) == graph_workers else None)
-    return int(workers[subtask.index % graph_workers])

@@ -11,12 +11,11 @@ import mmap
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from snapshot import END, Context, Node, Sink, Source, Subtask
+from snapshot import END, Context, Node, Sink, Source
 from snapshot.node import End
 
 #: Lanes of one source subtask: enough to spread over every parallelism that is tested.
@@ -294,44 +293,4 @@ class Watermark:
             self.lines.write(f"{self.incarnation} {now} new {number}\n")
 
     def close(self) -> None:
-        self.map.close()
         self.lines.close()
-
-
-class Raiser(Node):
-    """Runs a function, given by the test, in one of its hooks; passes messages on."""
-
-    def __init__(self, **hooks: Callable[..., Any]) -> None:
-        self.hooks = hooks
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        self.hooks.get("onMessage", _nothing)(context)
-        context.send(message)
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.hooks.get("snapshotState", _nothing)()
-
-    def restoreState(self, state: Any) -> None:
-        self.hooks.get("restoreState", _nothing)()
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-class Tally(Sink):
-    """Keeps what it gets, by sender."""
-
-    def __init__(self) -> None:
-        self.got: dict[str, list[Any]] = {}
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        sender = context.sender
-        assert isinstance(sender, Subtask)
-        self.got.setdefault(str(sender), []).append(message)
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.got
-
-    def restoreState(self, state: Any) -> None:
-        self.got = state

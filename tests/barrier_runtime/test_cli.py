@@ -1,0 +1,364 @@
+"""The command line: what it finds, shows and refuses, and a run that is stopped by Ctrl-C and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from barrier_runtime.cli import app
+from barrier_runtime.cli_graph import find_graph, python_file
+from barrier_runtime.cli_progress import Flow, duration_text, size_text
+from barrier_runtime.cli_session import check_java
+from snapshot import END, Context, Graph, Node, Sink, Source
+from snapshot.errors import GraphError, RunFailed
+from snapshot.history import Base, Claim
+from snapshot.node import End
+from state_backends import FileSystemBackend
+from state_backends.store import RunStore
+from tests.leaks import LeakCheck
+from tests.programs import Program
+from tests.snapshot import sample
+
+_JOB = """
+from snapshot import END, Sink, Source, Graph
+from jobs.nodes import Numbers, Total
+
+def endless(spark):
+    assert spark.range(3).count() == 3
+    graph = Graph("numbers").add("numbers", Numbers(), parallelism=2).add("total", Total())
+    return graph.connect("numbers", "total")
+
+number = 5
+broken = lambda spark: number
+finished = Graph("finished")
+"""
+_NODES = """
+from snapshot import Sink, Source
+
+import os, time
+
+class Numbers(Source):
+    def __init__(self): self.next = 0
+    def poll(self, context):
+        context.send(self.next)
+        self.next += 1
+        return 0.005
+    def snapshotState(self, snapshotId, timestamp):
+        while os.path.exists("stuck"): time.sleep(0.05)
+        return self.next
+    def restoreState(self, state): self.next = state
+
+class Total(Sink):
+    def __init__(self): self.total = 0
+    def onMessage(self, message, context): self.total += message
+    def snapshotState(self, snapshotId, timestamp): return self.total
+    def restoreState(self, state): self.total = state
+"""
+
+
+def invoke(*arguments: object) -> Any:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a package of two modules, imported anew by each test."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "numbers.py").write_text(_JOB)
+    (tmp_path / "jobs" / "nodes.py").write_text(_NODES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "jobs"]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A folder with a run of one snapshot."""
+    store = RunStore(FileSystemBackend(tmp_path / "store"), sample.RUN)
+    for number in range(1, sample.INCARNATION + 1):
+        store.take_claim(Claim(number, "owner", f"life {number}"))
+    store.write_base(Base(sample.INCARNATION, None))
+    store.write_manifest(sample.manifest())
+    return tmp_path / "store"
+
+
+# ---------------------------------------------------------------- help and arguments
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("snapshots", "list"), ("snapshots", "verify"), ("demo", "wordcount"), ("demo", "bank")]
+)
+def test_every_command_has_help(command: tuple[str, ...]) -> None:
+    """Each command explains itself."""
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--alignment", "sideways", "a number of seconds"),
+        ("--restore-from", "yesterday", "the id of a snapshot"),
+        ("--conf", "spark.ui.enabled", "KEY=VALUE"),
+        ("--backend", "file://host/folder", "three slashes"),
+        ("--workers", "0", "greater than or equal to 1"),
+    ],
+)
+def test_wrong_options_are_refused(option: str, value: str, said: str) -> None:
+    """A wrong value is refused before anything starts, with what would be right."""
+    result = invoke("run", "jobs.numbers:endless", option, value)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+# ---------------------------------------------------------------- MODULE:GRAPH
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("jobs.numbers", "give MODULE:GRAPH"),
+        ("nojobs:graph", "no module 'nojobs'"),
+        ("jobs.none:graph", "no module 'jobs.none'"),
+        ("jobs.numbers:nothing", "its graphs are finished"),
+        ("jobs.numbers:number", "is of type int; it must be a Graph"),
+    ],
+)
+def test_a_graph_that_is_not_there_is_said(jobs: Path, name: str, said: str) -> None:
+    """Each way to name no graph has its own error."""
+    with pytest.raises(GraphError, match=said):
+        find_graph(name)
+
+
+def test_what_a_module_lacks_itself_is_not_blamed_on_its_name(jobs: Path) -> None:
+    """A module that is there, and imports one that is not, fails as Python says it."""
+    (jobs / "jobs" / "lame.py").write_text("import jobs_that_are_nowhere")
+    with pytest.raises(ModuleNotFoundError, match="jobs_that_are_nowhere"):
+        find_graph("jobs.lame:graph")
+
+
+def test_a_function_must_return_a_graph(jobs: Path) -> None:
+    """What the function returned instead is said."""
+    place = find_graph("jobs.numbers:broken")
+    with pytest.raises(GraphError, match="returned a value of type int"):
+        place.graph(None)  # type: ignore[arg-type]  # it never looks at the session
+
+
+def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> None:
+    """Nodes of a neighbouring module are found too: the package travels, each file of it once."""
+    archive = python_file(find_graph("jobs.numbers:finished").module, tmp_path)
+    assert archive is not None
+    with zipfile.ZipFile(archive) as files:
+        assert files.namelist() == ["jobs/nodes.py", "jobs/numbers.py"]
+
+
+def test_a_single_module_goes_as_it_is(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module without a package is one file."""
+    (jobs / "single_job.py").write_text("from snapshot import Graph\ngraph = Graph('single')")
+    module = find_graph("single_job:graph").module
+    monkeypatch.delitem(sys.modules, "single_job")
+    sys.modules["single_job"] = module
+    assert python_file(module, tmp_path) == jobs / "single_job.py"
+    del sys.modules["single_job"]
+
+
+def test_what_is_installed_stays(tmp_path: Path) -> None:
+    """Installed packages are not sent along."""
+    assert python_file(json, tmp_path) is None
+    assert python_file(pytest, tmp_path) is None
+
+
+# ---------------------------------------------------------------- numbers
+
+
+class Letters(Source):
+    """A source, by its class only."""
+
+    def poll(self, context: Context) -> End:
+        """Nothing."""
+        return END
+
+
+class Bin(Sink):
+    """A sink, by its class only."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        """Nothing."""
+
+
+def report(timestamp: float, incarnation: int, sent: dict[str, int], processed: dict[str, int]) -> dict[str, Any]:
+    """What `Run.recentProgress` holds, as far as rates need it."""
+    return {
+        "timestamp": timestamp,
+        "incarnation": incarnation,
+        "progress": {"sent": sent, "processed": processed},
+    }
+
+
+def test_rates_are_those_of_sources_and_sinks() -> None:
+    """Rows in are what sources send, rows out what sinks process; what passes between is neither."""
+    flow = Flow(Graph("g").add("letters", Letters()).add("middle", Node()).add("bin", Bin()))
+    reports = [
+        report(at, 1, {"letters": round(100 * at), "middle": 10**6}, {"middle": 0, "bin": round(50 * at)})
+        for at in (0.0, 1.0, 2.0, 3.0)
+    ]
+    assert flow.rates(reports) == (100.0, 50.0)
+    assert flow.totals(reports[-1]) == (300, 150)
+
+
+def test_a_rollback_is_no_leap() -> None:
+    """Counters go on from the snapshot: a worker's first report after a rollback counts for no rate."""
+    flow = Flow(Graph("g").add("letters", Letters()).add("bin", Bin()))
+    before = report(0.0, 1, {"letters": 100}, {"bin": 100})
+    none = report(0.5, 2, {}, {})
+    first, later = (report(at, 2, {"letters": count}, {"bin": count}) for at, count in ((1.0, 5000), (2.0, 5100)))
+    last = report(3.0, 2, {"letters": 5200}, {"bin": 5200})
+    assert flow.rates([before, none]) == (0.0, 0.0)
+    assert flow.rates([before, none, first]) == (0.0, 0.0)
+    assert flow.rates([before, none, first, later, last]) == (100.0, 100.0)
+
+
+def test_sizes_and_durations_are_read_at_a_glance() -> None:
+    """Units fit the number."""
+    assert [size_text(n) for n in (0, 1023, 1024, 1536, 5 * 1024**5)] == [
+        *("0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5120.0 TiB")
+    ]
+    assert [duration_text(s) for s in (0.0354, 1.25)] == ["35 ms", "1.25 s"]
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def test_snapshots_are_listed(stored: Path) -> None:
+    """The list has one line for each snapshot, and its JSON the same."""
+    table = invoke("snapshots", "list", stored).output
+    assert str(sample.SNAPSHOT_ID) in table
+    assert "pinned" in table
+    (record,) = json.loads(invoke("snapshots", "list", stored, "--json").output)
+    assert (record["run"], record["id"], record["in_flight"]) == (sample.RUN, sample.SNAPSHOT_ID, 7)
+    assert record["size_bytes"] == sum(part.handle.size for part in sample.parts())
+
+
+def test_a_snapshot_is_shown(stored: Path) -> None:
+    """States and channels are shown without opening any of them."""
+    result = invoke("snapshots", "show", stored)
+    assert "P[0] -> Q[0]" in result.output
+    record = json.loads(invoke("snapshots", "show", stored, sample.SNAPSHOT_ID, "--run", sample.RUN, "--json").output)
+    assert [each["subtask"] for each in record["subtasks"]] == ["P[0]", "Q[0]"]
+    assert {(each["sent"], each["processed"], each["in_flight"]) for each in record["channels"]} == {
+        (8, 2, 6),
+        (2, 1, 1),
+    }
+
+
+def test_a_sound_store_verifies(stored: Path) -> None:
+    """Verification of what was written finds nothing."""
+    result = invoke("snapshots", "verify", stored)
+    assert result.exit_code == 0
+    assert "every byte is as it was written" in result.output
+
+
+def test_damage_is_found_and_named(stored: Path) -> None:
+    """One flipped bit: exit code 1, and the file and offset, in words and as JSON."""
+    path = next(stored.rglob("*.manifest"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    result = invoke("snapshots", "verify", stored)
+    assert result.exit_code == 1
+    assert path.name in result.output
+    assert "offset" in result.output
+    result = invoke("snapshots", "verify", stored, "--run", sample.RUN, "--json")
+    assert result.exit_code == 1
+    assert path.name in json.loads(result.output)[0]["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--run", "nobody"), "no run 'nobody'; there are bank"),
+        (("5",), f"no snapshot 5; there are {sample.SNAPSHOT_ID}"),
+    ],
+)
+def test_what_is_not_stored_is_said(stored: Path, arguments: tuple[str, ...], said: str) -> None:
+    """A wrong run or id is refused with those that there are."""
+    result = invoke("snapshots", "show", stored, *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_an_empty_folder_is_said(tmp_path: Path) -> None:
+    """A folder without runs is no empty list: it may be the wrong folder."""
+    result = invoke("snapshots", "list", tmp_path)
+    assert result.exit_code == 2
+    assert "holds no run" in result.output
+
+
+# ---------------------------------------------------------------- Java
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [(None, "there is none"), ("echo 'openjdk version \"11.0.2\"' >&2", "is 11"), ("exit 3", "is exit code 3")],
+)
+def test_java_that_does_not_do_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: str | None, said: str
+) -> None:
+    """Missing, too old or broken: said before Spark is started, with what to install."""
+    (tmp_path / "bin").mkdir()
+    if java is not None:
+        (tmp_path / "bin" / "java").write_text(f"#!/bin/sh\n{java}\n")
+        (tmp_path / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(RunFailed, match=rf"{said}.*Install one"):
+        check_java()
+
+
+# ---------------------------------------------------------------- a run
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    """`cutline` in a process of its own, started in `folder`."""
+    return ["env", "-C", str(folder), sys.executable, "-u", "-m", "barrier_runtime.cli", *arguments]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck) -> None:
+    """The first Ctrl-C takes a snapshot; the command that it prints goes on from there; a second one does not wait."""
+    environment = {"COLUMNS": "500", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    started = command(jobs, "run", "jobs.numbers:endless", "--interval", "0.5", "--backend", "store")
+    with Program(started, timeout_s=100, environment=environment) as program:
+        program.read_until("running: in")
+        os.kill(program.pid, signal.SIGINT)
+        stopped = program.read_until("stopped with snapshot")
+        assert program.wait() == 130
+        printed = shlex.split(program.output.splitlines()[-1])
+    last = json.loads(invoke("snapshots", "list", jobs / "store", "--json").output)[-1]
+    assert f"stopped with snapshot {last['id']}" in stopped
+    assert printed[:2] == ["cutline", "run"]
+    (jobs / "stuck").touch()  # from now on no snapshot is ever whole
+    with Program(command(jobs, *printed[1:]), timeout_s=100, environment=environment) as program:
+        program.read_until("running: in")
+        os.kill(program.pid, signal.SIGINT)
+        program.read_until("press Ctrl-C again")
+        os.kill(program.pid, signal.SIGINT)
+        program.read_until("stopped at once")
+        assert program.wait() == 130
+    store = RunStore(FileSystemBackend(jobs / "store"), "numbers")
+    assert [base.snapshot_id for base in store.bases()] == [None, last["id"]]

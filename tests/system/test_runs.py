@@ -1,0 +1,210 @@
+"""The `Run` handle, live: status, progress, invariants, ends of every kind, and what submit refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import ray
+
+from barrier_runtime import RestartPolicy, Run
+from snapshot import Context, Graph, Node
+from snapshot.errors import RunFailed
+from snapshot.snapshot import Snapshot
+from state_backends import MemoryBackend
+from tests.system.live import DEADLINE_S, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
+from tests.system.programs import Relay
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray]
+
+
+def test_status_and_progress(live: Live) -> None:
+    """A run tells how it stands, and how fast it is."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 1)
+    progress = wait_for("progress with rates", lambda: _moving(run))
+    assert run.isActive and run.exception() is None and run.awaitTermination(0.0) is False
+    assert progress["name"] == "job" and progress["phase"] == "running"
+    assert run.recentProgress[-1]["timestamp"] >= progress["timestamp"]
+    status = run.status
+    assert sorted(status["workers"]) == [0, 1] and status["incarnation"] == 1 and status["outcome"] is None
+    job.finish()
+    assert run.awaitTermination() is None
+    status = run.status
+    assert (status["outcome"], status["restarts"], run.isActive) == ("finished", [], False)
+    assert run.stop() is None
+    count = assert_exact(job, run)
+    assert all(run.snapshots()[-1].channel(c.source, c.target).messages == [] for c in run.snapshots()[-1].channels)
+    print(f"{count} records; {progress['processedMessagesPerSecond']:.0f} messages a second")
+
+
+def _moving(run: Run) -> dict[str, Any] | None:
+    progress = run.lastProgress
+    return progress if progress and progress["processedMessagesPerSecond"] > 0 else None
+
+
+def test_live_name_is_refused(live: Live) -> None:
+    """The same driver cannot submit a name that is live, but may run another one beside it."""
+    job = pipeline(live.folder, 1)
+    runtime = live.runtime()
+    run = live.submit(runtime, job.graph)
+    with pytest.raises(RunFailed, match="live"):
+        runtime.submit(job.graph)
+    other = live.submit(runtime, pipeline(live.folder / "other", 1).graph, name="other")
+    await_snapshots(other, 1)
+    await_snapshots(run, 1)
+    assert runtime.runs() == ["job", "other"]
+
+
+def test_finished_run_is_returned_as_finished(live: Live) -> None:
+    """Submitting a finished run again repeats its commits and nothing else: no record is processed twice."""
+    job = pipeline(live.folder)
+    job.finish()
+    runtime = live.runtime()
+    run = live.submit(runtime, job.graph)
+    assert run.awaitTermination(DEADLINE_S)
+    ids = [snapshot.id for snapshot in run.snapshots()]
+    again = live.submit(runtime, job.graph)
+    assert again.awaitTermination(DEADLINE_S)
+    assert again.status["outcome"] == "finished"
+    assert [snapshot.id for snapshot in again.snapshots()] == ids
+    assert_exact(job, again)
+
+
+def test_too_few_slots(live: Live) -> None:
+    """A stage that Spark could never start is refused at once, with the numbers."""
+    with pytest.raises(RunFailed, match=r"5 workers .* has 4"):
+        live.run(pipeline(live.folder).graph, workers=5)
+
+
+def test_invariants_are_judged(live: Live) -> None:
+    """Every published snapshot is judged; what does not hold, or raises, is named with the snapshot."""
+    job = pipeline(live.folder)
+    job.graph.addInvariant("verifies", _verifies)
+    job.graph.addInvariant("never", lambda snapshot: False)
+    job.graph.addInvariant("broken", lambda snapshot: snapshot.node("nobody") is not None)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    job.finish()
+    assert run.awaitTermination(DEADLINE_S)
+    verdicts = run.status["invariants"]
+    newest = run.status["snapshots"][-1]
+    assert verdicts["verifies"] == {"holds": True, "snapshot": newest, "violations": []}
+    assert verdicts["never"]["violations"][-1] == verdicts["broken"]["violations"][-1] == newest
+
+
+def _verifies(snapshot: Snapshot) -> bool:
+    snapshot.verify()
+    return True
+
+
+class _Doomed(Relay):
+    """Fails at every life, before any snapshot could help."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        raise RuntimeError(f"doomed in incarnation {context.incarnation}")
+
+
+def test_restarts_are_exhausted(live: Live) -> None:
+    """After so many restarts in a row the run fails with the last reason, and every reason is kept."""
+    job = pipeline(live.folder, middle=_Doomed())
+    run = live.run(job.graph, snapshotInterval=None, restartPolicy=RestartPolicy(maxRestarts=2, delay=0.05))
+    with pytest.raises(RunFailed, match=r"doomed in incarnation 3(.|\n)*maxRestarts is 2"):
+        run.awaitTermination(DEADLINE_S)
+    assert isinstance(run.exception(), RunFailed)
+    assert [f"incarnation {n}" in each["reason"] for n, each in enumerate(run.status["restarts"], 1)] == [True, True]
+
+
+def test_memory_backend_recovers_and_resumes(live: Live) -> None:
+    """Snapshots in the coordinator's memory survive a worker; stopped, the same driver goes on from them."""
+    job = pipeline(live.folder)
+    runtime = live.runtime(backend=MemoryBackend())
+    run = live.submit(runtime, job.graph)
+    await_snapshots(run, 2)
+    kill(run.status["workers"][0])
+    wait_for("the restart", lambda: run.status["restarts"])
+    await_snapshots(run, 1)
+    last = run.stop(withSnapshot=True, timeout=DEADLINE_S)
+    assert last is not None
+    assert run.snapshots()[-1].id == last.id == runtime.snapshots("job")[-1].id
+    job.finish()
+    again = live.submit(runtime, job.graph)
+    assert again.awaitTermination(DEADLINE_S)
+    count = assert_exact(job, again)
+    assert sum(again.snapshots()[-1].node("middle").states) == count
+
+
+def test_memory_backend_is_lost_with_the_coordinator(live: Live) -> None:
+    """Nothing is made up: the run fails, says why and what would have survived."""
+    run = live.run(pipeline(live.folder).graph, backend=MemoryBackend())
+    await_snapshots(run, 1)
+    ray.kill(run._client.actor, no_restart=False)
+    with pytest.raises(RunFailed, match="FileSystemBackend"):
+        run.awaitTermination(DEADLINE_S)
+
+
+class _Ticking(Node):
+    """Counts its timers, each of which registers the next one, up to `last`."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.fired = last, 0
+
+    def onStart(self, context: Context) -> None:
+        context.registerTimer(context.now + 0.01)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        assert context.now >= at
+        self.fired += 1
+        if self.fired < self.last:
+            context.registerTimer(at + 0.01)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.fired
+
+    def restoreState(self, state: Any) -> None:
+        self.fired = state
+
+
+def test_timers_survive_a_kill(live: Live) -> None:
+    """A timer is part of the state: after a kill it fires, once, and the node ends when none is left."""
+    graph = Graph("ticking").add("ticking", _Ticking(100))
+    run = live.run(graph, snapshotInterval=0.05)
+    await_snapshots(run, 2)
+    kill(run.status["workers"][0])
+    assert run.awaitTermination(DEADLINE_S), run.status
+    assert len(run.status["restarts"]) == 1
+    assert run.snapshots()[-1].node("ticking").state == 100
+
+
+class _Countdown(Node):
+    """Sends a number round a cycle, one less each time, until it is 0."""
+
+    def __init__(self, start: int) -> None:
+        self.start, self.seen = start, 0
+
+    def onStart(self, context: Context) -> None:
+        if self.start:
+            context.send(self.start)
+
+    def onMessage(self, message: int, context: Context) -> None:
+        self.seen += 1
+        if message:
+            context.send(message - 1)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.seen
+
+    def restoreState(self, state: Any) -> None:
+        self.seen = state
+
+
+def test_cycle_ends_by_idleness(live: Live) -> None:
+    """Without an interval, a cycle that has run dry is noticed, shown by a snapshot, and the run ends."""
+    graph = Graph("countdown").add("a", _Countdown(999)).add("b", _Countdown(0))
+    graph.connect("a", "b").connect("b", "a")
+    run = live.run(graph, workers=2, snapshotInterval=None)
+    assert run.awaitTermination(DEADLINE_S), run.status
+    final = run.snapshots()[-1]
+    assert final.node("a").state + final.node("b").state == 1000
+    assert final.channel("a", "b").sent == final.channel("a", "b").processed
