@@ -85,9 +85,11 @@ def python_file(module: ModuleType, folder: Path) -> Path | None:
         return places[0]
     archive = folder / f"{top.__name__}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as files:
-        for place in places:
-            for path in sorted(place.rglob("*.py")):
-                files.write(path, Path(top.__name__) / path.relative_to(place))
+        for path, name in [(path, path.relative_to(at.parent)) for at in places for path in sorted(at.rglob("*.py"))]:
+            for above in reversed(name.parents[:-1]):
+                if f"{above}/" not in files.namelist():
+                    files.mkdir(str(above))  # else a package without __init__.py is not found in an archive
+            files.write(path, name)
     return archive
 
 

@@ -5,6 +5,7 @@ Owns the words and numbers that are shown. Only looks at the run: stopping it is
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ _REPORTED_SECONDS = 0.75
 
 #: Seconds between two plain lines where there is no terminal.
 PLAIN_SECONDS = 2.0
+
+#: How much of a reason is shown: enough for the cause; all of it is in ``Run.status``.
+REASON_CHARACTERS_MAX = 300
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -66,6 +70,11 @@ def size_text(size_bytes: int) -> str:
 def duration_text(seconds: float) -> str:
     """As ``35 ms`` or ``1.25 s``."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _short(reason: str) -> str:
+    """On one line; Spark's own reasons are whole stack traces."""
+    return escape(textwrap.shorten(reason, REASON_CHARACTERS_MAX))
 
 
 class Flow:
@@ -112,9 +121,9 @@ class _View:
     def tell_news(self, progress: Mapping[str, Any]) -> None:
         """Print what happened since the last call."""
         for number, restart in enumerate(progress["restarts"], 1):
-            self._tell(("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {escape(restart['reason'])}")
+            self._tell(("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}")
         for aborted in progress["aborted"]:
-            text = f"[yellow]snapshot {aborted['id']} aborted[/]: {escape(aborted['reason'])}"
+            text = f"[yellow]snapshot {aborted['id']} aborted[/]: {_short(aborted['reason'])}"
             self._tell(("aborted", aborted["id"]), text)
         self._note_snapshots(progress["snapshots"])
 
@@ -140,7 +149,7 @@ class _View:
             self._snapshot = self._run.snapshots()[-1]
         except (OSError, CutlineError) as error:
             self._snapshot = None
-            self._tell(("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {escape(str(error))}")
+            self._tell(("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {_short(str(error))}")
 
     def _display(self, progress: Mapping[str, Any]) -> Group:
         rows_in, rows_out = self._flow.rates(self._run.recentProgress)

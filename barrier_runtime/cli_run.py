@@ -66,7 +66,9 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
         with console.status("starting Spark"):
             session = spark_session(request.master, settings=request.settings, log_path=request.log_path)
             spark = stack.enter_context(session)
-        with console.status("submitting the graph"), tempfile.TemporaryDirectory(prefix="cutline-") as folder:
+        # Executors fetch files from where they are: for as long as the run lives.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutline-"))
+        with console.status("submitting the graph"):
             module = python_file(place.module, Path(folder))
             ship(spark, [*request.python_files, *([module] if module else [])])
             graph = place.graph(spark)

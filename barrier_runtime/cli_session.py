@@ -69,7 +69,7 @@ def spark_session(
         if Java is missing or too old, or Spark does not start.
     """
     log = log_path or Path(tempfile.gettempdir(), f"cutline-{os.getpid()}.log")
-    spark = _start(master, {**SETTINGS, **(settings or {})}, log)
+    spark = _start(master, settings or {}, log)
     try:
         yield spark
     except BaseException as error:
@@ -84,9 +84,11 @@ def spark_session(
 
 def ship(spark: SparkSession, files: Sequence[Path]) -> None:
     """Have every worker's Python find these ``.py``, ``.zip`` and ``.egg`` files."""
+    from barrier_runtime.stage import is_connect
+
     for file in files:
-        if spark.conf.get("spark.master", None) is None:
-            spark.addArtifacts(str(file), pyfile=True)  # a Connect client
+        if is_connect(spark):
+            spark.addArtifacts(str(file), pyfile=True)
         else:
             spark.sparkContext.addPyFile(str(file))
 
@@ -123,10 +125,11 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
     else:
         check_java()
         builder = builder.master(master)
+        settings = {**SETTINGS, **settings}  # a server has had its own since it was started
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        for key, value in settings.items():
-            builder = builder.config(key, value)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     with _standard_error_to(log), _interrupts_as_before():
         try:
             return builder.getOrCreate()

@@ -7,20 +7,25 @@ control message and no storage. One thread.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 
 from barrier_runtime.progress import WorkerProgress
+from barrier_runtime.turn_slice import TurnSlice
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
 from snapshot.frame import Frame
 from snapshot.ids import ChannelId, Subtask
-from snapshot.limits import SLICE_MESSAGES_MAX
 from snapshot.reports import Report
 from snapshot.subtask import Status, SubtaskMachine
 from snapshot.topology import Topology
 
 Link = Connection | InProcessConnection
+
+#: Seconds that a message may wait for its frame to be filled while the worker is busy, perhaps with another subtask's
+#: backlog that takes minutes. So rarely, it costs nothing.
+SEAL_SECONDS_MAX = 0.005
 
 
 class DataPlane:
@@ -48,6 +53,9 @@ class DataPlane:
         self.worker = worker
         self.incarnation = incarnation
         self.machines = machines
+        self._slices = {subtask: TurnSlice() for subtask in machines}
+        #: when frames that are not full leave though there is work
+        self._seal_at = 0.0
         self.connections: dict[int, Connection] = {}
         self.is_started = False
         #: nothing was handled since all that was buffered left
@@ -122,12 +130,12 @@ class DataPlane:
         for subtask, machine in self.machines.items():
             wake = machine.next_wake()
             if machine.runnable or (wake is not None and wake <= now):
-                count = machine.run(now, SLICE_MESSAGES_MAX)
-                handled += count
+                handled += self._run(subtask, machine, now)
                 self._give_credit(subtask, machine)
         self._is_flushed = not handled
-        if not handled:
+        if not handled or now >= self._seal_at:
             # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
+            self._seal_at = now + SEAL_SECONDS_MAX
             for machine in self.machines.values():
                 machine.seal()
         self._pump(is_idle=not handled)
@@ -184,6 +192,13 @@ class DataPlane:
         return WorkerProgress(self.worker, self.incarnation, sent, processed, ended, metrics, refused)
 
     # ---------------------------------------------------------------- below
+
+    def _run(self, subtask: Subtask, machine: SubtaskMachine, now: float) -> int:
+        part = self._slices[subtask]
+        started = time.monotonic()
+        count = machine.run(now, part.limit)
+        part.took(time.monotonic() - started)
+        return count
 
     def _worker_of(self, subtask: Subtask) -> int:
         return self._placement[subtask]

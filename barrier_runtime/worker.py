@@ -23,6 +23,7 @@ from barrier_runtime.control_link import COORDINATOR, ControlLink
 from barrier_runtime.data_plane import DataPlane
 from barrier_runtime.deadlines import Deadlines
 from barrier_runtime.deployment import make_machines
+from barrier_runtime.held_report import HeldReport
 from barrier_runtime.idleness import Idleness
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import worker_logger
@@ -77,6 +78,7 @@ class Worker:
         self._idleness = Idleness()
         self._next_progress = 0.0
         self._deadlines = Deadlines()
+        self._held = HeldReport()
         self._logger = worker_logger(launch, number)
         self._reactor = Reactor()
         #: peers whose heartbeats stopped, said by the heartbeat thread
@@ -107,7 +109,8 @@ class Worker:
 
     def _sleep_seconds(self) -> float:
         if self.stage is not Stage.RUNNING or self._plane is None:
-            return SLEEP_SECONDS_MAX
+            due = self._held.due_at()
+            return SLEEP_SECONDS_MAX if due is None else max(0.0, min(SLEEP_SECONDS_MAX, due - clock.now()))
         if self._plane.has_work:
             return 0.0
         now = clock.now()
@@ -166,6 +169,7 @@ class Worker:
                 self._on_parts(done)
             else:
                 self._control.send(done)
+        self._report_failure(self._held.take(clock.now()))
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
         if self._peers is not None and self._peers.listener.pending_count:
@@ -371,10 +375,18 @@ class Worker:
         if self.stage is Stage.FAILED:
             return
         self.stage = Stage.FAILED
-        self._logger.warning("rolling back: %s", error)
         is_permanent = isinstance(error, RestoreRefused | SnapshotCorrupt | GraphError)
-        self._control.send(control.WorkerFailed(self.number, self.incarnation, str(error), is_permanent))
+        report = control.WorkerFailed(self.number, self.incarnation, str(error), is_permanent)
+        if isinstance(error, ChannelError):
+            self._held.hold(report, clock.now())
+        else:
+            self._report_failure(report)
         self._drop_connections()
+
+    def _report_failure(self, report: control.WorkerFailed | None) -> None:
+        if report is not None:
+            self._logger.warning("rolling back: %s", report.reason)
+            self._control.send(report)
 
     def _drop_connections(self) -> None:
         """Nothing more is sent or read; the peers notice at once."""
@@ -388,6 +400,7 @@ class Worker:
     def _drop_plane(self) -> None:
         self._drop_connections()
         self._deadlines.clear()
+        self._held.drop()
         if self._plane is not None:
             for failure in self._plane.close():
                 self._logger.warning("close failed: %s", failure)

@@ -22,6 +22,7 @@ from snapshot import coordinator_events as events
 from snapshot import fence_events as fencing
 from snapshot.certificate import SubtaskRecord
 from snapshot.deployment import Adopted, Broken, Deployment, Hopeless, News, Restored, Started
+from snapshot.ending import Ending
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.fence import Fence
 from snapshot.history import Claim
@@ -57,13 +58,9 @@ class Coordinator:
         self.outcome: Outcome | None = None
         self.reason = ""
         self._fence = fence
-        #: the driver's request for the snapshot after which the run is to stop
-        self._stop_request: int | None = None
-        #: that snapshot is published: the run ends as soon as everybody has committed it, whatever fails until then
-        self._is_stopping = False
-        #: while FINISHING: who has not committed the last snapshot, and until when they may
-        self._committing: dict[Subtask, None] = {}
-        self._committing_until: float | None = None
+        #: what was to be restored could not be used, and a claim was taken to make sure that the run is still ours
+        self._has_doubted = False
+        self._ending = Ending(settings.topology.subtasks)
         placement = settings.topology.place(settings.worker_count)
         self._members = Members(settings.worker_count, launch)
         self._outbox = Outbox(self._members, epoch_offset)
@@ -89,7 +86,7 @@ class Coordinator:
         """When `TimePassed` is due; None: not before another event."""
         if self.phase is Phase.ENDED:
             return None
-        times = [self._desk.book.next_deadline(), self._deployment.next_alarm(), self._committing_until]
+        times = [self._desk.book.next_deadline(), self._deployment.next_alarm(), self._ending.until]
         if self.phase is Phase.RUNNING:
             times.append(self._desk.book.due_at())
         return min((at for at in times if at is not None), default=None)
@@ -99,7 +96,7 @@ class Coordinator:
         """Where the run stands."""
         if self.outcome is not None:
             return Phase.ENDED
-        return self._deployment.phase if self._committing_until is None else Phase.FINISHING
+        return self._deployment.phase if self._ending.until is None else Phase.FINISHING
 
     @property
     def incarnation(self) -> int:
@@ -153,7 +150,7 @@ class Coordinator:
             case events.ManifestRead(manifest):
                 self._on_news(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
-                self._end(Outcome.FAILED, reason)
+                self._on_unusable(reason)
             case events.SnapshotsDeleted(snapshot_ids):
                 self._retention.removed(snapshot_ids)
             case events.SnapshotOrdered(order):
@@ -188,7 +185,7 @@ class Coordinator:
                 self._on_news(self._deployment.connected(worker, incarnation))
             case control.WorkerFailed(_, incarnation, reason, is_permanent):
                 if is_permanent and self._is_current(incarnation):
-                    self._end(Outcome.FAILED, reason)
+                    self._on_unusable(reason)
                 else:
                     self._on_news(self._deployment.failed(worker, incarnation, reason))
             case control.WorkerIdle(_, incarnation, idle):
@@ -230,15 +227,14 @@ class Coordinator:
                 assert_never(news)
 
     def _on_restored(self, is_over: bool) -> None:
-        if is_over:
-            # A finished run, submitted again: its commits were repeated by the restore, and that is all.
-            self._end(Outcome.FINISHED, "all nodes have ended")
-        elif self._is_stopping:
-            self._end(Outcome.STOPPED, "stopped by the driver, after a snapshot")
+        if is_over or self._ending.is_stopping:
+            # Its commits were repeated by the restore, and that is all; so too when a finished run is submitted again.
+            self._end(*self._ending.result())
         else:
             self._deployment.connect()
 
     def _on_running(self) -> None:
+        self._has_doubted = False
         self._outbox.put(events.CollectOrphans(self.incarnation))
         self._trigger_waiting()
 
@@ -283,13 +279,21 @@ class Coordinator:
 
     def _roll_back(self, reason: str) -> None:
         self._desk.give_up_all(f"rolled back: {reason}")
-        self._committing_until = None
+        self._ending.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch)
         if too_many is None:
             self._fenced(self._fence.step(fencing.Rollback()))
         else:
             self._end(Outcome.FAILED, too_many)
+
+    def _on_unusable(self, reason: str) -> None:
+        """What is to be restored is damaged, or gone because another coordinator took the run: a new claim tells."""
+        if self._has_doubted or self._deployment.phase not in (Phase.READING, *DEPLOYED):
+            self._end(Outcome.FAILED, reason)
+        else:
+            self._has_doubted = True
+            self._roll_back(reason)
 
     def _end(self, outcome: Outcome, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -306,13 +310,8 @@ class Coordinator:
 
     def _on_committed(self, snapshot_id: int, subtask: Subtask) -> None:
         """The last snapshot is the newest, so whoever has committed it has committed all."""
-        if self._committing_until is None or snapshot_id < self.history[-1]:
-            return
-        self._committing.pop(subtask, None)
-        if not self._committing and self._is_stopping:
-            self._end(Outcome.STOPPED, "stopped by the driver, after a snapshot")
-        elif not self._committing:
-            self._end(Outcome.FINISHED, "all nodes have ended")
+        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._ending.committed(subtask):
+            self._end(*self._ending.result())
 
     # ---------------------------------------------------------------- time
 
@@ -322,9 +321,8 @@ class Coordinator:
         for snapshot in self._desk.book.overdue(now):
             self._abort(snapshot.snapshot_id, self._desk.why_overdue(snapshot))
         self._on_news(self._deployment.look_at_clock())
-        if self._committing_until is not None and now >= self._committing_until:
-            who = ", ".join(map(str, self._committing))
-            self._on_news(self._deployment.give_up_stage(f"{who} have not committed the last snapshot in time"))
+        if self._ending.until is not None and now >= self._ending.until:
+            self._on_news(self._deployment.give_up_stage(self._ending.who_is_late()))
         if self.phase is Phase.RUNNING:
             self._desk.trigger_due()
 
@@ -338,7 +336,7 @@ class Coordinator:
         if order is None:
             self._end(Outcome.STOPPED, "stopped by the driver")
         else:
-            self._stop_request = order.request
+            self._ending.stop_request = order.request
             self._on_ordered(order)
 
     def _trigger_waiting(self) -> None:
@@ -367,10 +365,8 @@ class Coordinator:
         expired = self._retention.next_removal()
         if expired:
             self._outbox.put(events.DeleteSnapshots(expired))
-        self._is_stopping |= any(order.request == self._stop_request for order in orders) and not manifest.final
-        if manifest.final or self._is_stopping:
-            self._committing = dict.fromkeys(self.topology.subtasks)
-            self._committing_until = self._outbox.now + self.settings.policy.timeout
+        if self._ending.is_last(orders, is_final=manifest.final):
+            self._ending.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
             self._desk.end_components(manifest)
             self._trigger_waiting()

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -162,7 +163,11 @@ def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> No
     archive = python_file(find_graph("jobs.numbers:finished").module, tmp_path)
     assert archive is not None
     with zipfile.ZipFile(archive) as files:
-        assert files.namelist() == ["jobs/nodes.py", "jobs/numbers.py"]
+        assert files.namelist() == ["jobs/", "jobs/nodes.py", "jobs/numbers.py"]
+    # As a worker finds it: without the folder that it came from.
+    script = f"import sys; sys.path.insert(0, {str(archive)!r}); import jobs.numbers; print(jobs.numbers.__file__)"
+    found = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=60)
+    assert found.stdout.strip() == f"{archive}/jobs/numbers.py", found.stderr
 
 
 def test_a_single_module_goes_as_it_is(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

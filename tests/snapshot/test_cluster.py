@@ -9,6 +9,7 @@ import pytest
 
 from snapshot.coordinator import Coordinator
 from snapshot.deployment import Deployment, News
+from snapshot.ending import Ending
 from snapshot.fence import Fence
 from snapshot.fence_events import FenceEffect
 from snapshot.history import Claim
@@ -60,7 +61,7 @@ def run(seed: int, faults: int, mutation: Mutation | None = None) -> Cluster:
     return cluster
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_whatever_fails_the_result_is_that_of_the_run_without_faults() -> None:
     """Exactly-once output, exact cuts, conservation, ids, fencing and liveness, over many histories with faults."""
@@ -198,7 +199,7 @@ class ForgetsTheStop(Coordinator):
     """A rollback forgets that the run is to stop."""
 
     def _roll_back(self, reason: str) -> None:
-        self._stop_request, self._is_stopping = None, False
+        self._ending = Ending(self.topology.subtasks)
         super()._roll_back(reason)
 
 

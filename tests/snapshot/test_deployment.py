@@ -10,6 +10,7 @@ import pytest
 from snapshot import control
 from snapshot import coordinator_events as events
 from snapshot.coordinator import Outcome, Phase
+from snapshot.history import Claim
 from snapshot.restart_policy import RestartPolicy
 from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
 from tests.snapshot.sample import P, Q
@@ -192,11 +193,20 @@ def _one_missing() -> Led:
 
 
 def test_a_permanent_failure_is_the_end() -> None:
-    """Trying again cannot help: the reason is the run's."""
+    """It is tried once more, under a claim that proves that the run is still ours; then the reason is the run's."""
     led = restoring()
-    effects = led.fail(1, "parts/x: offset 3: checksum differs", is_permanent=True)
-    assert (led.coordinator.outcome, led.coordinator.reason) == (Outcome.FAILED, "parts/x: offset 3: checksum differs")
+    assert led.told(led.fail(1, "parts/x: the file is missing", is_permanent=True), control.Deploy)
+    effects = led.fail(1, "parts/x: the file is missing", is_permanent=True)
+    assert (led.coordinator.outcome, led.coordinator.reason) == (Outcome.FAILED, "parts/x: the file is missing")
     assert len(led.told(effects, control.Quit)) == 2
+
+
+def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
+    """The newer coordinator has removed the snapshot that this one is about to restore: fenced, not failed."""
+    led = restoring()
+    led.store.take_claim(Claim(2, "B", "B1"))
+    led.fail(1, "parts/x: the file is missing", is_permanent=True)
+    assert led.coordinator.outcome is Outcome.FENCED
 
 
 def test_delays_grow_and_patience_ends() -> None:

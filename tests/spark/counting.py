@@ -18,6 +18,8 @@ from snapshot import END, Context, Graph, Node, Sink, Source
 from snapshot.node import End
 
 KEYS = 7
+#: A count that no test reaches: it stops the run.
+ENDLESS = 10**9
 #: Numbers of one poll, and seconds to the next: slow enough that a kill comes in the middle.
 _NUMBERS_A_POLL = 20
 _POLL_SECONDS = 0.01
@@ -109,6 +111,20 @@ def check_result(run: Any, count: int) -> None:
         counts |= state
     assert counts == Counter(number % KEYS for number in range(count)), counts
     assert tuple(final.node("tally").state) == (count, sum(range(count))), final.node("tally").state
+
+
+def stop_and_check(run: Any) -> None:
+    """Stop a run with a snapshot, in which no message may be lost or doubled."""
+    last = run.stop(withSnapshot=True)
+    counted = sum(sum(state.values()) for state in last.node("counts").states)
+    assert counted + _in_flight(last, "numbers", "counts") == last.node("numbers").state
+    assert last.node("tally").state[0] + _in_flight(last, "counts", "tally") == counted
+
+
+def _in_flight(snapshot: Any, source: str, target: str) -> int:
+    ends = source, target
+    channels = [channel for channel in snapshot.channels if (channel.source.node, channel.target.node) == ends]
+    return sum(len(snapshot.channel(channel.source, channel.target).messages) for channel in channels)
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:

@@ -38,6 +38,7 @@ from state_backends import FileSystemBackend
 
 logging.basicConfig(level=logging.INFO)
 logging.getLogger("py4j").setLevel(logging.ERROR)
+logging.getLogger("cutline").setLevel(logging.DEBUG)
 folder = tempfile.mkdtemp()
 runtime = BarrierRuntime(spark, backend=FileSystemBackend(folder), snapshotInterval=0.2)
 """
@@ -88,6 +89,25 @@ print("cancelled:", run.exception())
 assert run.status["restarts"] == []
 """
 
+#: The secret, as bytes, hex, base64 or a literal, is in no file that was written and in nothing that was said.
+_SECRET = """
+import base64, ray
+from pathlib import Path
+from barrier_runtime.launch import WorkerLaunch
+secret = WorkerLaunch.decode(run._supervisor._make_launch("")).secret
+forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode()]
+said = repr((run.status, run.recentProgress, run.exception(), run.snapshots(), run._supervisor.stage_failures)).encode()
+assert not any(form in said for form in forms), "the secret is in status or error"
+logs = Path(ray._private.worker._global_node.get_session_dir_path(), "logs")
+places = [Path(folder), logs, Path(os.environ["SPARK_HOME"], "work")]
+files = [path for place in places for path in place.rglob("*") if path.is_file()]
+assert any(b"deploying" in path.read_bytes() for path in files), "the workers' logs are elsewhere"
+told = [str(path) for path in files if any(form in path.read_bytes() for form in forms)]
+assert not told, f"the secret is in {{told}}"
+Path(os.environ["SPARK_HOME"], "secret").write_bytes(secret)
+print(f"searched {{len(files)}} files")
+"""
+
 _STANDALONE = """
 spark.sparkContext.addPyFile({archive!r})
 from counting_job import *
@@ -132,14 +152,20 @@ def _script(*parts: str, where: str, settings: dict[str, str]) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_local_cluster(local_cluster_environment: dict[str, str], leak_check: LeakCheck) -> None:
-    """Modules by value; too few slots refused; cancelled on Spark's side; a worker and an executor killed."""
-    parts = (_LOCAL_CLUSTER, _KILL_WORKER, _KILL_EXECUTOR, _CHECK)
+    """Modules by value; too few slots refused; cancelled on Spark's side; a worker and an executor killed.
+
+    And nothing of it says the run's secret.
+    """
+    parts = (_LOCAL_CLUSTER, _KILL_WORKER, _KILL_EXECUTOR, _CHECK, _SECRET)
     script = _script(*parts, where='master("local-cluster[2,2,1024]")', settings=_SETTINGS)
     output = run_script(script, timeout_s=200, environment=local_cluster_environment)
     assert "refused: a stage of 9 workers needs 9 slots at one time; local-cluster[2,2,1024] has 4" in output
     assert "group: cutline-cancelled-" in output
     assert "cancelled: run 'cancelled': its Spark job was cancelled" in output
     assert "the result is right" in output
+    secret = Path(local_cluster_environment["SPARK_HOME"], "secret").read_bytes()
+    assert secret.hex() not in output
+    assert repr(secret)[2:-1] not in output
 
 
 @pytest.mark.spark

@@ -1,0 +1,20 @@
+"""A snapshot under back-pressure: markers that overtake do not wait for the queues, aligned ones do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.live import Live
+from tests.system.pressure import measure
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
+
+
+def test_unaligned_snapshot_overtakes_the_queues(live: Live) -> None:
+    """With full channels and a slow sink, unaligned is far faster than aligned, because it saves what is queued."""
+    unaligned = measure(live, "unaligned")
+    aligned = measure(live, "aligned")
+    print(f"unaligned: {unaligned}\naligned: {aligned}")
+    assert unaligned.messages_in_flight > 0
+    assert aligned.messages_in_flight == 0
+    assert unaligned.seconds * 4 < aligned.seconds
