@@ -1,17 +1,19 @@
-"""Between a running subtask and its `NodeState`: gathers what a snapshot must hold, and puts it back."""
+"""Between a running subtask and its state part: gathers what a snapshot must hold, and puts it back."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from snapshot.end_of_stream import EndOfStream
+from snapshot.errors import SnapshotAborted
+from snapshot.hook_errors import story
 from snapshot.node_state import NodeState
 from snapshot.subtask_parts import SubtaskParts
 from snapshot.two_phase import PreparedOutput
 
 
 class StateKeeper:
-    """Keeps everything of one subtask that is neither the user's state nor channel state.
+    """Captures and puts back everything of one subtask that is not channel state.
 
     Parameters
     ----------
@@ -25,8 +27,34 @@ class StateKeeper:
         self._ends = ends
         self._prepared = prepared
 
-    def collect(self, state: Any, *, is_exhausted: bool, is_ended: bool) -> NodeState:
-        """All that the state part holds, `state` being what the node returned."""
+    def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> bytes:
+        """The encoded state part, now.
+
+        Raises
+        ------
+        SnapshotAborted
+            if `snapshotState` fails, or what it returned cannot be serialised or is too large: the run goes on.
+        """
+        parts = self._parts
+        try:
+            state = self._node_state(self._users_state(snapshot_id), is_exhausted, is_ended).encode(parts.codec)
+            parts.lost_state.warn()
+        except Exception as error:  # user code may raise anything
+            raise SnapshotAborted(f"snapshotState of {parts.subtask}: {story(error)}") from error
+        limit = parts.limits.state_bytes_max
+        if len(state) > limit:
+            raise SnapshotAborted(f"{parts.subtask}: a state of {len(state):,} bytes; state_bytes_max is {limit:,}")
+        return state
+
+    def _users_state(self, snapshot_id: int) -> Any:
+        context = self._parts.context
+        context.silent_hook = "snapshotState"
+        try:
+            return self._parts.node.snapshotState(snapshot_id, context.now)
+        finally:
+            context.silent_hook = None
+
+    def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool) -> NodeState:
         context = self._parts.context
         ended = [channel.end.channel.source for channel in self._parts.inputs if channel.end.ended]
         return NodeState(
@@ -42,7 +70,7 @@ class StateKeeper:
         )
 
     def apply(self, kept: NodeState) -> None:
-        """Put back what `collect` gathered, except what the node and the machine keep themselves."""
+        """Put back what `capture` gathered, except what the node and the machine keep themselves."""
         context = self._parts.context
         context.now = max(context.now, kept.now)
         context.restore_random(kept.random)

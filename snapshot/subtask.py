@@ -14,14 +14,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any
 
 from snapshot.cutter import Cutter
 from snapshot.end_of_stream import EndOfStream
-from snapshot.errors import SnapshotAborted
 from snapshot.events import AlignmentTimedOut, FloorRaised, MarkerArrived, MarkerReached, SnapshotRequested
 from snapshot.frame import Frame, Marker, PayloadKind
-from snapshot.hook_errors import calling, story
+from snapshot.hook_errors import calling
 from snapshot.ids import ChannelId, Subtask
 from snapshot.input_channel import InputChannel
 from snapshot.limits import SLICE_POLLS_MAX
@@ -383,30 +381,12 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
-        try:
-            state = self._kept.collect(
-                self._captured_state(snapshot_id), is_exhausted=self._exhausted, is_ended=self.status is Status.ENDED
-            ).encode(self._codec)
-            self._parts.lost_state.warn()
-        except Exception as error:  # user code may raise anything: this snapshot is given up, the run goes on
-            raise SnapshotAborted(f"snapshotState of {self.subtask}: {story(error)}") from error
-        limit = self._parts.limits.state_bytes_max
-        if len(state) > limit:
-            raise SnapshotAborted(f"{self.subtask}: a state of {len(state):,} bytes; state_bytes_max is {limit:,}")
+        is_ended = self.status is Status.ENDED
+        state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
         standing = self._ends.standing(
-            self.status is Status.ENDED,
-            passive=self._exhausted,
-            has_timers=bool(len(self._timers)),
-            uncommitted=self._prepared.ids,
+            is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
         )
         return state, standing
-
-    def _captured_state(self, snapshot_id: int) -> Any:
-        self.context.silent_hook = "snapshotState"
-        try:
-            return self._node.snapshotState(snapshot_id, self.context.now)
-        finally:
-            self.context.silent_hook = None
 
     # ---------------------------------------------------------------- helpers
 

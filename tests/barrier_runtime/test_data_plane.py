@@ -1,0 +1,88 @@
+"""The subtasks of one worker: what they send arrives, credit comes back, and the loop knows when it may sleep."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import Any
+
+from barrier_runtime.data_plane import DataPlane
+from snapshot import END, Context, Graph, Node, Source
+from snapshot.built import build
+from snapshot.limits import SubtaskLimits
+from snapshot.serialization import Codec
+from snapshot.subtask import Status, SubtaskMachine
+from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble
+
+
+class _Rarely(Source):
+    """Sends one message, and wants to be asked again in a day."""
+
+    def poll(self, context: Context) -> float:
+        context.send("news")
+        return 86_400.0
+
+
+class _Count(Source):
+    """Sends numbers as fast as it is asked."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def poll(self, context: Context) -> Any:
+        if not self.left:
+            return END
+        self.left -= 1
+        context.send("x" * 1000)
+        return None
+
+
+class _Gather(Node):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def onMessage(self, message: str, context: Context) -> None:
+        self.seen += 1
+        context.increment("seen")
+
+
+def _plane(source: Source) -> DataPlane:
+    graph = Graph("plane")
+    graph.add("source", source).add("gather", _Gather())
+    graph.connect("source", "gather")
+    built = build(graph, "unaligned")
+    around = Surroundings(
+        "plane", 1, Codec(), SubtaskLimits(), lambda _: None,
+        lambda _: logging.LoggerAdapter(logging.getLogger("plane"), {}), lambda _: Random(1),
+    )  # fmt: skip
+    machines = {
+        subtask: SubtaskMachine(assemble(subtask, built, around, RestoredChannels()))
+        for subtask in built.topology.subtasks
+    }
+    for machine in machines.values():
+        machine.restore(None, 0.0)
+    plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
+    plane.start(0.0)
+    return plane
+
+
+def test_a_message_arrives_before_the_loop_may_sleep() -> None:
+    """Low latency when idle: a turn that did something is followed by one that flushes."""
+    plane = _plane(_Rarely())
+    plane.turn(0.0)
+    while plane.has_work:
+        plane.turn(0.0)
+    assert plane.progress().metrics == {"seen": 1}
+    assert plane.next_wake() == 86_400.0
+
+
+def test_more_than_a_window_passes_and_the_end_arrives() -> None:
+    """Credit is given back inside a worker too: ten windows of messages pass, then nothing is left to do."""
+    plane = _plane(_Count(10_000))
+    while not all(machine.status is Status.ENDED for machine in plane.machines.values()):
+        plane.turn(0.0)
+    assert plane.progress().metrics == {"seen": 10_000}
+    assert plane.progress().ended == {"source": 1, "gather": 1}
+    while plane.has_work:
+        plane.turn(0.0)
+    assert plane.is_idle
