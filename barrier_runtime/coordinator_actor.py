@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import secrets
 import time
@@ -14,7 +15,7 @@ from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.logs import configure
 from barrier_runtime.store_desk import StoreDesk
 from snapshot.coordinator import Coordinator, RunSettings
-from snapshot.coordinator_events import CloseOrder, Event
+from snapshot.coordinator_events import CloseOrder, Event, SnapshotOrdered, StopOrdered
 from snapshot.fence import Fence
 from snapshot.fence_events import RestoreFrom
 from state_backends.base import StateBackend
@@ -55,7 +56,9 @@ class CoordinatorActor:
             epoch_offset=time.time() - time.monotonic(),
         )
         desk = StoreDesk(self._backend, setup.settings.run)
-        self._service = CoordinatorService(coordinator, desk, setup.secret, setup.host, setup.port)
+        self._service = CoordinatorService(
+            coordinator, desk, setup.secret, setup.host, setup.port, on_superseded=_leave
+        )
 
     def port(self) -> int:
         """Where workers reach it."""
@@ -65,9 +68,9 @@ class CoordinatorActor:
         """Have the coordinator take an event."""
         self._service.post(event)
 
-    def closed_order(self, request: int) -> CloseOrder | None:
-        """What came of an order; None: it waits, or this life never heard of it."""
-        return self._service.closed_order(request)
+    def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
+        """What came of an order, which is placed if need be; None: it waits."""
+        return self._service.order(event)
 
     def closed_orders(self) -> dict[int, CloseOrder]:
         """What came of all orders of this life."""
@@ -84,3 +87,8 @@ class CoordinatorActor:
     def files(self, prefix: str) -> list[str]:
         """Files of the backend; likewise."""
         return self._backend.files(prefix)
+
+
+def _leave() -> None:
+    """End this process, so that Ray starts a fresh life, or finds that the other one is running."""
+    os._exit(1)

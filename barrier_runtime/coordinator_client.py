@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
-from snapshot.coordinator_events import CloseOrder, Event
+from snapshot.coordinator_events import CloseOrder, Event, SnapshotOrdered, StopOrdered
 from snapshot.envelope import Buffer
 from snapshot.errors import RunFailed
 from state_backends.base import StateBackend
@@ -87,9 +87,9 @@ class CoordinatorClient:
         status: dict[str, Any] = self._ask("status")
         return status
 
-    def closed_order(self, request: int) -> CloseOrder | None:
-        """What came of an order."""
-        closed: CloseOrder | None = self._ask("closed_order", request)
+    def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
+        """What came of an order, which is placed if the coordinator has not heard of it; None: it waits."""
+        closed: CloseOrder | None = self._ask("order", event)
         return closed
 
     def closed_orders(self) -> dict[int, CloseOrder]:

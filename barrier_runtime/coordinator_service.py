@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
 
@@ -17,7 +18,7 @@ from barrier_runtime.progress import WorkerProgress, all_refused, summed
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.store_desk import StoreDesk
 from snapshot.control import WorkerRegistered
-from snapshot.coordinator import Coordinator
+from snapshot.coordinator import Coordinator, Outcome
 from snapshot.coordinator_events import (
     AskStore,
     Begin,
@@ -29,9 +30,11 @@ from snapshot.coordinator_events import (
     Event,
     ManifestUnreadable,
     ReadManifest,
+    SnapshotOrdered,
     SnapshotsDeleted,
     StageEnded,
     StageLaunched,
+    StopOrdered,
     StoreAnswered,
     TellWorker,
     TimePassed,
@@ -57,12 +60,26 @@ class CoordinatorService:
         Of the run.
     host, port
         Where workers reach it; 0 lets the system choose the port.
+    on_superseded : callable
+        Called when another life of this coordinator has the run: this one has nothing more to do.
     """
 
-    def __init__(self, coordinator: Coordinator, desk: StoreDesk, secret: bytes, host: str, port: int) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        desk: StoreDesk,
+        secret: bytes,
+        host: str,
+        port: int,
+        *,
+        on_superseded: Callable[[], None],
+    ) -> None:
+        self._on_superseded = on_superseded
         self._coordinator = coordinator
         self._desk = desk
         self._events: deque[Event] = deque()
+        #: requests of the orders that this life has heard of
+        self._heard: dict[int, None] = {}
         self._orders: dict[int, CloseOrder] = {}
         self._progress: dict[int, WorkerProgress] = {}
         #: of all stages that this life has heard of; tokens of one submission ascend
@@ -98,8 +115,13 @@ class CoordinatorService:
         self._events.append(event)
         self._reactor.wake()
 
-    def closed_order(self, request: int) -> CloseOrder | None:
-        """What came of an order; None: it still waits, or this life never heard of it."""
+    def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
+        """What came of an order, which is placed if this life has not heard of it; None: it waits."""
+        assert event.order is not None
+        request = event.order.request
+        if request not in self._heard:
+            self._heard[request] = None
+            self.post(event)
         return self._orders.get(request)
 
     def closed_orders(self) -> dict[int, CloseOrder]:
@@ -119,6 +141,7 @@ class CoordinatorService:
             "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
             "workers": c.workers,
+            "newest_launch": self._newest_launch,
             "cancelled_launch": self._cancelled_launch,
             "refused": all_refused(self._endpoint.refused, list(self._progress.values())),
             "progress": summed(p for p in list(self._progress.values()) if p.incarnation == c.incarnation),
@@ -158,6 +181,8 @@ class CoordinatorService:
     def _step(self, event: Event) -> None:
         for effect in self._coordinator.step(event, time.monotonic()):
             self._perform(effect)
+        if self._coordinator.outcome is Outcome.SUPERSEDED:
+            self._on_superseded()
 
     def _perform(self, effect: Effect) -> None:
         match effect:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from channels.sockets import Address
+from snapshot.built import Built
+from snapshot.errors import GraphError
 from snapshot.limits import SubtaskLimits
+from state_backends.base import StateBackend
 
 
 class ExitCode(IntEnum):
@@ -43,6 +46,30 @@ class WorkerLaunch:
 
     def __repr__(self) -> str:
         return f"WorkerLaunch({self.run!r}, {self.launch})"
+
+    def open_graph(self) -> Built:
+        """The built graph; may import the user's modules.
+
+        Raises
+        ------
+        GraphError
+            if they are not there.
+        """
+        try:
+            graph = pickle.loads(self.built)  # noqa: S301  # came with the code, from the driver
+        except (ImportError, AttributeError) as error:
+            raise GraphError(
+                f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). "
+                "Its modules must be installed there, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
+            ) from error
+        assert isinstance(graph, Built)
+        return graph
+
+    def open_backend(self) -> StateBackend:
+        """A copy of the driver's."""
+        backend = pickle.loads(self.backend)  # noqa: S301  # likewise
+        assert isinstance(backend, StateBackend)
+        return backend
 
     def encode(self) -> bytes:
         """For the closure: bytes, so that opening the closure needs nothing of ours."""

@@ -146,8 +146,7 @@ class Run:
         if not self.isActive:
             raise SnapshotAborted(f"run {self.name!r} has ended; its last snapshot is the last of snapshots()")
         order = self._order(pinned, initiators, timeout)
-        self._client.post(SnapshotOrdered(order))
-        return self._await_order(order, timeout)
+        return self._await_order(SnapshotOrdered(order), timeout)
 
     def snapshots(self) -> list[Snapshot]:
         """All published snapshots that are kept, oldest first; the last one of a bounded run is its result."""
@@ -172,12 +171,13 @@ class Run:
             return None
         snapshot = None
         if withSnapshot:
-            order = self._order(False, None, timeout)
-            self._client.post(StopOrdered(order))
-            snapshot = self._await_order(order, timeout)
+            event = StopOrdered(self._order(False, None, timeout))
+            snapshot = self._await_order(event, timeout)
         else:
-            self._client.post(StopOrdered(None))
-        self._ended.wait()
+            event = StopOrdered(None)
+            self._say_stop(event)
+        while not self._ended.wait(_MONITOR_SECONDS):
+            self._say_stop(event)
         return snapshot
 
     # ---------------------------------------------------------------- below
@@ -188,9 +188,16 @@ class Run:
         chosen = None if initiators is None else tuple(initiators)
         return SnapshotOrder(secrets.randbits(62), pinned, chosen, deadline)
 
-    def _await_order(self, order: SnapshotOrder, timeout: float | None) -> Snapshot:
+    def _say_stop(self, event: StopOrdered) -> None:
+        """Again and again: a life of the coordinator that began since has not heard of it."""
+        if event.order is None:
+            self._client.post(event)
+        else:
+            self._closed_order(event)
+
+    def _await_order(self, event: SnapshotOrdered | StopOrdered, timeout: float | None) -> Snapshot:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (closed := self._closed_order(order.request)) is None:
+        while (closed := self._closed_order(event)) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
             time.sleep(_POLL_SECONDS)
@@ -207,13 +214,15 @@ class Run:
                 raise
         return dict(self._supervisor.status)
 
-    def _closed_order(self, request: int) -> CloseOrder | None:
+    def _closed_order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
         try:
             if not self._ended.is_set():
-                return self._client.closed_order(request)
+                return self._client.order(event)
         except RunFailed:
             if not self._ended.is_set():
                 raise
+        assert event.order is not None
+        request = event.order.request
         if request not in self._last_orders:
             raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
         return self._last_orders[request]

@@ -31,6 +31,9 @@ _FAREWELL_SECONDS_MAX = 10.0
 #: Seconds between two attempts to make the coordinator end the run; it takes milliseconds.
 _GIVE_UP_SECONDS = 0.02
 
+#: Outcomes of one life of the coordinator after which the run goes on.
+_GOES_ON = (None, Outcome.SUPERSEDED.value)
+
 _logger = logging.getLogger("cutline.supervisor")
 
 
@@ -91,9 +94,11 @@ class Supervisor:
         It is submitted again unless the run is over.
         """
         now = time.monotonic()
-        if status["outcome"] is None:
+        if status["outcome"] in _GOES_ON:
             self._last_on = now
         is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
+        if status["newest_launch"] < self._launch:
+            self._client.post(StageLaunched(self._launch))  # a life of the coordinator that began since
         if self._launch and is_unwanted and self._cancelled != self._launch:
             self._cancelled = self._launch
             self.cancel()
@@ -134,7 +139,7 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         self.status = self._client.status()
-        return self.status["outcome"] is not None
+        return self.status["outcome"] not in _GOES_ON
 
 
 def raise_for(status: dict[str, Any], run: str) -> None:

@@ -1,21 +1,13 @@
 """The worker's loop: one thread that polls sockets, obeys the coordinator, gives turns, and flushes.
 
-::
-
-    WAITING ──Deploy──> RESTORING ──state in place──> RESTORED ──Connect──> CONNECTING ──Start──> RUNNING
-       ^                                                                                            │
-       └── FAILED: user code raised, or a peer was lost; the next Deploy begins anew ───────────────┘
-
 Runs in the process that the barrier task forked (`barrier_runtime.task`). Background threads only wait for
 storage, beat, and look for a lost coordinator.
 """
 
 from __future__ import annotations
 
-import pickle
 import socket
 from collections import deque
-from enum import Enum
 from typing import Any, assert_never
 
 from barrier_runtime import clock
@@ -31,28 +23,17 @@ from barrier_runtime.peers import Peers
 from barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.uploads import RestoredParts, Storage
+from barrier_runtime.worker_stage import Stage
 from channels.connection import Connection
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
 from snapshot import control, reports
-from snapshot.built import Built
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from state_backends.store import RunStore
 
 #: Longest sleep of the loop, so that deadlines of handshakes and of the coordinator's absence are looked at.
 SLEEP_SECONDS_MAX = 1.0
-
-
-class Stage(Enum):
-    """Where a worker stands; the diagram is the module's."""
-
-    WAITING = "waiting"
-    RESTORING = "restoring"
-    RESTORED = "restored"
-    CONNECTING = "connecting"
-    RUNNING = "running"
-    FAILED = "failed"
 
 
 class Worker:
@@ -71,7 +52,7 @@ class Worker:
         self.stage = Stage.WAITING
         self.incarnation = 0
         self.exit_code: ExitCode | None = None
-        self._built = _open(launch.built)
+        self._built = launch.open_graph()
         self._placement = self._built.topology.place(launch.worker_count)
         self._plane: DataPlane | None = None
         self._claim = 0
@@ -84,7 +65,7 @@ class Worker:
         #: peers whose heartbeats stopped, said by the heartbeat thread
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._on_silence)
-        self._storage = Storage(RunStore(pickle.loads(launch.backend), launch.run), self._reactor.wake)  # noqa: S301  # likewise
+        self._storage = Storage(RunStore(launch.open_backend(), launch.run), self._reactor.wake)
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None
 
@@ -406,15 +387,3 @@ class Worker:
                 self._logger.warning("close failed: %s", failure)
         self._plane = None
         self.stage = Stage.WAITING
-
-
-def _open(built: bytes) -> Built:
-    try:
-        graph = pickle.loads(built)  # noqa: S301  # came with the code, from the driver
-    except (ImportError, AttributeError) as error:
-        raise GraphError(
-            f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). Its modules must be "
-            "installed there, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
-        ) from error
-    assert isinstance(graph, Built)
-    return graph

@@ -198,7 +198,8 @@ class SubtaskMachine:
         self._tick(now)
         self.context.closed_outputs = self._ends.inner_outputs
         for channel in self._ends.inner_inputs:
-            self._input_ended(channel)
+            if not self.inputs[channel].ended:  # a new life of the coordinator may tell it again
+                self._input_ended(channel)
         self._end_if_over()
 
     # ---------------------------------------------------------------- turns

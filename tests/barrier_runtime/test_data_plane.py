@@ -72,7 +72,7 @@ def test_a_message_arrives_before_the_loop_may_sleep() -> None:
     plane.turn(0.0)
     while plane.has_work:
         plane.turn(0.0)
-    assert plane.progress().metrics == {"seen": 1}
+    assert plane.progress({}).metrics == {"seen": 1}
     assert plane.next_wake() == 86_400.0
 
 
@@ -81,8 +81,8 @@ def test_more_than_a_window_passes_and_the_end_arrives() -> None:
     plane = _plane(_Count(10_000))
     while not all(machine.status is Status.ENDED for machine in plane.machines.values()):
         plane.turn(0.0)
-    assert plane.progress().metrics == {"seen": 10_000}
-    assert plane.progress().ended == {"source": 1, "gather": 1}
+    assert plane.progress({}).metrics == {"seen": 10_000}
+    assert plane.progress({}).ended == {"source": 1, "gather": 1}
     while plane.has_work:
         plane.turn(0.0)
     assert plane.is_idle

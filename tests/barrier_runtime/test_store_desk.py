@@ -74,9 +74,7 @@ def test_bases_and_manifests_are_listed() -> None:
     assert desk.answer(base, None) == BaseWritten(base)
     write = WriteManifest(manifest.snapshot_id)
     assert desk.answer(write, manifest) == ManifestWritten(write)
-    assert desk.answer(ListHistory(1), None) == HistoryListed(
-        ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
-    )
+    assert desk.answer(ListHistory(1), None) == HistoryListed(ListHistory(1), (Base(1, None),), (manifest.snapshot_id,))
 
 
 def test_a_manifest_whose_answer_was_lost_is_decided_by_reading_it() -> None:

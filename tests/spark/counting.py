@@ -138,7 +138,10 @@ def wait_until(what: str, condition: Callable[[], bool], seconds: float = WAIT_S
 def wait_for_snapshots(run: Any, more: int) -> None:
     """Until `more` snapshots were published after those that are there now."""
     newest = max(run.status["snapshots"], default=0)
-    wait_until(f"{more} more snapshots of {run.name}: {run.status}", lambda: _newest(run) >= newest + more)
+    end = time.monotonic() + WAIT_SECONDS
+    while _newest(run) < newest + more:
+        assert time.monotonic() < end, f"{more} snapshots after {newest} do not come: {run.status}"
+        threading.Event().wait(0.02)
 
 
 def wait_for_failure(run: Any) -> Exception:

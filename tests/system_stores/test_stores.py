@@ -30,9 +30,9 @@ from tests.system_stores.faulty_proxy import FaultyProxy, Mode
 
 _COUNT = 10_000
 #: Seconds that a call to a store may take here, so that a hanging one is given up while the test looks.
-_DEADLINE_S = 1.0
+_DEADLINE_S = 2.0
 #: A snapshot that fails is only noted, however many do.
-_PATIENT = {"tolerableFailedSnapshots": 1_000_000, "snapshotTimeout": 30.0}
+_PATIENT: dict[str, Any] = {"tolerableFailedSnapshots": 1_000_000, "snapshotTimeout": 30.0, "snapshotInterval": 0.5}
 #: An outage is longer than any call, with its retries, may take.
 _OUTAGE_S = 2 * _DEADLINE_S
 #: Requests that meet the fault before it is over: more than belong to one part.
