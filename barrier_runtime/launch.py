@@ -60,7 +60,8 @@ class WorkerLaunch:
         except (ImportError, AttributeError) as error:
             raise GraphError(
                 f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). "
-                "Its modules must be installed there, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
+                "Its modules must be installed there, sent with addPyFile, or registered with "
+                "cloudpickle.register_pickle_by_value"
             ) from error
         assert isinstance(graph, Built)
         return graph

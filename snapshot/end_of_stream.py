@@ -50,8 +50,12 @@ class EndOfStream:
     @property
     def inner_ended(self) -> bool:
         """The cycle that this subtask is on was ended; nothing may be sent into it any more."""
+        return bool(self.inner_inputs) and not self.open_inner_inputs()
+
+    def open_inner_inputs(self) -> list[ChannelId]:
+        """The channels inside the cycle that have not ended."""
         still_open = [channel for channels in self._open.values() for channel in channels]
-        return bool(self.inner_inputs) and not any(channel in still_open for channel in self.inner_inputs)
+        return [channel for channel in self.inner_inputs if channel in still_open]
 
     @property
     def all_ended(self) -> bool:

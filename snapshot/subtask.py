@@ -197,9 +197,8 @@ class SubtaskMachine:
             return
         self._tick(now)
         self.context.closed_outputs = self._ends.inner_outputs
-        for channel in self._ends.inner_inputs:
-            if not self.inputs[channel].ended:  # a new life of the coordinator may tell it again
-                self._input_ended(channel)
+        for channel in self._ends.open_inner_inputs():  # none, if a new life of the coordinator tells it again
+            self._input_ended(channel)
         self._end_if_over()
 
     # ---------------------------------------------------------------- turns

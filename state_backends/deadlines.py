@@ -59,7 +59,8 @@ class Deadline:
     def _abandon(self, call: _Call) -> None:
         with self._lock:
             self._abandoned += 1
-            call.on_late_end(self._forget)
+        # Not under the lock: a call that has just ended is forgotten at once, and that takes the lock.
+        call.on_late_end(self._forget)
 
     def _forget(self) -> None:
         with self._lock:
