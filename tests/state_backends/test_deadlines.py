@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from state_backends.deadlines import ABANDONED_CALLS_MAX, Deadline, _Call
@@ -18,18 +16,3 @@ def test_call_that_ends_while_it_is_abandoned() -> None:
         late.run()
         deadline._abandon(late)
     assert deadline.call("the next", lambda: "done") == "done"
-
-
-def test_too_many_calls_hang() -> None:
-    """Beyond the limit nothing is tried; once a hanging call has ended, the next is."""
-    deadline, hang = Deadline(0.01), threading.Event()
-    for _ in range(ABANDONED_CALLS_MAX):
-        with pytest.raises(TimeoutError, match="a put: no answer in 0.01 s"):
-            deadline.call("a put", hang.wait)
-    with pytest.raises(TimeoutError, match="a put: not tried, 16 earlier calls still wait"):
-        deadline.call("a put", hang.wait)
-    threads = [thread for thread in threading.enumerate() if thread.name == "cutline-store"]
-    hang.set()
-    for thread in threads:
-        thread.join(10.0)
-    assert deadline.call("a put", hang.wait)

@@ -53,7 +53,6 @@ def test_killed_driver_is_resumed(live: Live) -> None:
     job.finish()
     assert run.awaitTermination(DEADLINE_S), run.status
     print(f"driver killed: {seconds:.3f} s to the first new message, {assert_exact(job, run)} records exact")
-    print(run.status["restarts"])
 
 
 def test_second_driver_fences_the_first(live: Live) -> None:
