@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 #: Seconds for all workers of a stage to register: Spark starts Python and imports on every executor first.
 GATHERING_SECONDS_MAX = 120.0
 
+#: Seconds for the rest to come back when some workers of a stage are there: a task forks a new one in
+#: milliseconds, so who does not come is stopped or cut off.
+REGATHERING_SECONDS_MAX = 30.0
+
 _SECRET_BYTES = 32
 
 _logger = logging.getLogger("cutline.runtime")
@@ -230,6 +234,7 @@ class BarrierRuntime:
                 allow=allow,
                 forked_from=origin.fork,
                 gathering_timeout=GATHERING_SECONDS_MAX,
+                regathering_timeout=REGATHERING_SECONDS_MAX,
             ),
             owner=submission,
             restore_from=origin.restore,

@@ -230,7 +230,9 @@ class Deployment:
     # ---------------------------------------------------------------- steps
 
     def _gather(self) -> News | None:
-        self._enter(Phase.GATHERING, self._settings.gathering_timeout)
+        is_up = bool(self._members.numbers())
+        timeout = self._settings.regathering_timeout if is_up else self._settings.gathering_timeout
+        self._enter(Phase.GATHERING, timeout)
         return self._proceed()
 
     def _proceed(self) -> News | None:

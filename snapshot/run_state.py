@@ -56,3 +56,5 @@ class RunSettings:
     forked_from: tuple[str, int] | None
     #: seconds for all workers to register, after which the stage is given up
     gathering_timeout: float
+    #: seconds for the missing ones to come back when others of the stage are there: a task forks a new worker at once
+    regathering_timeout: float

@@ -110,6 +110,7 @@ class Cluster:
             allow=(),
             forked_from=None,
             gathering_timeout=3.0,
+            regathering_timeout=3.0,
         )
 
     # ---------------------------------------------------------------- the schedule

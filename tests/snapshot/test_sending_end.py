@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +14,12 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.sending_end import Gate, SendingEnd, SentCut
 from snapshot.serialization import Codec, NotSerialisable
 from tests.snapshot.hosted import values
+from tests.snapshot.memory_spill import MemorySpill
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 
 
-def sender(gate: Gate | None = None, spill: deque[Frame] | None = None, *, sent: int = 0) -> SendingEnd:
+def sender(gate: Gate | None = None, spill: MemorySpill | None = None, *, sent: int = 0) -> SendingEnd:
     """A sending end."""
     return SendingEnd(CHANNEL, Codec(), gate or Gate(), sent=sent, spill=spill)
 
@@ -167,7 +167,7 @@ def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_inside_a_cycle_a_full_buffer_spills(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.2: the gate stays open, order is kept, and a marker saves what is on disk too."""
     monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
-    gate, spill = Gate(), deque[Frame]()
+    gate, spill = Gate(), MemorySpill()
     end = sender(gate, spill)
     send(end, "x" * 20, "b", "c")
     assert (gate.closed, len(spill), end.spilling) == (0, 2, True)
