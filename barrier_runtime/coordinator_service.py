@@ -6,11 +6,13 @@ is made in this file, and no Ray is needed: the actor is a shell of this shell.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, assert_never
 
 from barrier_runtime.endpoint import Endpoint
@@ -41,12 +43,14 @@ from snapshot.coordinator_events import (
     WorkerLost,
     WorkerSaid,
 )
-from snapshot.errors import CutlineError
+from snapshot.errors import CutlineError, RunFailed
 from snapshot.fence_events import StoreEffect
 from snapshot.manifest import Manifest
 
 #: Longest sleep of the loop, so that handshake deadlines are looked at.
 SLEEP_SECONDS_MAX = 0.5
+
+_logger = logging.getLogger("cutline.coordinator")
 
 
 class CoordinatorService:
@@ -102,6 +106,10 @@ class CoordinatorService:
         # Another for what may be slow and nobody waits for.
         self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
         self._closing = False
+        #: traceback of what ended the loop although the run goes on; "" while all is well
+        self._broken = ""
+        #: what threads raised and should not have
+        self._failures: deque[BaseException] = deque()
         self._events.append(Begin())
         self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
         self._thread.start()
@@ -110,6 +118,7 @@ class CoordinatorService:
 
     def post(self, event: Event) -> None:
         """Have the coordinator take an event."""
+        self._refuse_if_broken()
         if isinstance(event, StageLaunched | StageEnded):
             self._newest_launch = max(self._newest_launch, event.launch)
         self._events.append(event)
@@ -117,6 +126,7 @@ class CoordinatorService:
 
     def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
         """What came of an order, which is placed if this life has not heard of it; None: it waits."""
+        self._refuse_if_broken()
         assert event.order is not None
         request = event.order.request
         if request not in self._heard:
@@ -126,10 +136,12 @@ class CoordinatorService:
 
     def closed_orders(self) -> dict[int, CloseOrder]:
         """What came of all orders of this life."""
+        self._refuse_if_broken()
         return dict(self._orders)
 
     def status(self) -> dict[str, Any]:
         """How the run stands, as plain data."""
+        self._refuse_if_broken()
         c = self._coordinator
         return {
             "phase": c.phase.value,
@@ -156,14 +168,26 @@ class CoordinatorService:
     # ---------------------------------------------------------------- the loop
 
     def _run(self) -> None:
-        while not self._closing:
-            self._take_events()
-            self._reactor.wait(self._sleep_seconds())
-            self._endpoint.look_around()
+        try:
+            while not self._closing:
+                self._take_events()
+                self._reactor.wait(self._sleep_seconds())
+                self._endpoint.look_around()
+                if self._failures:
+                    raise self._failures.popleft()
+        except Exception:
+            # A loop that is gone answers nobody: without this, driver and workers would wait for ever.
+            _logger.exception("the coordinator broke")
+            self._broken = traceback.format_exc()
         self._store_thread.shutdown(wait=False, cancel_futures=True)
         self._sweeper.shutdown(wait=False, cancel_futures=True)
         self._endpoint.close()
         self._reactor.close()
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            run = self._coordinator.settings.run
+            raise RunFailed(f"run {run!r}: its coordinator broke, which is a bug of Cutline: {self._broken}")
 
     def _take_events(self) -> None:
         while self._events:
@@ -189,20 +213,30 @@ class CoordinatorService:
             case TellWorker(worker, message):
                 self._endpoint.send(worker, message)
             case AskStore(store_effect, manifest):
-                self._store_thread.submit(self._ask_store, store_effect, manifest)
+                self._submit(self._store_thread, self._ask_store, store_effect, manifest)
             case ReadManifest(run, snapshot_id):
-                self._store_thread.submit(lambda: self.post(self._desk.read_manifest(run, snapshot_id)))
+                self._submit(self._store_thread, lambda: self.post(self._desk.read_manifest(run, snapshot_id)))
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
-                self._sweeper.submit(self._delete, snapshot_ids, keep)
+                self._submit(self._sweeper, self._delete, snapshot_ids, keep)
             case CollectOrphans(incarnation):
-                self._sweeper.submit(self._desk.collect_orphans, tuple(self._coordinator.history), incarnation)
+                self._submit(self._sweeper, self._desk.collect_orphans, tuple(self._coordinator.history), incarnation)
             case CancelStage(launch):
                 self._cancelled_launch = launch
             case CloseOrder(request):
                 self._orders[request] = effect
             case _:
                 assert_never(effect)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
+        pool.submit(work, *arguments).add_done_callback(self._on_worked)
+
+    def _on_worked(self, work: Future[None]) -> None:
+        """Of a pool's thread nobody else sees the error."""
+        error = None if work.cancelled() else work.exception()
+        if error is not None:
+            self._failures.append(error)
+            self._reactor.wake()
 
     # ---------------------------------------------------------------- what comes back
 

@@ -1,0 +1,64 @@
+"""The coordinator's shell: what cannot happen, and happens, ends the run with a text instead of leaving it to wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from barrier_runtime.coordinator_service import CoordinatorService
+from barrier_runtime.store_desk import StoreDesk
+from snapshot.coordinator import Coordinator
+from snapshot.envelope import Buffer
+from snapshot.errors import RunFailed
+from snapshot.fence import Fence
+from state_backends import MemoryBackend
+from tests.leaks import LeakCheck
+from tests.snapshot.led import SETTINGS
+
+#: Milliseconds are enough; a test that passes does not wait for this.
+_DEADLINE_S = 20.0
+
+
+class OddBackend(MemoryBackend):
+    """Raises on a write what no backend should."""
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        raise KeyError(path)
+
+
+def _service(backend: MemoryBackend) -> CoordinatorService:
+    coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
+    desk = StoreDesk(backend, SETTINGS.run)
+    return CoordinatorService(coordinator, desk, bytes(32), "127.0.0.1", 0, on_superseded=lambda: None)
+
+
+def _await_break(service: CoordinatorService, what: str) -> None:
+    def asked() -> bool:
+        service.status()
+        return False
+
+    with pytest.raises(RunFailed, match=f"(?s)its coordinator broke, which is a bug of Cutline: Traceback.*{what}"):
+        _wait_until(asked)
+    service.close()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + _DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+
+
+def test_error_in_the_loop(leak_check: LeakCheck) -> None:
+    """An event that the coordinator cannot take breaks the loop; whoever asks is told."""
+    service = _service(MemoryBackend())
+    no_event: Any = "no event"
+    service.post(no_event)
+    _await_break(service, "no event")
+
+
+def test_error_on_a_storage_thread(leak_check: LeakCheck) -> None:
+    """What a thread of a pool raises is not lost in its future."""
+    _await_break(_service(OddBackend()), "KeyError")
