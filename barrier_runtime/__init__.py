@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from barrier_runtime.dataframes import DataFrameSource, ParquetSink
     from barrier_runtime.run import Run
     from barrier_runtime.runtime import BarrierRuntime
-    from snapshot.restart_policy import RestartPolicy
+    from snapshot.coordinator.restart_policy import RestartPolicy
 
 __all__ = ["BarrierRuntime", "DataFrameSource", "ParquetSink", "RestartPolicy", "Run"]
 
@@ -21,7 +21,7 @@ _HOMES = {
     "BarrierRuntime": "barrier_runtime.runtime",
     "DataFrameSource": "barrier_runtime.dataframes",
     "ParquetSink": "barrier_runtime.dataframes",
-    "RestartPolicy": "snapshot.restart_policy",
+    "RestartPolicy": "snapshot.coordinator.restart_policy",
     "Run": "barrier_runtime.run",
 }
 

@@ -16,7 +16,7 @@ from barrier_runtime.cli_graph import find_graph, python_file
 from barrier_runtime.cli_interrupt import Interrupts
 from barrier_runtime.cli_progress import watch
 from barrier_runtime.cli_session import ship, spark_session
-from snapshot.run_state import Outcome
+from snapshot.coordinator.run_state import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

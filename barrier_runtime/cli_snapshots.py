@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from barrier_runtime.cli_progress import duration_text, size_text
-from snapshot.serialization import Codec
+from snapshot.channel.serialization import Codec
 from snapshot.snapshot import Snapshot
 from state_backends.base import StateBackend
 from state_backends.store import RunStore, runs

@@ -13,12 +13,12 @@ from typing import Any
 import msgpack
 
 from barrier_runtime.progress import WorkerProgress
-from snapshot import control
-from snapshot.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.part import Handle, PartKind
-from snapshot.reports import Standing
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.part import Handle, PartKind
+from snapshot.subtask.reports import Standing
 
 _EXT_TUPLE = 1
 _EXT_RECORD = 2

@@ -14,10 +14,10 @@ from typing import Any
 from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.logs import configure
 from barrier_runtime.store_desk import StoreDesk
-from snapshot.coordinator import Coordinator, RunSettings
-from snapshot.coordinator_events import CloseOrder, Event, SnapshotOrdered, StopOrdered
-from snapshot.fence import Fence
-from snapshot.fence_events import RestoreFrom
+from snapshot.coordinator.events import CloseOrder, Event, SnapshotOrdered, StopOrdered
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_events import RestoreFrom
+from snapshot.coordinator.machine import Coordinator, RunSettings
 from state_backends.base import StateBackend
 
 

@@ -16,9 +16,9 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
-from snapshot.coordinator_events import CloseOrder, Event, SnapshotOrdered, StopOrdered
-from snapshot.envelope import Buffer
+from snapshot.coordinator.events import CloseOrder, Event, SnapshotOrdered, StopOrdered
 from snapshot.errors import RunFailed
+from snapshot.stored.envelope import Buffer
 from state_backends.base import StateBackend
 from state_backends.memory import MemoryBackend
 

@@ -1,4 +1,4 @@
-"""The shell around `snapshot.coordinator`: one loop thread, an endpoint for workers, threads for storage.
+"""The shell around `snapshot.coordinator.machine`: one loop thread, an endpoint for workers, threads for storage.
 
 Everything enters as an event on the loop's queue and leaves as an effect that is performed here. No decision
 is made in this file, and no Ray is needed: the actor is a shell of this shell.
@@ -19,9 +19,8 @@ from barrier_runtime.endpoint import Endpoint
 from barrier_runtime.progress import WorkerProgress, all_refused, summed
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.store_desk import StoreDesk
-from snapshot.control import WorkerRegistered
-from snapshot.coordinator import Coordinator, Outcome
-from snapshot.coordinator_events import (
+from snapshot.coordinator.control import WorkerRegistered
+from snapshot.coordinator.events import (
     AskStore,
     Begin,
     CancelStage,
@@ -43,9 +42,10 @@ from snapshot.coordinator_events import (
     WorkerLost,
     WorkerSaid,
 )
+from snapshot.coordinator.fence_events import StoreEffect
+from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, RunFailed
-from snapshot.fence_events import StoreEffect
-from snapshot.manifest import Manifest
+from snapshot.stored.manifest import Manifest
 
 #: Longest sleep of the loop, so that handshake deadlines are looked at.
 SLEEP_SECONDS_MAX = 0.5

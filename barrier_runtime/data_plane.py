@@ -15,11 +15,11 @@ from barrier_runtime.turn_slice import TurnSlice
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
-from snapshot.frame import Frame
+from snapshot.channel.frame import Frame
+from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.reports import Report
-from snapshot.subtask import Status, SubtaskMachine
-from snapshot.topology import Topology
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.reports import Report
 
 Link = Connection | InProcessConnection
 

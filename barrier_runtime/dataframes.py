@@ -24,9 +24,9 @@ from barrier_runtime.input_log import (
 )
 from barrier_runtime.row_file import empty_file
 from barrier_runtime.staging import Staging
+from snapshot.declared.schemas import to_arrow_schema
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.node import END, Context, End, Guarantee, Sink, Source
-from snapshot.schemas import to_arrow_schema
 from state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:

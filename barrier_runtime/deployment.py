@@ -12,11 +12,11 @@ from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.logs import subtask_logger
 from barrier_runtime.uploads import RestoredParts
 from channels.spill import SpillFile
-from snapshot.built import Built
+from snapshot.channel.serialization import Codec
+from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
-from snapshot.serialization import Codec
-from snapshot.subtask import SubtaskMachine
-from snapshot.subtask_parts import Surroundings, assemble
+from snapshot.subtask.assembly import Surroundings, assemble
+from snapshot.subtask.machine import SubtaskMachine
 
 
 def make_machines(

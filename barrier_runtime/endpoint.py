@@ -17,7 +17,7 @@ from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
 from channels.listener import Listener
-from snapshot.control import CoordinatorMessage, WorkerRegistered
+from snapshot.coordinator.control import CoordinatorMessage, WorkerRegistered
 from snapshot.errors import ChannelError
 
 #: Told of a message: worker number, message.

@@ -6,7 +6,7 @@ that is counted, shown and, when the restarts are used up, what the run fails wi
 
 from __future__ import annotations
 
-from snapshot.control import WorkerFailed
+from snapshot.coordinator.control import WorkerFailed
 
 #: Seconds. A peer that failed reports in milliseconds, and the coordinator itself sees that one has died; so this
 #: delays recovery only when two workers that both live have lost each other.

@@ -23,8 +23,8 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snapshot.envelope import seal, unpack_plain, unseal
 from snapshot.errors import GraphError, SnapshotCorrupt
+from snapshot.stored.envelope import seal, unpack_plain, unseal
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
 from state_backends.layout import run_folder

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from channels.sockets import Address
-from snapshot.built import Built
+from snapshot.declared.built import Built
 from snapshot.errors import GraphError
-from snapshot.limits import SubtaskLimits
+from snapshot.subtask.limits import SubtaskLimits
 from state_backends.base import StateBackend
 
 
@@ -32,7 +32,7 @@ class WorkerLaunch:
     #: of the run; in no log and no error
     secret: bytes
     worker_count: int
-    #: cloudpickle of `snapshot.built.Built`: only the worker process opens it, it may need the user's modules
+    #: cloudpickle of `snapshot.declared.built.Built`: only the worker process opens it, it may need the user's modules
     built: bytes
     #: pickle of the `StateBackend`
     backend: bytes

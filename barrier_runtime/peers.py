@@ -15,7 +15,7 @@ from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
 from channels.listener import Admitted, Listener
 from channels.sockets import Address
-from snapshot.control import WorkerRegistered
+from snapshot.coordinator.control import WorkerRegistered
 
 #: Seconds to connect to a peer. All peers are restored and accept when the first one dials; a loaded machine
 #: may still take a second.

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from snapshot.coordinator.fence_events import RestoreFrom
+from snapshot.coordinator.history import history
+from snapshot.coordinator.recovery import REPEATED_OUTPUT, plan_restore
+from snapshot.declared.topology import Topology
 from snapshot.errors import RestoreRefused
-from snapshot.fence_events import RestoreFrom
-from snapshot.history import history
-from snapshot.manifest import Manifest
-from snapshot.recovery import REPEATED_OUTPUT, plan_restore
 from snapshot.snapshot import Snapshot
-from snapshot.topology import Topology
+from snapshot.stored.manifest import Manifest
 from state_backends.store import RunStore
 
 

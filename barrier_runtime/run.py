@@ -12,13 +12,13 @@ from typing import Any
 
 from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory
 from barrier_runtime.supervisor import Supervisor, raise_for
-from snapshot.coordinator_events import CloseOrder, SnapshotOrdered, StopOrdered
-from snapshot.declarations import Invariant
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.events import CloseOrder, SnapshotOrdered, StopOrdered
+from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.declared.declarations import Invariant
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
 from snapshot.ids import Subtask
-from snapshot.serialization import Codec
 from snapshot.snapshot import Snapshot
-from snapshot.snapshot_book import SnapshotOrder
 from state_backends.store import RunStore
 
 #: Seconds between two looks at an order; a snapshot takes a few milliseconds at best.

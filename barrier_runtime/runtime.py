@@ -22,18 +22,18 @@ from barrier_runtime.run import Run
 from barrier_runtime.stage import bind_host, is_connect, slot_count
 from barrier_runtime.supervisor import Supervisor
 from channels.sockets import Address
-from snapshot.built import Built, build
-from snapshot.coordinator import RunSettings
-from snapshot.declarations import AlignmentWish
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.machine import RunSettings
+from snapshot.coordinator.recovery import ALLOWANCES
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.snapshot_book import SnapshotPolicy
+from snapshot.declared.built import Built, build
+from snapshot.declared.declarations import AlignmentWish
+from snapshot.declared.validation import name_problem
 from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
-from snapshot.limits import SubtaskLimits
-from snapshot.recovery import ALLOWANCES
-from snapshot.restart_policy import RestartPolicy
-from snapshot.serialization import Codec
 from snapshot.snapshot import Snapshot
-from snapshot.snapshot_book import SnapshotPolicy
-from snapshot.validation import name_problem
+from snapshot.subtask.limits import SubtaskLimits
 from state_backends.base import StateBackend
 from state_backends.filesystem import FileSystemBackend
 from state_backends.layout import run_folder

@@ -7,9 +7,8 @@ from typing import assert_never
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
-from snapshot.coordinator_events import ManifestRead, ManifestUnreadable
-from snapshot.errors import CutlineError
-from snapshot.fence_events import (
+from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
     ClaimLost,
@@ -29,7 +28,8 @@ from snapshot.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.manifest import Aborted, Manifest
+from snapshot.errors import CutlineError
+from snapshot.stored.manifest import Aborted, Manifest
 from state_backends.base import StateBackend
 from state_backends.store import RunStore
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from barrier_runtime.coordinator_client import CoordinatorClient
 from barrier_runtime.stage import cancel_stage, run_stage, why_final
-from snapshot.coordinator import Outcome
-from snapshot.coordinator_events import RunGivenUp, StageEnded, StageLaunched
+from snapshot.coordinator.events import RunGivenUp, StageEnded, StageLaunched
+from snapshot.coordinator.machine import Outcome
 from snapshot.errors import Fenced, RunFailed
 
 if TYPE_CHECKING:

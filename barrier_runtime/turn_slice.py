@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot.limits import SLICE_MESSAGES_MAX
+from snapshot.subtask.limits import SLICE_MESSAGES_MAX
 
 #: Seconds that a turn should take at most. A marker, and every other subtask of the worker, waits as long.
 SLICE_SECONDS_MAX = 0.01

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from snapshot.contribution import parts_of, record_of
-from snapshot.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from snapshot.channel.frame import Frame
+from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.errors import CutlineError
-from snapshot.frame import Frame
 from snapshot.ids import ChannelId, Subtask
-from snapshot.part import Handle, decode_frames
-from snapshot.reports import SnapshotTaken
-from snapshot.subtask_parts import RestoredChannels
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.part import Handle, decode_frames
+from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.reports import SnapshotTaken
 from state_backends.store import RunStore
 
 #: Stores at work at one time in a worker: enough to hide an object store's round trips.

@@ -28,8 +28,9 @@ from channels.connection import Connection
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
-from snapshot import control, reports
+from snapshot.coordinator import control
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
+from snapshot.subtask import reports
 from state_backends.store import RunStore
 
 #: Longest sleep of the loop, so that deadlines of handshakes and of the coordinator's absence are looked at.

@@ -26,9 +26,9 @@ from channels.wire import (
     marker_frame,
     marker_of,
 )
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame, Marker
-from snapshot.sending_end import SendingEnd
 
 
 class Received(NamedTuple):

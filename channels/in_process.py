@@ -11,7 +11,7 @@ from channels.credits import ReceivingCredit
 from channels.frame_socket import Traffic
 from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX
 from channels.schedule import SendingSchedule
-from snapshot.sending_end import SendingEnd
+from snapshot.channel.sending_end import SendingEnd
 
 
 class InProcessConnection:

@@ -9,8 +9,8 @@ from collections import deque
 from typing import NamedTuple
 
 from channels.credits import SendingCredit
-from snapshot.frame import Frame, Marker
-from snapshot.sending_end import SendingEnd
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.sending_end import SendingEnd
 
 
 class _Outgoing(NamedTuple):

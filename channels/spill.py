@@ -15,8 +15,8 @@ from typing import IO
 
 from channels.limits import SPILL_BYTES_MAX, SPILL_SEGMENT_BYTES
 from channels.wire import DATA_CAPS, HEADER_BYTES, FrameReader, data_frame, frame_of, header_of
+from snapshot.channel.frame import Frame
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame
 
 
 class _Segment:

@@ -31,8 +31,8 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, READ_AHEAD_BYTES
+from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame, Marker, PayloadKind
 
 MAGIC = b"CUTL"
 VERSION = 1

@@ -1,12 +1,12 @@
-"""What a user declares: nodes, edges, invariants. Only writes down; `snapshot.built` checks and expands it."""
+"""What a user declares: nodes, edges, invariants. Only writes down; `snapshot.declared.built` checks and expands it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snapshot.built import build
-from snapshot.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, SpreadName
-from snapshot.explain import explanation
+from snapshot.declared.built import build
+from snapshot.declared.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, SpreadName
+from snapshot.declared.explain import explanation
 from snapshot.stream import Branch, Stream
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.certificate import ReceivedEntry, SentEntry, problems
-from snapshot.envelope import Buffer
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.declared.topology import Topology
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.frame import Frame, PayloadKind
-from snapshot.frame_codec import messages_of
 from snapshot.ids import ChannelId, Subtask
-from snapshot.manifest import Manifest
-from snapshot.node_state import NodeState
-from snapshot.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.serialization import Codec, NotSerialisable
-from snapshot.topology import Topology
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, problems
+from snapshot.stored.envelope import Buffer
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from snapshot.subtask.node_state import NodeState
 
 
 @total_ordering

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from snapshot.declarations import EdgeDeclaration, Key, SpreadName
+from snapshot.declared.declarations import EdgeDeclaration, Key, SpreadName
+from snapshot.declared.transforms import Transform, TransformKind
 from snapshot.errors import GraphError
-from snapshot.transforms import Transform, TransformKind
 
 if TYPE_CHECKING:
     import pyarrow as pa

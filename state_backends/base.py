@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from snapshot.envelope import Buffer
+from snapshot.stored.envelope import Buffer
 from state_backends.deadlines import Deadline
 
 #: Parts up to this size travel inside the manifest: a round trip to an object store costs more than their bytes.

@@ -28,7 +28,7 @@ from urllib.parse import unquote_to_bytes
 
 import xxhash
 
-from snapshot.part import Handle, Part
+from snapshot.stored.part import Handle, Part
 
 #: Bytes of one encoded name's segment. File systems take 255; some need room for suffixes of their own.
 SEGMENT_BYTES_MAX = 200

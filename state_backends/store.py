@@ -1,6 +1,6 @@
 """The files of one run: claims, bases, manifests, parts.
 
-Owns what is written where, and in which order; decides nothing about the run (`snapshot.fence` does). Every
+Owns what is written where, and in which order; decides nothing about the run (`snapshot.coordinator.fence` does). Every
 method blocks for as long as the backend's deadline; what a method raises from the backend is an OSError, and
 then it is not known whether a write happened.
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 import msgpack
 
-from snapshot.envelope import ENVELOPE_BYTES, Buffer, seal, unpack_plain, unseal
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import SnapshotCorrupt
-from snapshot.history import Base, Claim, history
-from snapshot.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
-from snapshot.part import Handle, Part, decode_part
-from snapshot.serialization import Codec
 from snapshot.snapshot import Snapshot
+from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, seal, unpack_plain, unseal
+from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
+from snapshot.stored.part import Handle, Part, decode_part
 from state_backends import layout
 from state_backends.base import StateBackend
 

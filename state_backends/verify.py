@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from snapshot.envelope import unseal
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.history import history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.history import history
-from snapshot.manifest import Manifest
-from snapshot.part import PART_MAGIC
-from snapshot.serialization import Codec
+from snapshot.stored.envelope import unseal
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import PART_MAGIC
 from state_backends import layout
 from state_backends.base import StateBackend
 from state_backends.filesystem import FileSystemBackend

@@ -20,8 +20,8 @@ from barrier_runtime.cli_graph import find_graph, python_file
 from barrier_runtime.cli_progress import Flow, duration_text, size_text
 from barrier_runtime.cli_session import check_java
 from snapshot import END, Context, Graph, Node, Sink, Source
+from snapshot.coordinator.history import Base, Claim
 from snapshot.errors import GraphError, RunFailed
-from snapshot.history import Base, Claim
 from snapshot.node import End
 from state_backends import FileSystemBackend
 from state_backends.store import RunStore

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from barrier_runtime.control_codec import decode_message, encode_message
 from barrier_runtime.progress import WorkerProgress
-from snapshot import control
-from snapshot.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.part import Handle, PartKind
-from snapshot.reports import Standing
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.part import Handle, PartKind
+from snapshot.subtask.reports import Standing
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
 _CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)

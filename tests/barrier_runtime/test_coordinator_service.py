@@ -10,10 +10,10 @@ import pytest
 
 from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.store_desk import StoreDesk
-from snapshot.coordinator import Coordinator
-from snapshot.envelope import Buffer
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.machine import Coordinator
 from snapshot.errors import RunFailed
-from snapshot.fence import Fence
+from snapshot.stored.envelope import Buffer
 from state_backends import MemoryBackend
 from tests.leaks import LeakCheck
 from tests.snapshot.led import SETTINGS

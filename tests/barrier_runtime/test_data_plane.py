@@ -8,11 +8,11 @@ from typing import Any
 
 from barrier_runtime.data_plane import DataPlane
 from snapshot import END, Context, Graph, Node, Source
-from snapshot.built import build
-from snapshot.limits import SubtaskLimits
-from snapshot.serialization import Codec
-from snapshot.subtask import Status, SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble
+from snapshot.channel.serialization import Codec
+from snapshot.declared.built import build
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import Status, SubtaskMachine
 
 
 class _Rarely(Source):

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from barrier_runtime.dataframes import DataFrameSource, ParquetSink
 from barrier_runtime.input_log import find_log, place_of
 from snapshot import Graph
+from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import END, guarantee_of
-from snapshot.serialization import Codec
 from tests.barrier_runtime.hand_context import HandContext
 
 if TYPE_CHECKING:

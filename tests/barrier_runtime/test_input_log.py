@@ -27,8 +27,8 @@ from barrier_runtime.input_log import (
     find_log,
     place_of,
 )
-from snapshot.envelope import seal
 from snapshot.errors import CutlineError, GraphError, SnapshotCorrupt
+from snapshot.stored.envelope import seal
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from barrier_runtime.dataframes import ParquetSink
 from barrier_runtime.row_file import WAITING_ROWS_MAX
+from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import defines, guarantee_of
-from snapshot.serialization import Codec
 from tests.barrier_runtime.hand_context import HandContext
 from tests.leaks import LeakCheck
 

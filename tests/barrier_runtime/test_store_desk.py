@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from barrier_runtime.store_desk import StoreDesk
-from snapshot.coordinator_events import ManifestRead, ManifestUnreadable
-from snapshot.fence_events import (
+from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.fence_events import (
     BaseWritten,
     ClaimLost,
     ClaimSeen,
@@ -28,7 +28,7 @@ from snapshot.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.history import Base, Claim
+from snapshot.coordinator.history import Base, Claim
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from snapshot.frame import Marker
+from snapshot.channel.frame import Marker
 from tests.channels.links import WINDOW_BYTES, Channel, LinkMaker, run, settle
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from channels.connection import Connection
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
-from snapshot.frame import Frame, Marker
-from snapshot.frame_codec import messages_of
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import Gate, SendingEnd
+from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
-from snapshot.receiving_end import ReceivingEnd
-from snapshot.sending_end import Gate, SendingEnd
-from snapshot.serialization import Codec
 
 #: Small, so that tests fill it with little.
 WINDOW_BYTES = 64 * 1024

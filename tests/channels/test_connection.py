@@ -19,11 +19,11 @@ from channels.wire import (
     header_of,
     marker_frame,
 )
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId, Subtask
-from snapshot.receiving_end import ReceivingEnd
-from snapshot.serialization import Codec
 from tests.channels.links import ALICE, WINDOW_BYTES, Channel, tcp_pair, unix_link
 from tests.leaks import LeakCheck
 

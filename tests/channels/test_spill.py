@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from channels.spill import SpillFile
 from channels.wire import HEADER_BYTES
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.sending_end import BUFFER_BYTES_MAX, Gate, SendingEnd
+from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame, PayloadKind
 from snapshot.ids import ChannelId, Subtask
-from snapshot.sending_end import BUFFER_BYTES_MAX, Gate, SendingEnd
-from snapshot.serialization import Codec
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=80)), max_size=60))

@@ -22,8 +22,8 @@ from channels.wire import (
     marker_frame,
     marker_of,
 )
+from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.errors import ChannelError
-from snapshot.frame import Frame, Marker, PayloadKind
 
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)

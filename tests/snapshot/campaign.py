@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import pytest
 
-from snapshot.built import build
-from snapshot.declarations import AlignmentWish
-from snapshot.sending_end import SendingEnd
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.declared.built import build
+from snapshot.declared.declarations import AlignmentWish
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import make_graph, make_plans, random_shape
 from tests.snapshot.walkers import Choose

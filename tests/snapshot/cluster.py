@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from snapshot import control
-from snapshot import coordinator_events as events
-from snapshot.coordinator import Coordinator, Outcome, RunSettings
-from snapshot.fence import Fence
-from snapshot.restart_policy import RestartPolicy
-from snapshot.snapshot_book import SnapshotOrder, SnapshotPolicy
-from snapshot.subtask_parts import SubtaskParts
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.machine import Coordinator, Outcome, RunSettings
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.snapshot_book import SnapshotOrder, SnapshotPolicy
+from snapshot.subtask.assembly import SubtaskParts
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
 from tests.snapshot.cluster_driver import Driver, StoreRequest

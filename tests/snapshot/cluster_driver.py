@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from snapshot import control
-from snapshot import coordinator_events as events
-from snapshot.coordinator import Coordinator, Outcome, Phase, RunSettings
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence_events import DecideManifest, ManifestUndecided, StoreEffect, WriteManifest
+from snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
+from snapshot.coordinator.run_state import DEPLOYED
+from snapshot.coordinator.snapshot_book import SnapshotOrder
 from snapshot.errors import SnapshotCorrupt
-from snapshot.fence_events import DecideManifest, ManifestUndecided, StoreEffect, WriteManifest
-from snapshot.manifest import Manifest
-from snapshot.run_state import DEPLOYED
-from snapshot.snapshot_book import SnapshotOrder
+from snapshot.stored.manifest import Manifest
 from tests.snapshot.cluster_store import perform
 from tests.snapshot.cluster_truth import Violation
 from tests.snapshot.cluster_worker import ClusterWorker, Connection

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from snapshot import END, Context, Graph, Node, Sink, Snapshot, Source
-from snapshot.built import Built, build
-from snapshot.declarations import AlignmentWish
+from snapshot.declared.built import Built, build
+from snapshot.declared.declarations import AlignmentWish
 
 
 @dataclass

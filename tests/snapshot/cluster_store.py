@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from snapshot.fence_events import (
+from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
     ClaimLost,
@@ -24,7 +24,7 @@ from snapshot.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.manifest import Aborted, Manifest
+from snapshot.stored.manifest import Aborted, Manifest
 from state_backends.store import RunStore
 
 

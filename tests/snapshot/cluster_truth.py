@@ -9,14 +9,14 @@ from collections import Counter
 from typing import Any
 
 from snapshot import Snapshot
-from snapshot.certificate import problems
+from snapshot.channel.frame import PayloadKind
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.serialization import Codec
 from snapshot.errors import SnapshotCorrupt
-from snapshot.frame import PayloadKind
-from snapshot.frame_codec import messages_of
 from snapshot.ids import ChannelId, Subtask
-from snapshot.serialization import Codec
-from snapshot.subtask import SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels
+from snapshot.stored.certificate import problems
+from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.machine import SubtaskMachine
 from tests.snapshot.cluster_programs import Program, World
 
 CODEC = Codec()

@@ -13,16 +13,23 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from snapshot import control
-from snapshot.contribution import parts_of, record_of
+from snapshot.channel.frame import Frame, Marker
+from snapshot.coordinator import control
 from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.frame import Frame, Marker
 from snapshot.ids import ChannelId, Subtask
-from snapshot.limits import SubtaskLimits
-from snapshot.part import decode_frames
-from snapshot.reports import AlignmentStarted, PublicationHandled, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
-from snapshot.subtask import SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.part import decode_frames
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.reports import (
+    AlignmentStarted,
+    PublicationHandled,
+    Report,
+    SnapshotAsked,
+    SnapshotFailed,
+    SnapshotTaken,
+)
 from tests.snapshot.cluster_programs import RUN
 from tests.snapshot.cluster_truth import CODEC, Violation
 
@@ -346,14 +353,12 @@ class ClusterWorker:
         frames: dict[ChannelId, tuple[Frame, ...]] = {}
         for handle in restored.channel_parts:
             assert handle.channel is not None
-            read = tuple(decode_frames(handle, self._store.read_part(handle)))
-            frames[handle.channel] = frames.get(handle.channel, ()) + read
+            held = decode_frames(handle, self._store.read_part(handle))
+            frames[handle.channel] = (*frames.get(handle.channel, ()), *held)
         channels = RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
         incarnation = self.incarnation
-        seed = f"{self._cluster.seed} {incarnation} {restored.subtask}"
-        around = Surroundings(
-            RUN, incarnation, CODEC, _LIMITS, lambda _: None, lambda _: _LOGGER, lambda _: Random(seed)
-        )
+        chance = Random(f"{self._cluster.seed} {incarnation} {restored.subtask}")
+        around = Surroundings(RUN, incarnation, CODEC, _LIMITS, lambda _: None, lambda _: _LOGGER, lambda _: chance)
         parts = assemble(restored.subtask, self._cluster.program.built, around, channels)
         machine = self._cluster.mutation.machine(parts)
         machine.noted = lambda m, snapshot_id: self._cluster.truth.cut(m, incarnation, snapshot_id)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, assert_never
 
-from snapshot.fence import Fence, FenceState
-from snapshot.fence_events import (
+from snapshot.coordinator.fence import Fence, FenceState
+from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
     ClaimLost,
@@ -40,7 +40,7 @@ from snapshot.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.history import Base, Claim, history, may_discard
+from snapshot.coordinator.history import Base, Claim, history, may_discard
 from snapshot.ids import claim_of_snapshot, first_snapshot_id
 
 

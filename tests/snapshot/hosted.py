@@ -9,20 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.built import build
-from snapshot.declarations import AlignmentWish
-from snapshot.frame import Frame, Marker
-from snapshot.frame_codec import messages_of
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd, SentCut, Spill
+from snapshot.channel.serialization import Codec
+from snapshot.declared.built import build
+from snapshot.declared.declarations import AlignmentWish
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
-from snapshot.limits import SubtaskLimits
-from snapshot.node_state import NodeState
-from snapshot.receiving_end import ReceivedCut, ReceivingEnd
-from snapshot.reports import Report, SnapshotTaken
-from snapshot.sending_end import SendingEnd, SentCut, Spill
-from snapshot.serialization import Codec
-from snapshot.subtask import SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.reports import Report, SnapshotTaken
 
 CODEC = Codec()
 

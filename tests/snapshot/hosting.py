@@ -12,18 +12,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from snapshot.built import Built
-from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd, Spill
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
-from snapshot.limits import SubtaskLimits
-from snapshot.manifest import Manifest
-from snapshot.part import decode_frames, decode_part
-from snapshot.receiving_end import ReceivingEnd
-from snapshot.recovery import fresh_start, plan_restore
-from snapshot.sending_end import SendingEnd, Spill
-from snapshot.serialization import Codec
-from snapshot.subtask import Status, SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import decode_frames, decode_part
+from snapshot.subtask.assembly import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import Status, SubtaskMachine
 from tests.snapshot.truth import END_OF_STREAM, Truth
 from tests.snapshot.walkers import Plan, Store, canonical
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from snapshot import control
-from snapshot import coordinator_events as events
-from snapshot.certificate import ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.coordinator import Coordinator, RunSettings
-from snapshot.fence import Fence
-from snapshot.fence_events import RestoreFrom
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_events import RestoreFrom
+from snapshot.coordinator.machine import Coordinator, RunSettings
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.snapshot_book import SnapshotOrder, SnapshotPolicy
+from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.manifest import Manifest
-from snapshot.part import state_part
-from snapshot.reports import Standing
-from snapshot.restart_policy import RestartPolicy
-from snapshot.snapshot_book import SnapshotOrder, SnapshotPolicy
-from snapshot.topology import Topology
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import state_part
+from snapshot.subtask.reports import Standing
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
 from tests.snapshot import sample

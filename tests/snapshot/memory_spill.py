@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from snapshot.frame import Frame
+from snapshot.channel.frame import Frame
 
 
 class MemorySpill(deque[Frame]):

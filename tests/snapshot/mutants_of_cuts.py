@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from snapshot import frame_codec
-from snapshot.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
-from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.channel import frame_codec
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
-from snapshot.receiving_end import ReceivedCut, ReceivingEnd
-from snapshot.recorder import Recorder
-from snapshot.sending_end import SendingEnd
-from snapshot.serialization import Codec
+from snapshot.subtask.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
+from snapshot.subtask.recorder import Recorder
 
 Patch = pytest.MonkeyPatch
 
@@ -167,5 +167,5 @@ def recorded_message_aliased(patch: Patch) -> None:
         self.recorded_bytes += sum(len(f.payload) for f in recording.frames) - before
         return stop(self, snapshot_id, written)
 
-    patch.setattr("snapshot.input_channel.messages_of", decoded)
+    patch.setattr("snapshot.subtask.input_channel.messages_of", decoded)
     patch.setattr(ReceivingEnd, "stop_recording", mutant)

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived
-from snapshot.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
-from snapshot.receiving_end import ReceivedCut, ReceivingEnd
-from snapshot.recorder import Recorder
-from snapshot.sending_end import SendingEnd
-from snapshot.subtask import Status, SubtaskMachine
+from snapshot.subtask.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.recorder import Recorder
 from tests.snapshot.network import Network
 
 Patch = pytest.MonkeyPatch

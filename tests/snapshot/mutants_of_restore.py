@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from snapshot import recovery, subtask_parts
-from snapshot.cutter import Cutter
-from snapshot.frame import Frame
-from snapshot.receiving_end import ReceivingEnd
-from snapshot.sending_end import SendingEnd
-from snapshot.subtask import SubtaskMachine
-from snapshot.subtask_parts import RestoredChannels
-from snapshot.two_phase import PreparedOutput
+from snapshot.channel.frame import Frame
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.coordinator import recovery
+from snapshot.subtask import assembly as subtask_parts
+from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.cutter import Cutter
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosting import Hosting
 from tests.snapshot.memory_spill import MemorySpill
 from tests.snapshot.network import Network

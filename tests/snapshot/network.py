@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from snapshot.built import Built
-from snapshot.certificate import SubtaskRecord
-from snapshot.contribution import parts_of, record_of
-from snapshot.frame import PayloadKind
+from snapshot.channel.frame import PayloadKind
+from snapshot.channel.sending_end import Spill
+from snapshot.coordinator.termination import ended_components, is_final
+from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
-from snapshot.limits import SubtaskLimits
-from snapshot.manifest import Manifest
-from snapshot.recorder import Phase
-from snapshot.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
-from snapshot.sending_end import Spill
-from snapshot.subtask import Status, SubtaskMachine
-from snapshot.termination import ended_components, is_final
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.manifest import Manifest
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.recorder import Phase
+from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
 from tests.snapshot.hosting import RUN, Hosting
 from tests.snapshot.memory_spill import MemorySpill
 from tests.snapshot.truth import CheckFailed

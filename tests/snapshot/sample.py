@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from snapshot.certificate import SubtaskRecord
-from snapshot.contribution import parts_of, record_of
-from snapshot.frame import Frame, PayloadKind
-from snapshot.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.receiving_end import ReceivedCut
+from snapshot.channel.sending_end import SentCut
+from snapshot.channel.serialization import Codec
+from snapshot.declared.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.manifest import Manifest
-from snapshot.node_state import NodeState
-from snapshot.part import Part
-from snapshot.receiving_end import ReceivedCut
-from snapshot.reports import SnapshotTaken, Standing
-from snapshot.sending_end import SentCut
-from snapshot.serialization import Codec
-from snapshot.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Part
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.reports import SnapshotTaken, Standing
 
 RUN = "bank"
 SNAPSHOT_ID = 7_000_042

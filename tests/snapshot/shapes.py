@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from snapshot.declared.topology import Spread
 from snapshot.graph import Graph
 from snapshot.node import Node
-from snapshot.topology import Spread
 from tests.snapshot.walkers import BatchWalker, Choose, Edge, Plan, SinkWalker, SourceWalker, Walker, key_of
 
 

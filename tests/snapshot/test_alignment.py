@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.built import Built, build
-from snapshot.declarations import AlignmentWish
-from snapshot.events import Event, OvertakeWithMarkers, SendMarker
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.declared.built import Built, build
+from snapshot.declared.declarations import AlignmentWish
+from snapshot.declared.topology import Alignment, Spread, Topology
 from snapshot.ids import Subtask
-from snapshot.recorder import Recorder
-from snapshot.sending_end import SendingEnd
-from snapshot.topology import Alignment, Spread, Topology
+from snapshot.subtask.events import Event, OvertakeWithMarkers, SendMarker
+from snapshot.subtask.recorder import Recorder
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import Shape, make_graph, make_plans
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from snapshot.coordinator import Coordinator
-from snapshot.deployment import Deployment, News
-from snapshot.ending import Ending
-from snapshot.fence import Fence
-from snapshot.fence_events import FenceEffect
-from snapshot.history import Claim
-from snapshot.snapshot_book import PendingSnapshot, SnapshotBook
+from snapshot.coordinator.deployment import Deployment, News
+from snapshot.coordinator.ending import Ending
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_events import FenceEffect
+from snapshot.coordinator.history import Claim
+from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook
 from state_backends.layout import part_path
 from state_backends.store import RunStore
 from tests.snapshot.cluster import Cluster, Mutation

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.errors import NodeError
-from snapshot.frame import Frame, Marker, PayloadKind
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
-from snapshot.subtask import Status
-from snapshot.subtask_parts import RestoredChannels
+from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.machine import Status
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 AB, BC = ChannelId(Subtask("a"), Subtask("b")), ChannelId(Subtask("b"), Subtask("c"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.fence import Fence, FenceState
-from snapshot.fence_events import (
+from snapshot.coordinator.fence import Fence, FenceState
+from snapshot.coordinator.fence_events import (
     BaseWritten,
     ClaimLost,
     ClaimSeen,
@@ -34,7 +33,8 @@ from snapshot.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.history import Base, Claim, history
+from snapshot.coordinator.history import Base, Claim, history
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
 
 MINE = Claim(1, "driver", "driver-1")
 OTHERS = Claim(2, "other", "other-1")

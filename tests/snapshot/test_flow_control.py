@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId
 from snapshot.node import Context, End, Node, Source
-from snapshot.receiving_end import ReceivingEnd
-from snapshot.sending_end import SendingEnd
-from snapshot.subtask import SubtaskMachine
+from snapshot.subtask.machine import SubtaskMachine
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.memory_spill import MemorySpill
 

@@ -7,7 +7,7 @@ import pytest
 
 import snapshot
 from snapshot import Graph, GraphError
-from snapshot.built import build
+from snapshot.declared.built import build
 from tests.snapshot.graphs import Passive
 
 

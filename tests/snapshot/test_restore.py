@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.built import build
-from snapshot.topology import Spread
+from snapshot.declared.built import build
+from snapshot.declared.topology import Spread
 from tests.snapshot.campaign import seeded
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import Shape, make_graph, make_plans

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from snapshot.certificate import SubtaskRecord
-from snapshot.contribution import parts_of, record_of
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import frame_of_batch
+from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.frame import Frame, PayloadKind
-from snapshot.frame_codec import frame_of_batch
 from snapshot.ids import Subtask
-from snapshot.part import PartKind, channel_part
-from snapshot.serialization import Codec
 from snapshot.snapshot import Snapshot
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.part import PartKind, channel_part
 from tests.snapshot import sample
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from snapshot import END, Context, Graph, GraphError, Sink, Source, Stream
-from snapshot.built import build
+from snapshot.declared.built import build
+from snapshot.declared.topology import Spread
 from snapshot.node import End
-from snapshot.topology import Spread
 from tests.snapshot.graphs import Passive
 
 

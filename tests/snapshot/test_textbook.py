@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.certificate import problems
-from snapshot.contribution import parts_of, record_of
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, Node
+from snapshot.stored.certificate import problems
+from snapshot.stored.contribution import parts_of, record_of
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 P, Q = Subtask("P"), Subtask("Q")

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from snapshot.certificate import SubtaskRecord, problems
-from snapshot.frame import PayloadKind
-from snapshot.frame_codec import messages_of
+from snapshot.channel.frame import PayloadKind
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.serialization import Codec
+from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.node_state import NodeState
-from snapshot.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.serialization import Codec
-from snapshot.topology import Topology
+from snapshot.stored.certificate import SubtaskRecord, problems
+from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from snapshot.subtask.node_state import NodeState
 from tests.snapshot.walkers import AMOUNT, Plan, Store, canonical, expected, fields
 
 #: The end of a stream in the lists of messages: it is a message like others (PROTOCOL 5.1).

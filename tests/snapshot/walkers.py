@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from snapshot.declared.topology import Spread
 from snapshot.ids import Subtask
 from snapshot.node import END, Context, End, Node, Sink, Source
-from snapshot.topology import Spread
 
 #: What every walk begins with.
 AMOUNT = 1_000

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapshot.ids import ChannelId, Subtask
-from snapshot.part import Part, PartKind
+from snapshot.stored.part import Part, PartKind
 from state_backends import layout
 from state_backends.base import check_path
 from tests.snapshot import sample

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.history import Claim
+from snapshot.coordinator.history import Claim
 from state_backends import MemoryBackend, StateBackend
 from state_backends.store import RunStore
 from tests.snapshot import sample

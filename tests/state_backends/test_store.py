@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.contribution import parts_of, record_of
+from snapshot.coordinator.history import Base, Claim
 from snapshot.errors import SnapshotCorrupt
-from snapshot.history import Base, Claim
-from snapshot.manifest import Aborted, Manifest
-from snapshot.part import Handle, state_part
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.manifest import Aborted, Manifest
+from snapshot.stored.part import Handle, state_part
 from state_backends import FileSystemBackend, MemoryBackend, layout
 from state_backends.base import StateBackend
 from state_backends.store import RunStore, runs

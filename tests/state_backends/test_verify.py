@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.history import Base, Claim
-from snapshot.manifest import Aborted
-from snapshot.part import state_part
+from snapshot.coordinator.history import Base, Claim
+from snapshot.stored.manifest import Aborted
+from snapshot.stored.part import state_part
 from state_backends import FileSystemBackend, ObjectStoreBackend, layout
 from state_backends.store import RunStore
 from state_backends.verify import Findings, backend_of, verify_run

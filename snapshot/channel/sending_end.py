@@ -1,0 +1,300 @@
+"""The sender's end of a channel: its out-buffer, with the numbers of PROTOCOL 1. No I/O.
+
+A link (a socket, a queue inside one worker, the simulator's network) takes from a `SendingEnd` and delivers to
+a `ReceivingEnd`. Messages are numbered from 1. At a cut the sender's numbers are ``sent`` (S) and ``written`` (w).
+
+::
+
+    SendingEnd                                          ReceivingEnd
+    ┌──────────────────────────────┐                   ┌──────────────────────────────┐
+    │ open frame │ frames │ markers│ ── take() ─ link ─│─> deliver() │ frames │ head  │ ─> node
+    └──────────────────────────────┘                   └──────────────────────────────┘
+      S                    w                             arrived                p
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.serialization import Codec
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId
+
+#: A frame of single messages is sealed at this size: large enough that sockets run at full speed, small
+#: enough that a marker behind a half-written one waits less than a tenth of a millisecond.
+FRAME_BYTES_TARGET = 64 * 1024
+
+#: One message may be this large; a larger one is refused where it is sent. It has to fit a frame.
+MESSAGE_BYTES_MAX = 128 * 1024 * 1024
+
+#: A subtask whose out-buffer on any channel holds this much gets no next event (PROTOCOL 9.1).
+BUFFER_BYTES_MAX = 512 * 1024
+
+
+class Gate:
+    """Why a subtask may not be given its next event: looked at once a message, so it is one attribute."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        #: number of reasons; 0 means open
+        self.closed = 0
+
+
+class Spill(Protocol):
+    """A file-backed FIFO of frames, for out-buffers inside a cycle (PROTOCOL 9.2)."""
+
+    def append(self, frame: Frame) -> None:
+        """Add at the end. Raises ChannelError at the cap, naming the setting."""
+
+    def popleft(self) -> Frame:
+        """Remove and return the first."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits on disk."""
+
+    def __iter__(self) -> Iterator[Frame]: ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SentCut:
+    """What a sender notes of one channel at its cut, with the messages (written, sent] that it saves."""
+
+    sent: int
+    written: int
+    frames: tuple[Frame, ...]
+
+
+class SendingEnd:
+    """The sender's end of one channel.
+
+    Parameters
+    ----------
+    channel : ChannelId
+    codec : Codec
+    gate : Gate
+        Closed while more than `BUFFER_BYTES_MAX` waits here; not by a channel that can spill.
+    sent : int
+        Number of the last message that was sent before (0 on a fresh channel).
+    spill : Spill, optional
+        Where frames go when memory is full, instead of closing the gate.
+    """
+
+    def __init__(
+        self, channel: ChannelId, codec: Codec, gate: Gate, *, sent: int = 0, spill: Spill | None = None
+    ) -> None:
+        self.channel = channel
+        self.sent = sent
+        self.written = sent
+        #: bytes that wait in memory, those of the open frame included
+        self.buffered_bytes = 0
+        self.ended = False
+        self._encode = codec.encode
+        self._gate = gate
+        self._closes_gate = False
+        self._spill = spill
+        self._pieces: list[bytes] = []
+        self._kind = PayloadKind.VALUES
+        self._piece_bytes = 0
+        #: frames in order, with the aligned markers between them
+        self._queue: deque[Frame | Marker] = deque()
+        #: markers that overtake: ahead of everything in `_queue`, ascending by arrival
+        self._head: deque[Marker] = deque()
+        #: aligned markers in `_queue`: {snapshot_id: S when it was put there}
+        self._waiting: dict[int, int] = {}
+        #: cuts whose marker can no longer be moved; taken by `settled`
+        self._settled: dict[int, SentCut] = {}
+
+    def send(self, message: Any) -> None:
+        """Number, encode and buffer one message. Never blocks.
+
+        Raises
+        ------
+        NotSerialisable
+            if the codec refuses it.
+        ChannelError
+            if it is larger than `MESSAGE_BYTES_MAX`, or the channel has ended.
+        """
+        if type(message) is tuple:
+            kind = PayloadKind.TUPLES
+            piece = self._encode(list(message))
+        else:
+            kind = PayloadKind.VALUES
+            piece = self._encode(message)
+        if kind is not self._kind:
+            self.seal()
+            self._kind = kind
+        size = len(piece)
+        if size > MESSAGE_BYTES_MAX or self.ended:
+            self._refuse(size)
+        self._pieces.append(piece)
+        self.sent += 1
+        self._piece_bytes += size
+        if self._piece_bytes >= FRAME_BYTES_TARGET:
+            self.seal()
+
+    def send_batch(self, batch: pa.RecordBatch) -> None:
+        """Number, encode and buffer the rows of a record batch; an empty one is nothing."""
+        if not batch.num_rows:
+            return
+        self.seal()
+        frame = frame_of_batch(self.sent + 1, batch)
+        if len(frame.payload) > MESSAGE_BYTES_MAX or self.ended:
+            self._refuse(len(frame.payload))
+        self._append(frame)
+
+    def send_end(self) -> None:
+        """Number and buffer the end of the stream; nothing may be sent after it."""
+        self.seal()
+        self._append(frame_of_end(self.sent + 1))
+        self.ended = True
+
+    def seal(self) -> None:
+        """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""
+        if self._pieces:
+            frame = frame_of_pieces(self.sent - len(self._pieces) + 1, self._kind, self._pieces)
+            self.sent -= len(self._pieces)
+            self._pieces = []
+            self._piece_bytes = 0
+            self._append(frame)
+
+    def take(self) -> Frame | Marker | None:
+        """What goes on the link next. A frame that is taken counts as written, so take it only to write it."""
+        if self._head:
+            return self._head.popleft()
+        if not self._queue:
+            return self._take_spilled()
+        item = self._queue.popleft()
+        if isinstance(item, Marker):
+            self._settle(item, self._waiting.pop(item.snapshot_id), ())
+            return item
+        self.written = item.last
+        self._grow(-len(item.payload))
+        return item
+
+    @property
+    def has_marker(self) -> bool:
+        """A marker is next: it needs no credit."""
+        return bool(self._head) or (bool(self._queue) and isinstance(self._queue[0], Marker))
+
+    @property
+    def has_data(self) -> bool:
+        """Something sealed waits to be taken."""
+        return bool(self._head) or bool(self._queue) or bool(self._spill)
+
+    @property
+    def has_open_frame(self) -> bool:
+        """Messages wait in a frame that is not sealed."""
+        return bool(self._pieces)
+
+    @property
+    def spilling(self) -> bool:
+        """Frames wait on disk."""
+        return bool(self._spill)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What a marker that overtakes now would make the sender save, in memory and on disk."""
+        spilled = 0 if self._spill is None else self._spill.waiting_bytes
+        return self.buffered_bytes + self._piece_bytes + spilled
+
+    def put_marker(self, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
+        """Put a marker on the channel: behind all that was sent if `aligned`, else ahead of all that waits.
+
+        With `saves` False nothing of what it overtakes is kept: for a snapshot that has failed here already.
+        """
+        self.seal()
+        if aligned:
+            self._queue.append(Marker(snapshot_id, floor, self.sent, True))
+            self._waiting[snapshot_id] = self.sent
+        else:
+            if self._waiting:
+                self._overtake_through(len(self._queue))
+            self._put_at_head(Marker(snapshot_id, floor, self.written, False), self.sent, saves=saves)
+
+    def overtake(self, snapshot_id: int) -> None:
+        """Move the waiting marker of `snapshot_id`, and those ahead of it, to the head (PROTOCOL 4.3)."""
+        if snapshot_id in self._waiting:
+            waiting = (n for n, i in enumerate(self._queue) if isinstance(i, Marker) and i.snapshot_id == snapshot_id)
+            self._overtake_through(next(waiting) + 1)
+
+    def settled(self, snapshot_id: int) -> SentCut | None:
+        """The cut of `snapshot_id`, once nothing can change it any more; it is handed out once."""
+        return self._settled.pop(snapshot_id, None)
+
+    def discard(self, snapshot_id: int) -> None:
+        """Forget what was saved for `snapshot_id`, and its marker, if that still waits among the messages."""
+        self._settled.pop(snapshot_id, None)
+        if self._waiting.pop(snapshot_id, None) is not None:
+            kept = (i for i in self._queue if not (isinstance(i, Marker) and i.snapshot_id == snapshot_id))
+            self._queue = deque(kept)
+
+    def validate(self) -> None:
+        """Assert the end's invariants."""
+        frames = [item for item in self._queue if isinstance(item, Frame)] + list(self._spill or ())
+        expected = self.written + 1
+        for frame in frames:
+            assert frame.first == expected, (self.channel, frame.first, expected)
+            expected = frame.last + 1
+        assert expected + len(self._pieces) == self.sent + 1, (self.channel, expected, self.sent)
+
+    def _append(self, frame: Frame) -> None:
+        self.sent = frame.last
+        if self._spill is not None and (len(self._spill) or self.buffered_bytes >= BUFFER_BYTES_MAX):
+            self._spill.append(frame)
+            return
+        self._queue.append(frame)
+        self._grow(len(frame.payload))
+
+    def _take_spilled(self) -> Frame | None:
+        if not self._spill:
+            return None
+        frame = self._spill.popleft()
+        self.written = frame.last
+        return frame
+
+    def _grow(self, size: int) -> None:
+        self.buffered_bytes += size
+        full = self.buffered_bytes >= BUFFER_BYTES_MAX and self._spill is None
+        if full is not self._closes_gate:
+            self._closes_gate = full
+            self._gate.closed += 1 if full else -1
+
+    def _overtake_through(self, position: int) -> None:
+        """Move the markers among the first `position` items to the head: markers never overtake each other."""
+        items = list(self._queue)
+        moving = [item for item in items[:position] if isinstance(item, Marker)]
+        self._queue = deque(i for n, i in enumerate(items) if n >= position or isinstance(i, Frame))
+        for marker in moving:
+            moved = marker._replace(written=self.written, aligned=False)
+            self._put_at_head(moved, self._waiting.pop(marker.snapshot_id))
+
+    def _put_at_head(self, marker: Marker, sent: int, *, saves: bool = True) -> None:
+        self._head.append(marker)
+        self._settle(marker, sent, self._unwritten(sent) if saves else ())
+
+    def _unwritten(self, through: int) -> tuple[Frame, ...]:
+        """The frames of (written, through]: what a marker at the head has overtaken."""
+        queued = (item for item in self._queue if isinstance(item, Frame))
+        return tuple(f for part in (queued, self._spill or ()) for f in part if f.last <= through)
+
+    def _settle(self, marker: Marker, sent: int, frames: tuple[Frame, ...]) -> None:
+        self._settled[marker.snapshot_id] = SentCut(sent, marker.written, frames)
+
+    def _refuse(self, size: int) -> None:
+        if self.ended:
+            raise ChannelError(f"{self.channel}: a message was sent after the end of the stream")
+        raise ChannelError(
+            f"{self.channel}: a message of {size:,} bytes; at most {MESSAGE_BYTES_MAX:,} can be sent. "
+            "Send it in pieces, or store it and send where it is."
+        )

@@ -1,0 +1,228 @@
+"""Which subtask of an edge's target gets a message: stable key hashes, key groups, one partitioner a spread.
+
+Runs in the sending subtask, once a message, so it is written to be short in time. Knows no channels.
+
+A key's place is found in two steps, so that rescaling moves whole ranges of groups::
+
+    key -> stable_hash -> group = hash mod KEY_GROUPS -> subtask = group * parallelism // KEY_GROUPS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from snapshot.channel.key_hash import hash_columns, stable_hash
+from snapshot.declared.declarations import Key
+from snapshot.declared.topology import Spread
+
+#: Number of key groups, the smallest unit that rescaling moves; so also the largest useful parallelism.
+#: Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never change.
+KEY_GROUPS: Final = 32_768
+
+#: What `Partitioner.choose` returns for a message that goes to every subtask of the target.
+EVERY: Final = -1
+
+#: Keys whose target a hash partitioner remembers: a few MB for usual keys; forgotten all at once when full.
+_REMEMBERED_KEYS_MAX = 32_768
+
+#: Types whose values are equal only where their hashes are. 1.0 equals 1 too, but must be refused, not found.
+_REMEMBERED_TYPES = frozenset((str, int, bool, bytes, type(None)))
+
+Split = list[tuple[int, pa.RecordBatch]]
+
+
+def key_function(key: Key) -> Callable[[Any], Any]:
+    """How to read the key from a message: a column by name, several as a tuple, or the user's own function."""
+    if callable(key):
+        return key
+    if isinstance(key, str):
+        name = key
+        return lambda message: message[name]
+    names = tuple(key)
+    return lambda message: tuple([message[name] for name in names])
+
+
+def key_group(key: Any) -> int:
+    """The group, from 0 to `KEY_GROUPS` - 1, that `key` belongs to whatever the parallelism.
+
+    Raises
+    ------
+    TypeError
+        when `key` is, or holds, something else than None, bool, int, str, bytes and tuples.
+    """
+    return stable_hash(key) % KEY_GROUPS
+
+
+def subtask_of_group(group: int, parallelism: int) -> int:
+    """The index of the subtask that owns a key group."""
+    return group * parallelism // KEY_GROUPS
+
+
+class Partitioner(Protocol):
+    """Decides for one edge in one sending subtask. Deterministic, given `state`."""
+
+    def choose(self, message: Any) -> int:
+        """Index of the target's subtask, or `EVERY`.
+
+        Raises
+        ------
+        TypeError
+            when the message has no usable key, or the edge is directed. A user's key function may raise
+            anything. The caller makes a `NodeError` of it.
+        """
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        """The parts of a batch, each with the index of its target, ascending. Rows keep their order.
+
+        Raises as `choose`.
+        """
+
+    def state(self) -> int:
+        """What the subtask's snapshot must hold, so that replay makes the same choices."""
+
+    def restore(self, state: int) -> None:
+        """Take over what `state` returned."""
+
+
+class _Stateless:
+    """For the spreads whose choices depend on nothing but the message."""
+
+    def state(self) -> int:
+        return 0
+
+    def restore(self, state: int) -> None:
+        pass
+
+
+class _Forward(_Stateless):
+    """Subtask *i* to subtask *i*."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def choose(self, message: Any) -> int:
+        return self._index
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self._index, batch)]
+
+
+class _Rebalance:
+    """In turn. A batch goes whole, because cutting it up would cost more than it evens out."""
+
+    def __init__(self, index: int, parallelism: int) -> None:
+        self._parallelism = parallelism
+        self._next = index % parallelism  # senders begin at different targets
+
+    def choose(self, message: Any) -> int:
+        chosen = self._next
+        self._next = (chosen + 1) % self._parallelism
+        return chosen
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self.choose(batch), batch)]
+
+    def state(self) -> int:
+        return self._next
+
+    def restore(self, state: int) -> None:
+        self._next = state % self._parallelism
+
+
+class _Broadcast(_Stateless):
+    """Each message to every subtask."""
+
+    def __init__(self, parallelism: int) -> None:
+        self._parallelism = parallelism
+
+    def choose(self, message: Any) -> int:
+        return EVERY
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(index, batch) for index in range(self._parallelism)]
+
+
+class _Directed(_Stateless):
+    """Only where the sender names the subtask; it has no rule of its own."""
+
+    def choose(self, message: Any) -> int:
+        raise TypeError("a directed edge has no rule of spreading: give send the Subtask that is to get the message")
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self.choose(batch), batch)]
+
+
+class _Hash(_Stateless):
+    """Equal keys to the same subtask, in every process and on every machine."""
+
+    def __init__(self, key: Key, parallelism: int) -> None:
+        self._columns = None if callable(key) else (key,) if isinstance(key, str) else tuple(key)
+        self._is_tuple = not isinstance(key, str)
+        self._key_of = key_function(key)
+        self._parallelism = parallelism
+        self._remembered: dict[Any, int] = {}
+
+    def choose(self, message: Any) -> int:
+        key = self._key_of(message)
+        kinds = map(type, key) if type(key) is tuple else (type(key),)
+        if not _REMEMBERED_TYPES.issuperset(kinds):
+            return subtask_of_group(key_group(key), self._parallelism)
+        chosen = self._remembered.get(key)
+        return self._learn(key) if chosen is None else chosen
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        if self._columns is None:
+            targets = np.array([self.choose(row) for row in batch.to_pylist()], dtype=np.int64)
+        else:
+            hashes = hash_columns([_column(batch, name) for name in self._columns], as_tuple=self._is_tuple)
+            groups = (hashes % np.uint64(KEY_GROUPS)).astype(np.int64)
+            targets = groups * self._parallelism // KEY_GROUPS
+        return _split_by_target(batch, targets)
+
+    def _learn(self, key: Any) -> int:
+        if len(self._remembered) >= _REMEMBERED_KEYS_MAX:
+            self._remembered.clear()
+        chosen = self._remembered[key] = subtask_of_group(key_group(key), self._parallelism)
+        return chosen
+
+
+def partitioner(spread: Spread, key: Key | None, index: int, parallelism: int) -> Partitioner:
+    """The partitioner of an edge in the sending subtask `index`; `parallelism` is the target's."""
+    match spread:
+        case Spread.FORWARD:
+            return _Forward(index)
+        case Spread.REBALANCE:
+            return _Rebalance(index, parallelism)
+        case Spread.BROADCAST:
+            return _Broadcast(parallelism)
+        case Spread.DIRECTED:
+            return _Directed()
+        case Spread.HASH:
+            if key is None:
+                raise ValueError("a hash edge without a key")
+            return _Hash(key, parallelism)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in batch.schema.names:
+        raise TypeError(f"the batch has no key column {name!r}; it has {', '.join(batch.schema.names) or 'none'}")
+    return batch.column(name)
+
+
+def _split_by_target(batch: pa.RecordBatch, targets: npt.NDArray[np.int64]) -> Split:
+    """Cut a batch up by the target of each row, with one gathering copy."""
+    present: Sequence[int] = np.unique(targets).tolist()
+    if len(present) <= 1:
+        return [(target, batch) for target in present]
+    order = np.argsort(targets, kind="stable")  # rows for one target stay in order
+    gathered = batch.take(pa.array(order))
+    starts = np.searchsorted(targets[order], present).tolist()
+    ends = [*starts[1:], len(targets)]
+    return [
+        (target, gathered.slice(start, end - start)) for target, start, end in zip(present, starts, ends, strict=True)
+    ]

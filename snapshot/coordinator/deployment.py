@@ -1,0 +1,315 @@
+"""Brings the workers of the newest stage to run one incarnation, and notices when they no longer do.
+
+Owns who is there, how far they are, what they restore, and the deadlines of all that. Must not know of snapshots
+in the making, of claims, nor when a run ends: each method returns what the coordinator has to act on, if anything.
+A failure of data that runs is `Broken`; any other is counted here, once for each attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from snapshot.coordinator.control import (
+    Connect,
+    Deploy,
+    Quit,
+    RestoredSubtask,
+    StartProcessing,
+    Welcome,
+    WorkerRegistered,
+)
+from snapshot.coordinator.events import CancelStage, ReadManifest
+from snapshot.coordinator.members import Members
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.coordinator.restart_policy import Restarts
+from snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
+from snapshot.errors import RestoreRefused
+from snapshot.ids import Subtask
+from snapshot.stored.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The incarnation has lost a part: it is to be rolled back. Until then nothing more is reported of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Trying again cannot help, or was tried too often."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """All workers still run one incarnation: it goes on as it is (PROTOCOL 7.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """All are restored. `connect` makes them go on."""
+
+    #: all that was restored had ended: nothing is left to run
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All were told to act."""
+
+
+News = Broken | Hopeless | Adopted | Restored | Started
+
+
+class Deployment:
+    """The workers of one run, seen by one life of its coordinator.
+
+    Parameters
+    ----------
+    settings : RunSettings
+    placement : mapping of Subtask to int
+        Number of the worker of each subtask.
+    members : Members
+    restarts : Restarts
+    outbox : Outbox
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        placement: Mapping[Subtask, int],
+        members: Members,
+        restarts: Restarts,
+        outbox: Outbox,
+    ) -> None:
+        self.phase = Phase.CLAIMING
+        #: the newest manifest that was read or published, so that it need not be read again
+        self.known: Manifest | None = None
+        self._settings = settings
+        self._placement = placement
+        self._members = members
+        self._restarts = restarts
+        self._outbox = outbox
+        #: the claim held, 0 for none; the number of the next incarnation
+        self._claim = 0
+        #: newest snapshot of the run's history
+        self._newest: int | None = None
+        #: what workers may still process is not adopted: something failed, or this life has deployed or adopted
+        self._must_restore = False
+        self._is_over = False
+        #: the run's first stage was launched, and none of its workers has come
+        self._never_started = False
+        #: when the phase has lasted too long; None: it may last
+        self._until: float | None = None
+
+    def next_alarm(self) -> float | None:
+        """When `look_at_clock` is due."""
+        return self._restarts.not_before if self._waits_for_delay else self._until
+
+    def look_at_clock(self) -> News | None:
+        """Go on when a delay is over; give the stage up when a phase has lasted too long."""
+        if self._waits_for_delay:
+            return self._proceed()
+        if self._until is None or self._outbox.now < self._until:
+            return None
+        if self.phase is Phase.GATHERING and self._never_started:
+            # A barrier stage starts as a whole or not at all, and where it never did it will not the next time.
+            return Hopeless(
+                f"none of {self._settings.worker_count} workers registered in {self._settings.gathering_timeout:g} s. "
+                f"The stage starts when Spark has {self._settings.worker_count} free slots at one time: give it more "
+                "cores, free some, or ask for fewer with BarrierRuntime(workers=...)"
+            )
+        return self.give_up_stage(f"{self._who_is_late()} in time")
+
+    # ---------------------------------------------------------------- claims
+
+    def await_claim(self) -> None:
+        """A rollback was decided: nothing is deployed before its claim is there."""
+        self._enter(Phase.CLAIMING, None)
+
+    def claimed(self, claim: int, newest: int | None) -> News | None:
+        """A claim was taken; the run goes on from the snapshot `newest` of its history."""
+        self._claim, self._newest = claim, newest
+        self._outbox.tell_all(Welcome(claim, self._settings.worker_count))
+        return self._gather()
+
+    # ---------------------------------------------------------------- who is there
+
+    def registered(self, registration: WorkerRegistered) -> News | None:
+        """A worker came, or came back."""
+        worker = registration.worker
+        if registration.launch != self._members.launch or not 0 <= worker < self._settings.worker_count:
+            self._outbox.tell(worker, Quit("its stage is over: a newer one takes, or has taken, its place"))
+            return None
+        self._never_started = False
+        news = self.lost(worker, "it registered anew")
+        self._members.register(registration)
+        if self._claim:  # a life that has no claim yet cannot say who it is; `claimed` will
+            self._outbox.tell(worker, Welcome(self._claim, self._settings.worker_count))
+        return news or self._proceed()
+
+    def lost(self, worker: int, reason: str) -> News | None:
+        """A worker is gone."""
+        if worker not in self._members:
+            return None
+        self._members.remove(worker)
+        return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
+
+    def failed(self, worker: int, incarnation: int, reason: str) -> News | None:
+        """Nothing runs at this worker any more."""
+        if incarnation == self._members.incarnation and self.phase in DEPLOYED:
+            return self._broken(reason)
+        if worker not in self._members or not incarnation or self._members[worker].running != incarnation:
+            return None
+        # What this life might have adopted is broken.
+        self._members[worker].running = 0
+        if self._must_restore:
+            return None
+        self._must_restore = True
+        return self._count(reason) or self._proceed()
+
+    def stage_launched(self, launch: str) -> News | None:
+        """Only who registers with `launch` belongs to the run from now on."""
+        if launch == self._members.launch:
+            return None  # said again
+        news = self._lose_stage("another barrier stage was launched") if self._members.launch else None
+        self._members.new_stage(launch)
+        self._never_started = not self._restarts.history and not self._must_restore
+        self._restarts.is_counted = False
+        return news
+
+    def stage_ended(self, launch: str, reason: str) -> News | None:
+        """All workers of the stage are gone, or of no use any more."""
+        if not launch or launch != self._members.launch:
+            return None
+        return self._lose_stage(f"the barrier stage failed: {reason}")
+
+    def give_up_stage(self, reason: str) -> News | None:
+        """A whole deadline has passed. Who hangs in user code hears no message: only the end of the stage ends him."""
+        if self._members.launch:
+            self._outbox.put(CancelStage(self._members.launch, reason))
+        self._restarts.is_counted = False  # so this is a failure of its own
+        return self._lose_stage(reason)
+
+    def _lose_stage(self, reason: str) -> News | None:
+        # Spark lets the survivors of a failed stage linger for seconds; the next stage needs their slots.
+        self._outbox.tell_all(Quit(reason))
+        self._members.new_stage("")
+        if self.phase in DEPLOYED:
+            return self._broken(reason)
+        if self.phase is Phase.GATHERING:
+            self._enter(Phase.GATHERING, self._settings.gathering_timeout)
+        return None if self._restarts.is_counted else self._count(reason)
+
+    # ---------------------------------------------------------------- how far they are
+
+    def manifest_read(self, manifest: Manifest) -> News | None:
+        """Answer to `ReadManifest`."""
+        self.known = manifest
+        return self._gather()  # some may have left in the meantime
+
+    def restored(self, worker: int, incarnation: int) -> News | None:
+        """A worker has its state and channel state."""
+        if incarnation != self._members.incarnation or self.phase is not Phase.RESTORING:
+            return None
+        self._members[worker].restored = incarnation
+        return None if self._members.not_restored() else Restored(self._is_over)
+
+    def connect(self) -> None:
+        """All are restored: let them connect."""
+        self._enter(Phase.CONNECTING, self._settings.gathering_timeout)
+        self._outbox.tell_all(Connect(self._members.incarnation, self._members.addresses()))
+
+    def connected(self, worker: int, incarnation: int) -> News | None:
+        """A worker has connections to all of its peers. Once all have, they are told to start (PROTOCOL 6.1)."""
+        if incarnation != self._members.incarnation or self.phase is not Phase.CONNECTING:
+            return None
+        self._members[worker].connected = incarnation
+        if self._members.not_connected():
+            return None
+        self._enter(Phase.RUNNING, None)
+        self._outbox.tell_all(StartProcessing(incarnation))
+        return Started()
+
+    # ---------------------------------------------------------------- steps
+
+    def _gather(self) -> News | None:
+        is_up = bool(self._members.numbers())
+        timeout = self._settings.regathering_timeout if is_up else self._settings.gathering_timeout
+        self._enter(Phase.GATHERING, timeout)
+        return self._proceed()
+
+    def _proceed(self) -> News | None:
+        if self.phase is not Phase.GATHERING or not self._members.all_there:
+            return None
+        running = self._members.running()
+        if not self._must_restore and running != [0]:
+            self._must_restore = True
+            if len(running) == 1:
+                self._members.incarnation = running[0]
+                self._enter(Phase.RUNNING, None)
+                return Adopted()
+            # Some failed while no coordinator was there.
+            news = self._count(f"the workers hold different incarnations: {running}; 0 is none")
+            if news is not None:
+                return news
+        return self._restore() if self._outbox.now >= self._restarts.not_before else None
+
+    def _restore(self) -> News | None:
+        settings = self._settings
+        source = settings.forked_from if self._newest is None else (settings.run, self._newest)
+        if source is None:
+            self._deploy(fresh_start(settings.topology), is_final=False)
+            return None
+        if self.known is None or (self.known.run, self.known.snapshot_id) != source:
+            self._enter(Phase.READING, None)
+            self._outbox.put(ReadManifest(*source))
+            return None
+        try:
+            plan = plan_restore(settings.topology, self.known, settings.allow)
+        except RestoreRefused as error:
+            return Hopeless(str(error))
+        self._deploy(plan, is_final=self.known.final)
+        return None
+
+    def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
+        self._must_restore = True
+        # Nodes that were added to the graph since a final snapshot have still to run.
+        self._is_over = is_final and all(restored.state is not None for restored in plan)
+        # The claim was taken before anything of this incarnation exists, so its number is the incarnation's.
+        self._members.incarnation = self._claim
+        for worker in self._members.numbers():
+            subtasks = tuple(restored for restored in plan if self._placement[restored.subtask] == worker)
+            self._outbox.tell(worker, Deploy(self._claim, subtasks))
+        # What may be written in the time of a snapshot can be read in it.
+        self._enter(Phase.RESTORING, self._settings.policy.timeout)
+
+    def _broken(self, reason: str) -> Broken:
+        """PROTOCOL 6.1: several reports in one incarnation are one failure, so only the first finds it deployed."""
+        self.await_claim()
+        return Broken(reason)
+
+    def _count(self, reason: str) -> Hopeless | None:
+        too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch)
+        return None if too_many is None else Hopeless(too_many)
+
+    def _enter(self, phase: Phase, seconds: float | None) -> None:
+        self.phase = phase
+        self._until = None if seconds is None else self._outbox.now + seconds
+
+    @property
+    def _waits_for_delay(self) -> bool:
+        return self.phase is Phase.GATHERING and self._members.all_there
+
+    def _who_is_late(self) -> str:
+        match self.phase:
+            case Phase.GATHERING:
+                return f"workers {self._members.missing()} have not registered"
+            case Phase.RESTORING:
+                return f"workers {self._members.not_restored()} have not restored their state"
+            case _:
+                return f"workers {self._members.not_connected()} have not connected to their peers"

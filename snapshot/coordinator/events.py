@@ -1,0 +1,188 @@
+"""Every event into the coordinator and every effect out of it, besides the workers' and the fence's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
+from snapshot.coordinator.fence_events import Answer, StoreEffect
+from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.stored.manifest import Manifest
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """First event of a life."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSaid:
+    """A control message came from the worker with this number."""
+
+    worker: int
+    message: WorkerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """The control connection of a worker ended, or its heartbeats stopped.
+
+    Not said of a connection after a newer one of the same worker has brought its registration.
+    """
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageLaunched:
+    """The barrier stage is about to be submitted: its workers, and no others, register with this token.
+
+    Said before any of them can register, and again to each new life of the coordinator.
+    """
+
+    launch: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnded:
+    """The barrier stage is gone; some of its workers may linger."""
+
+    launch: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswered:
+    """The store did what the fence had asked."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRead:
+    """The manifest to restore from, verified."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestUnreadable:
+    """The snapshot to restore from is damaged or missing, or the store gave up."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsDeleted:
+    """Answer to `DeleteSnapshots`: these are removed; what it named besides is pinned, or the store failed."""
+
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOrdered:
+    """The driver wants one."""
+
+    order: SnapshotOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrdered:
+    """The driver wants the run to end, after the snapshot that `order` asks for if there is one.
+
+    If that snapshot fails, the run goes on. A new life of the coordinator has to be told again.
+    """
+
+    order: SnapshotOrder | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunGivenUp:
+    """The driver cannot or must not submit the stage again: it was cancelled on Spark's side, or Spark is gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Look at the clock."""
+
+
+Event = (
+    Begin
+    | WorkerSaid
+    | WorkerLost
+    | StageLaunched
+    | StageEnded
+    | StoreAnswered
+    | ManifestRead
+    | ManifestUnreadable
+    | SnapshotsDeleted
+    | SnapshotOrdered
+    | StopOrdered
+    | RunGivenUp
+    | TimePassed
+)
+
+# ---- effects
+
+
+@dataclass(frozen=True, slots=True)
+class TellWorker:
+    """Send a control message. If the worker is gone, `WorkerLost` will say so."""
+
+    worker: int
+    message: CoordinatorMessage
+
+
+@dataclass(frozen=True, slots=True)
+class AskStore:
+    """Perform a store effect of the fence. `manifest`: what is to be written, for `WriteManifest` only."""
+
+    effect: StoreEffect
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifest:
+    """Read and verify; answered by `ManifestRead` or `ManifestUnreadable`."""
+
+    run: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSnapshots:
+    """Remove these, but not the pinned ones; answered by `SnapshotsDeleted`."""
+
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelStage:
+    """End the stage: workers of it do not come, or do not do what they are told. A new one is to be launched."""
+
+    launch: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOrphans:
+    """Remove, after a grace time, parts that lower incarnations left and no snapshot refers to."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseOrder:
+    """Answer one that waits in the driver: with a snapshot, or with the reason why there is none."""
+
+    request: int
+    snapshot_id: int | None
+    reason: str
+
+
+Effect = TellWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CancelStage | CloseOrder

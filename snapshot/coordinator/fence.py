@@ -1,0 +1,260 @@
+"""Who may publish, when more than one coordinator believes that it owns the run (PROTOCOL 7).
+
+Owns one life of one coordinator as far as the fence goes: taking claims, writing bases, publishing manifests.
+A command or an answer of the store goes in, the next thing to do comes out. Must not know how the store is
+reached, what a snapshot holds, or when one is due. ::
+
+    Start ─ ListClaims ─ TakeClaim ─ ListHistory ─ WriteBase ─ LookForClaim ─ Continue
+    Rollback ────────────────┘                                      └──────── Stop, for good
+    Publish ─ WriteManifest (─ DecideManifest) ─────────────── LookForClaim ─ Published
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import assert_never
+
+from snapshot.coordinator.fence_events import (
+    Answer,
+    BaseWritten,
+    ClaimLost,
+    ClaimSeen,
+    ClaimsListed,
+    ClaimTaken,
+    Continue,
+    DecideManifest,
+    FenceEffect,
+    FenceEvent,
+    HistoryListed,
+    ListClaims,
+    ListHistory,
+    LookForClaim,
+    ManifestAborted,
+    ManifestUndecided,
+    ManifestWritten,
+    Publish,
+    Published,
+    RestoreFrom,
+    Rollback,
+    Start,
+    Stop,
+    StoreEffect,
+    TakeClaim,
+    Unpublished,
+    WriteBase,
+    WriteManifest,
+)
+from snapshot.coordinator.history import Base, Claim, history
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.ids import claim_of_snapshot
+
+
+class FenceState(Enum):
+    """Where one life of a coordinator stands."""
+
+    NEW = auto()  #: before `Start`
+    STARTING = auto()  #: this life's first claim is under way; `Continue` or `Stop` will come
+    ROLLING_BACK = auto()  #: a later claim is under way; `Continue` or `Stop` will come
+    READY = auto()  #: the run is ours as far as we know; nothing is being written
+    PUBLISHING = auto()  #: a manifest is under way; `Published`, `Unpublished` or `Stop` will come
+    FENCED = auto()  #: a higher claim exists; every event is ignored
+
+
+class Fence:
+    """The fence's rules for one life of one coordinator.
+
+    Perform each effect that `step` returns and give its answer back to `step`. At most one store effect is
+    awaited at a time. Each rule of PROTOCOL 7 that a coordinator obeys is one method, named in its docstring.
+
+    Parameters
+    ----------
+    owner
+        The submission that this coordinator works for. Once another owner's claim is above its own, every
+        life of this owner stops instead of taking the run back, so two live drivers never fight over it.
+    life
+        Unique to this object, in all processes.
+    restore_from
+        Obeyed by the first life of the owner that writes a base; later ones go on from the newest snapshot.
+    """
+
+    def __init__(self, owner: str, life: str, restore_from: RestoreFrom = "latest") -> None:
+        self.owner = owner
+        self.life = life
+        self.restore_from = restore_from  #: what the next base is to continue from
+        self.state = FenceState.NEW
+        self.claim = 0  #: number of the claim held, 0 before the first
+        self._own_claims: tuple[int, ...] = ()  #: of all lives of the owner
+        self._history: tuple[int, ...] = ()  #: what `Continue` will tell
+        self._awaited: StoreEffect | None = None
+        self._queue: tuple[int, ...] = ()  #: snapshots to publish, ascending; the first is under way
+        self._newest_queued = 0  #: highest id ever asked to be published
+
+    def step(self, event: FenceEvent) -> list[FenceEffect]:
+        """Take one event; return what is to be done now, in order. Never blocks.
+
+        After `RestoreRefused` or `SnapshotCorrupt` this life is over: nothing is awaited, nothing follows.
+
+        Raises
+        ------
+        RestoreRefused
+            `restore_from` names a snapshot that is not in the run's history. Nothing was written but a claim.
+        SnapshotCorrupt
+            The stored claims and bases contradict each other.
+        ValueError
+            A command that does not fit the state: a mistake of the caller.
+        """
+        if self.state is FenceState.FENCED:
+            return []
+        match event:
+            case Start():
+                return self._start()
+            case Rollback(to):
+                return self._rollback(to)
+            case Publish(snapshot_id):
+                return self._publish(snapshot_id)
+            case _:
+                return self._answer(event) if event.asked == self._awaited else []
+
+    # ---- commands
+
+    def _start(self) -> list[FenceEffect]:
+        if self.state is not FenceState.NEW:
+            raise ValueError(f"the fence of {self.life} was started before")
+        self.state = FenceState.STARTING
+        return self._ask(ListClaims())
+
+    def _rollback(self, to: RestoreFrom) -> list[FenceEffect]:
+        ready = self.state in (FenceState.READY, FenceState.PUBLISHING)
+        if self.state is FenceState.NEW or (not ready and to != "latest"):
+            raise ValueError(f"rollback to {to} while the fence of {self.life} is {self.state.name}")
+        if not ready:
+            return []
+        self.state = FenceState.ROLLING_BACK
+        self.restore_from = to
+        self._queue = ()
+        return self._take(self.claim + 1)
+
+    def _publish(self, snapshot_id: int) -> list[FenceEffect]:
+        if self.state not in (FenceState.READY, FenceState.PUBLISHING):
+            raise ValueError(f"snapshot {snapshot_id} to be published while the fence is {self.state.name}")
+        if claim_of_snapshot(snapshot_id) != self.claim or snapshot_id <= self._newest_queued:
+            raise ValueError(f"snapshot {snapshot_id} is not above {self._newest_queued} in claim {self.claim}'s block")
+        self._newest_queued = snapshot_id
+        self._queue += (snapshot_id,)
+        return self._publish_next() if self.state is FenceState.READY else []
+
+    # ---- answers
+
+    def _answer(self, event: Answer) -> list[FenceEffect]:
+        self._awaited = None
+        match event:
+            case ClaimsListed(_, claims):
+                return self._on_claims_listed(claims)
+            case ClaimTaken(asked):
+                return self._on_claim_taken(asked.claim.number)
+            case ClaimLost(_, holder):
+                return self._on_claim_lost(holder)
+            case HistoryListed(_, bases, manifests):
+                return self._on_history_listed(bases, manifests)
+            case BaseWritten(asked):
+                return self._look()
+            case ManifestWritten():
+                return self._look()
+            case ClaimSeen(_, holder):
+                return self._on_looked(holder)
+            case ManifestUndecided(asked):
+                return self._on_undecided(asked.snapshot_id)
+            case ManifestAborted(asked):
+                return [Unpublished(asked.snapshot_id), *self._next_in_queue()]
+            case _:
+                assert_never(event)
+
+    def _on_claims_listed(self, claims: tuple[Claim, ...]) -> list[FenceEffect]:
+        numbers = sorted(claim.number for claim in claims)
+        missing = next((number for number, found in enumerate(numbers, 1) if number != found), None)
+        if missing is not None:
+            raise SnapshotCorrupt(
+                f"claim {missing} is missing below claim {numbers[-1]}: a gap; restore it from a copy"
+            )
+        self._own_claims = tuple(sorted(claim.number for claim in claims if claim.owner == self.owner))
+        highest = max(claims, key=lambda claim: claim.number, default=None)
+        if highest is not None and self._own_claims and highest.owner != self.owner:
+            return self._stop(highest)
+        return self._take(len(numbers) + 1)
+
+    def _on_claim_lost(self, holder: Claim) -> list[FenceEffect]:
+        """At a start go on above, unless the run was ours before. At a rollback somebody newer has it: stop."""
+        if self.state is FenceState.ROLLING_BACK or (self._own_claims and holder.owner != self.owner):
+            return self._stop(holder)
+        if holder.owner == self.owner:
+            self._own_claims += (holder.number,)
+        return self._take(holder.number + 1)
+
+    def _on_claim_taken(self, number: int) -> list[FenceEffect]:
+        """PROTOCOL 7.1: the claim comes before the listing. Whatever is published after our listing is then by a
+        coordinator that must see our claim, and so will not act on it.
+        """
+        self.claim = number
+        self._own_claims += (number,)
+        return self._ask(ListHistory(number))
+
+    def _on_history_listed(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> list[FenceEffect]:
+        if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in bases):
+            self.restore_from = "latest"
+        self._history = self._history_to_restore(self._snapshots(bases, manifests))
+        newest = self._history[-1] if self._history else None
+        return self._ask(WriteBase(Base(self.claim, newest)))
+
+    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
+        """PROTOCOL 7.2: having looked, act on what was written, or stop."""
+        if holder is not None:
+            return self._stop(holder)
+        if self.state is FenceState.PUBLISHING:
+            return [Published(self._queue[0]), *self._next_in_queue()]
+        self.state = FenceState.READY
+        return [Continue(self.claim, self._history)]
+
+    def _on_undecided(self, snapshot_id: int) -> list[FenceEffect]:
+        """PROTOCOL 7.6: only reading the manifest, or an aborted record in its place, decides."""
+        return self._ask(DecideManifest(snapshot_id))
+
+    # ---- steps
+
+    def _snapshots(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> tuple[int, ...]:
+        """PROTOCOL 7.3: only what is on the chain of bases counts."""
+        return history(bases, manifests)
+
+    def _history_to_restore(self, snapshots: tuple[int, ...]) -> tuple[int, ...]:
+        if self.restore_from == "latest":
+            return snapshots
+        if self.restore_from is None:
+            return ()
+        if self.restore_from not in snapshots:
+            raise RestoreRefused(f"snapshot {self.restore_from} is not in the run's history; choose one of {snapshots}")
+        return snapshots[: snapshots.index(self.restore_from) + 1]
+
+    def _take(self, number: int) -> list[FenceEffect]:
+        return self._ask(TakeClaim(Claim(number, self.owner, self.life)))
+
+    def _look(self) -> list[FenceEffect]:
+        """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it. Numbers have no gaps, so
+        the next one alone tells.
+        """
+        return self._ask(LookForClaim(self.claim + 1))
+
+    def _publish_next(self) -> list[FenceEffect]:
+        self.state = FenceState.PUBLISHING
+        return self._ask(WriteManifest(self._queue[0]))
+
+    def _next_in_queue(self) -> list[FenceEffect]:
+        self.state = FenceState.READY
+        self._queue = self._queue[1:]
+        return self._publish_next() if self._queue else []
+
+    def _stop(self, holder: Claim) -> list[FenceEffect]:
+        self.state = FenceState.FENCED
+        return [Stop(holder)]
+
+    def _ask(self, effect: StoreEffect) -> list[FenceEffect]:
+        self._awaited = effect
+        return [effect]

@@ -1,0 +1,383 @@
+"""The coordinator's decisions: deploy, run, publish, roll back, end. A state machine without I/O.
+
+``step`` is its one door. The shell around it (a Ray actor, the simulator) performs the effects in order and
+brings what comes of them back as events. Who may publish is `snapshot.coordinator.fence`'s, what is done about
+snapshots is `snapshot.coordinator.snapshot_desk`'s, how workers come to run is
+`snapshot.coordinator.deployment`'s; here is what follows from what. ::
+
+    CLAIMING ─> GATHERING ─┬─ all still run one incarnation ───────────────┐
+       ^          │  ^     └─> RESTORING ─> CONNECTING ─> RUNNING <────────┘
+       │          v  │              │           │           │ └─> FINISHING ─> ENDED
+       │        READING             │           │           │         │
+       └──────────── rollback: a worker failed or was lost ─┴─────────┘
+
+Every phase has something that ends it: the store's answer, a trigger, or its deadline.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from snapshot.coordinator import control, events
+from snapshot.coordinator import fence_events as fencing
+from snapshot.coordinator.deployment import Adopted, Broken, Deployment, Hopeless, News, Restored, Started
+from snapshot.coordinator.ending import Ending
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.history import Claim
+from snapshot.coordinator.members import Members
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.restart_policy import Restart, Restarts
+from snapshot.coordinator.retention import Retention
+from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
+from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.coordinator.snapshot_desk import SnapshotDesk
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.ids import Subtask
+from snapshot.stored.certificate import SubtaskRecord
+
+__all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
+
+
+class Coordinator:
+    """One life of a run's coordinator.
+
+    Parameters
+    ----------
+    settings : RunSettings
+    fence : Fence
+        Fresh; the first event starts it.
+    launch : str
+        Token of the stage that is known to be newest; "" for none.
+    epoch_offset : float
+        Seconds to add to the monotonic time of events for seconds since the epoch.
+    """
+
+    def __init__(self, settings: RunSettings, fence: Fence, *, launch: str, epoch_offset: float) -> None:
+        self.settings = settings
+        self.topology = settings.topology
+        self.outcome: Outcome | None = None
+        self.reason = ""
+        self._fence = fence
+        #: what was to be restored could not be used, and a claim was taken to make sure that the run is still ours
+        self._has_doubted = False
+        self._ending = Ending(settings.topology.subtasks)
+        placement = settings.topology.place(settings.worker_count)
+        self._members = Members(settings.worker_count, launch)
+        self._outbox = Outbox(self._members, epoch_offset)
+        self._restarts = Restarts(settings.restart_policy)
+        self._retention = Retention(settings.retained)
+        self._desk = SnapshotDesk(
+            settings.run, settings.topology, placement, settings.policy, self._members, self._outbox
+        )  # fmt: skip
+        self._deployment = Deployment(settings, placement, self._members, self._restarts, self._outbox)
+
+    # ---------------------------------------------------------------- the door
+
+    def step(self, event: events.Event, now: float) -> list[events.Effect]:
+        """Take one event. `now`: seconds of a clock that never goes back. Effects are to be performed in order."""
+        self._outbox.now = max(self._outbox.now, now)
+        if self.phase is Phase.ENDED:
+            self._take_after_end(event)
+        else:
+            self._take(event)
+        return self._outbox.take()
+
+    def next_alarm(self) -> float | None:
+        """When `TimePassed` is due; None: not before another event."""
+        if self.phase is Phase.ENDED:
+            return None
+        times = [self._desk.book.next_deadline(), self._deployment.next_alarm(), self._ending.until]
+        if self.phase is Phase.RUNNING:
+            times.append(self._desk.book.due_at())
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def phase(self) -> Phase:
+        """Where the run stands."""
+        if self.outcome is not None:
+            return Phase.ENDED
+        return self._deployment.phase if self._ending.until is None else Phase.FINISHING
+
+    @property
+    def incarnation(self) -> int:
+        """Number of the claim of the last rollback; 0 before the first."""
+        return self._members.incarnation
+
+    @property
+    def history(self) -> list[int]:
+        """Ids of the run's published snapshots, ascending."""
+        return self._retention.history
+
+    @property
+    def restarts(self) -> list[Restart]:
+        """The failures that the run went on from, in order."""
+        return self._restarts.history
+
+    @property
+    def aborted(self) -> list[tuple[int, str]]:
+        """Id and reason of the snapshots that were given up, in order."""
+        return self._desk.aborted
+
+    @property
+    def pending(self) -> list[int]:
+        """Ids of the snapshots that are being taken, ascending."""
+        return sorted(self._desk.book.pending)
+
+    @property
+    def workers(self) -> dict[int, int]:
+        """Process ids of the workers that are there, by number."""
+        return {worker: self._members[worker].registration.pid for worker in self._members.numbers()}
+
+    @property
+    def epoch(self) -> float:
+        """Seconds since the epoch, at the last event."""
+        return self._outbox.epoch
+
+    def _take(self, event: events.Event) -> None:
+        match event:
+            case events.Begin():
+                self._fenced(self._fence.step(fencing.Start()))
+            case events.WorkerSaid(worker, message):
+                self._on_worker(worker, message)
+            case events.WorkerLost(worker, reason):
+                self._on_news(self._deployment.lost(worker, reason))
+            case events.StageLaunched(launch):
+                self._on_news(self._deployment.stage_launched(launch))
+            case events.StageEnded(launch, reason):
+                self._on_news(self._deployment.stage_ended(launch, reason))
+            case events.StoreAnswered(answer):
+                self._on_store(answer)
+            case events.ManifestRead(manifest):
+                self._on_news(self._deployment.manifest_read(manifest))
+            case events.ManifestUnreadable(reason):
+                self._on_unusable(reason)
+            case events.SnapshotsDeleted(snapshot_ids):
+                self._retention.removed(snapshot_ids)
+            case events.SnapshotOrdered(order):
+                self._on_ordered(order)
+            case events.StopOrdered(order):
+                self._on_stop(order)
+            case events.RunGivenUp(reason):
+                self._end(Outcome.FAILED, reason)
+            case events.TimePassed():
+                self._on_time()
+            case _:
+                assert_never(event)
+
+    def _take_after_end(self, event: events.Event) -> None:
+        match event:
+            case events.WorkerSaid(worker, control.WorkerRegistered()) if self.outcome is not Outcome.SUPERSEDED:
+                self._outbox.tell(worker, self._farewell())
+            case events.SnapshotOrdered(order) | events.StopOrdered(SnapshotOrder() as order):
+                self._desk.refuse(order, self._why_over())
+            case _:
+                pass  # too late to matter
+
+    # ---------------------------------------------------------------- workers
+
+    def _on_worker(self, worker: int, message: control.WorkerMessage) -> None:
+        match message:
+            case control.WorkerRegistered():
+                self._on_news(self._deployment.registered(message))
+            case control.WorkerRestored(_, incarnation):
+                self._on_news(self._deployment.restored(worker, incarnation))
+            case control.WorkerConnected(_, incarnation):
+                self._on_news(self._deployment.connected(worker, incarnation))
+            case control.WorkerFailed(_, incarnation, reason, is_permanent):
+                if is_permanent and self._is_current(incarnation):
+                    self._on_unusable(reason)
+                else:
+                    self._on_news(self._deployment.failed(worker, incarnation, reason))
+            case control.WorkerIdle(_, incarnation, idle):
+                self._members.note_idle(worker, incarnation if idle else 0)
+                self._trigger_waiting()
+            case control.SnapshotAskedFor(incarnation, subtask):
+                may_start = self._is_current(incarnation) and self.phase is Phase.RUNNING
+                self._desk.ask(subtask, incarnation, may_start=may_start)
+            case control.SnapshotAcknowledged(incarnation, snapshot_id, record) if self._is_current(incarnation):
+                self._on_acknowledged(snapshot_id, record)
+            case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
+                self._abort(snapshot_id, reason)
+            case control.PublicationDone(incarnation, snapshot_id, subtask) if self._is_current(incarnation):
+                self._on_committed(snapshot_id, subtask)
+
+    def _is_current(self, incarnation: int) -> bool:
+        """PROTOCOL 6.1: what another incarnation says is not heard."""
+        return incarnation == self.incarnation and self._deployment.phase in DEPLOYED
+
+    def _on_news(self, news: News | None) -> None:
+        match news:
+            case None:
+                pass
+            case Broken(reason):
+                self._roll_back(reason)
+            case Hopeless(reason):
+                self._end(Outcome.FAILED, reason)
+            case Adopted():
+                self._desk.settle()  # what was pending is aborted
+                if self.history:
+                    # Told again: the life before may have published it without having said so.
+                    self._desk.announce(self.history[-1])
+                self._on_running()
+            case Restored(is_over):
+                self._on_restored(is_over)
+            case Started():
+                self._on_running()
+            case _:
+                assert_never(news)
+
+    def _on_restored(self, is_over: bool) -> None:
+        if is_over or self._ending.is_stopping:
+            # Its commits were repeated by the restore, and that is all; so too when a finished run is submitted again.
+            self._end(*self._ending.result())
+        else:
+            self._deployment.connect()
+
+    def _on_running(self) -> None:
+        self._has_doubted = False
+        self._outbox.put(events.CollectOrphans(self.incarnation))
+        self._trigger_waiting()
+
+    # ---------------------------------------------------------------- the fence
+
+    def _on_store(self, answer: fencing.Answer) -> None:
+        try:
+            effects = self._fence.step(answer)
+        except (RestoreRefused, SnapshotCorrupt) as error:
+            self._end(Outcome.FAILED, str(error))
+        else:
+            self._fenced(effects)
+
+    def _fenced(self, effects: list[fencing.FenceEffect]) -> None:
+        """Act on what the fence decides."""
+        told = (fencing.Continue, fencing.Published, fencing.Unpublished, fencing.Stop)
+        # What it asks of the store goes first: what it tells may lead to the next command to it.
+        for effect in sorted(effects, key=lambda effect: isinstance(effect, told)):
+            match effect:
+                case fencing.Continue(claim, history):
+                    self._retention.take_over(history)
+                    self._desk.take_block(claim)
+                    self._on_news(self._deployment.claimed(claim, effect.snapshot_id))
+                case fencing.Published(snapshot_id):
+                    self._on_published(snapshot_id)
+                case fencing.Unpublished(snapshot_id):
+                    self._abort(snapshot_id, "its manifest could not be written")
+                case fencing.Stop(claim_of_other):
+                    self._on_fenced(claim_of_other)
+                case fencing.WriteManifest(snapshot_id):
+                    self._outbox.put(events.AskStore(effect, self._desk.manifest(snapshot_id)))
+                case _:
+                    self._outbox.put(events.AskStore(effect, None))
+
+    def _on_fenced(self, claim: Claim) -> None:
+        if claim.owner == self._fence.owner:
+            self._end(Outcome.SUPERSEDED, f"claim {claim.number} is of another life of this coordinator")
+        else:
+            self._end(Outcome.FENCED, f"claim {claim.number} took the run: it was submitted again elsewhere")
+
+    # ---------------------------------------------------------------- rollback and end
+
+    def _roll_back(self, reason: str) -> None:
+        self._desk.give_up_all(f"rolled back: {reason}")
+        self._ending.roll_back()
+        self._deployment.await_claim()
+        too_many = self._restarts.count(reason, self._outbox.now, self.epoch)
+        if too_many is None:
+            self._fenced(self._fence.step(fencing.Rollback()))
+        else:
+            self._end(Outcome.FAILED, too_many)
+
+    def _on_unusable(self, reason: str) -> None:
+        """What is to be restored is damaged, or gone because another coordinator took the run: a new claim tells."""
+        if self._has_doubted or self._deployment.phase not in (Phase.READING, *DEPLOYED):
+            self._end(Outcome.FAILED, reason)
+        else:
+            self._has_doubted = True
+            self._roll_back(reason)
+
+    def _end(self, outcome: Outcome, reason: str) -> None:
+        self.outcome, self.reason = outcome, reason
+        if outcome is not Outcome.SUPERSEDED:  # else the workers are the other life's
+            self._outbox.tell_all(self._farewell())
+        self._desk.close(self._why_over())
+
+    def _farewell(self) -> control.Finish | control.Quit:
+        is_success = self.outcome in (Outcome.FINISHED, Outcome.STOPPED)
+        return control.Finish(self.reason) if is_success else control.Quit(self.reason)
+
+    def _why_over(self) -> str:
+        return f"the run has ended: {self.reason}"
+
+    def _on_committed(self, snapshot_id: int, subtask: Subtask) -> None:
+        """The last snapshot is the newest, so whoever has committed it has committed all."""
+        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._ending.committed(subtask):
+            self._end(*self._ending.result())
+
+    # ---------------------------------------------------------------- time
+
+    def _on_time(self) -> None:
+        now = self._outbox.now
+        self._desk.expire_orders(self.phase.value)
+        for snapshot in self._desk.book.overdue(now):
+            self._abort(snapshot.snapshot_id, self._desk.why_overdue(snapshot))
+        self._on_news(self._deployment.look_at_clock())
+        if self._ending.until is not None and now >= self._ending.until:
+            self._on_news(self._deployment.give_up_stage(self._ending.who_is_late()))
+        if self.phase is Phase.RUNNING:
+            self._desk.trigger_due()
+
+    # ---------------------------------------------------------------- snapshots
+
+    def _on_ordered(self, order: SnapshotOrder) -> None:
+        self._desk.order(order)
+        self._trigger_waiting()
+
+    def _on_stop(self, order: SnapshotOrder | None) -> None:
+        if order is None:
+            self._end(Outcome.STOPPED, "stopped by the driver")
+        else:
+            self._ending.stop_request = order.request
+            self._on_ordered(order)
+
+    def _trigger_waiting(self) -> None:
+        """Start what the driver waits for; and when all is quiet: whether a graph is over is read from a snapshot."""
+        if self.phase is Phase.RUNNING:
+            self._desk.trigger_ordered()
+            if self._members.all_idle and not self._desk.book.pending:
+                self._desk.trigger()
+
+    def _on_acknowledged(self, snapshot_id: int, record: SubtaskRecord) -> None:
+        snapshot = self._desk.acknowledge(snapshot_id, record)
+        if snapshot is None:
+            return
+        wrong = self._desk.problems(snapshot)
+        if wrong:
+            self._abort(snapshot_id, f"the cut is not consistent: {wrong}")
+        else:
+            self._desk.hand_over(snapshot, self._fence.claim)
+            self._fenced(self._fence.step(fencing.Publish(snapshot_id)))
+
+    def _on_published(self, snapshot_id: int) -> None:
+        manifest, orders = self._desk.publish(snapshot_id)
+        self._deployment.known = manifest
+        self._restarts.note_progress()
+        self._retention.add(snapshot_id)
+        expired = self._retention.next_removal()
+        if expired:
+            self._outbox.put(events.DeleteSnapshots(expired))
+        if self._ending.is_last(orders, is_final=manifest.final):
+            self._ending.await_commits(self._outbox.now + self.settings.policy.timeout)
+        else:
+            self._desk.end_components(manifest)
+            self._trigger_waiting()
+
+    def _abort(self, snapshot_id: int, reason: str) -> None:
+        if snapshot_id not in self._desk.book.pending:
+            return
+        self._desk.abort(snapshot_id, reason)
+        if self._desk.book.has_failed_too_often:
+            times = self._desk.book.failures_in_a_row
+            self._roll_back(f"{times} snapshots in a row failed, the last because {reason}")
+            return
+        self._desk.settle()
+        self._trigger_waiting()

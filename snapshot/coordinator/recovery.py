@@ -1,0 +1,108 @@
+"""The recovery plan: from a manifest to what each subtask starts from.
+
+Says what would be lost where the graph has changed, and refuses it unless it was allowed by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from snapshot.coordinator.control import RestoredSubtask
+from snapshot.declared.topology import Topology
+from snapshot.errors import RestoreRefused
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle, PartKind
+
+#: What `submit(allow=...)` may name.
+CHANGED_GRAPH = "changedGraph"
+DROPPED_MESSAGES = "droppedMessages"
+REPEATED_OUTPUT = "repeatedOutput"
+ALLOWANCES = (CHANGED_GRAPH, DROPPED_MESSAGES, REPEATED_OUTPUT)
+
+
+def fresh_start(topology: Topology) -> list[RestoredSubtask]:
+    """Every subtask as it was submitted."""
+    return [RestoredSubtask(subtask, None, (), (), ()) for subtask in topology.subtasks]
+
+
+def plan_restore(topology: Topology, manifest: Manifest, allow: Collection[str]) -> list[RestoredSubtask]:
+    """What every subtask of `topology` starts from, out of the snapshot of `manifest`.
+
+    Raises
+    ------
+    RestoreRefused
+        if the snapshot is of another graph and that was not allowed; says each difference.
+    """
+    stored = Topology.from_record(manifest.topology)
+    where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
+    differences = topology.difference(stored)
+    if differences and CHANGED_GRAPH not in allow:
+        raise RestoreRefused(
+            f"{where} is of another graph:\n  " + "\n  ".join(differences)
+            + f"\nSubmit the graph that it was taken of, under another name, or with allow={{'{CHANGED_GRAPH}'}}"
+        )  # fmt: skip
+    _refuse_rescaling(where, topology, stored)
+    _refuse_dropping(where, topology, manifest, allow)
+    return _Plan(topology, manifest).subtasks()
+
+
+def _refuse_rescaling(where: str, topology: Topology, stored: Topology) -> None:
+    before = {node.name: node.parallelism for node in stored.nodes}
+    for node in topology.nodes:
+        if before.get(node.name, node.parallelism) != node.parallelism:
+            raise RestoreRefused(
+                f"{where}: node {node.name!r} had parallelism {before[node.name]}, now {node.parallelism}; "
+                "state is not redistributed: submit it with the parallelism that it had"
+            )
+
+
+def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: Collection[str]) -> None:
+    channels = dict.fromkeys(topology.channels)
+    lost = [h for record in manifest.records for h in record.handles if h.channel and h.channel not in channels]
+    if lost and DROPPED_MESSAGES not in allow:
+        counts = [f"{h.channel}: {h.last - h.first + 1} messages" for h in lost]
+        raise RestoreRefused(
+            f"{where} holds messages of channels that the graph no longer has:\n  " + "\n  ".join(counts)
+            + f"\nallow={{'{DROPPED_MESSAGES}'}} drops them"
+        )  # fmt: skip
+
+
+class _Plan:
+    """Looks up by channel what a manifest lists by subtask."""
+
+    def __init__(self, topology: Topology, manifest: Manifest) -> None:
+        self._topology = topology
+        self._records = {record.subtask: record for record in manifest.records}
+        #: {channel: (p, S)} of the channels that the graph still has
+        known = dict.fromkeys(topology.channels)
+        sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
+        self._numbers = {
+            entry.channel: (entry.processed, sent[entry.channel])
+            for record in manifest.records
+            for entry in record.received
+            if entry.channel in known
+        }
+        self._parts: dict[tuple[PartKind, ChannelId], Handle] = {
+            (handle.kind, handle.channel): handle
+            for record in manifest.records
+            for handle in record.handles
+            if handle.channel is not None
+        }
+
+    def subtasks(self) -> list[RestoredSubtask]:
+        return [self._subtask(subtask) for subtask in self._topology.subtasks]
+
+    def _subtask(self, subtask: Subtask) -> RestoredSubtask:
+        record = self._records.get(subtask)
+        inputs = [c for c in self._topology.inputs_of(subtask) if c in self._numbers]
+        outputs = [c for c in self._topology.outputs_of(subtask) if c in self._numbers]
+        # The receiver's part comes before the sender's (PROTOCOL 1.3).
+        parts = (self._parts.get((kind, c)) for c in inputs for kind in (PartKind.RECEIVED, PartKind.SENT))
+        return RestoredSubtask(
+            subtask=subtask,
+            state=None if record is None else record.state,
+            processed=tuple((channel, self._numbers[channel][0]) for channel in inputs),
+            sent=tuple((channel, self._numbers[channel][1]) for channel in outputs),
+            channel_parts=tuple(part for part in parts if part is not None),
+        )

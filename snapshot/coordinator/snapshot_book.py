@@ -1,0 +1,181 @@
+"""The coordinator's book of snapshots: which one is due, which are pending, what came of each.
+
+Pure: time comes in as seconds of a monotonic clock. It gives the ids (PROTOCOL 3), decides when one may
+start, collects acknowledgements, and says when one is whole; publishing is the fence's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from snapshot.ids import Subtask, first_snapshot_id
+from snapshot.stored.certificate import SubtaskRecord
+
+
+@dataclass(frozen=True)
+class SnapshotPolicy:
+    """When snapshots are taken and given up. Times in seconds."""
+
+    #: between two that are triggered by time; None: none is
+    interval: float | None
+    #: from the trigger to the last acknowledgement; then it is aborted
+    timeout: float
+    #: from the end of one to the next that time or a node triggers
+    min_pause: float
+    #: pending at one time
+    max_concurrent: int
+    #: failures in a row that are only noted; one more rolls the run back
+    tolerable_failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOrder:
+    """Somebody in the driver asked for a snapshot and waits for it."""
+
+    request: int
+    pinned: bool
+    #: None: those of the topology
+    initiators: tuple[Subtask, ...] | None
+    #: monotonic time after which nobody waits any more; None: never
+    deadline: float | None
+
+
+@dataclass(slots=True)
+class PendingSnapshot:
+    """A snapshot between its trigger and its publication."""
+
+    snapshot_id: int
+    started_at: float
+    orders: list[SnapshotOrder]
+    records: dict[Subtask, SubtaskRecord] = field(default_factory=dict)
+    #: all acknowledged; the fence has it, and only the store can end it now (PROTOCOL 7.6)
+    is_publishing: bool = False
+
+    @property
+    def pinned(self) -> bool:
+        """Somebody wants it kept."""
+        return any(order.pinned for order in self.orders)
+
+    def missing(self, subtasks: Sequence[Subtask]) -> list[Subtask]:
+        """Those of `subtasks` that have not acknowledged."""
+        return [subtask for subtask in subtasks if subtask not in self.records]
+
+
+class SnapshotBook:
+    """All that is known of snapshots in one life of a coordinator."""
+
+    def __init__(self, policy: SnapshotPolicy) -> None:
+        self.policy = policy
+        #: {snapshot_id: it}, ascending
+        self.pending: dict[int, PendingSnapshot] = {}
+        self.orders: list[SnapshotOrder] = []
+        self.failures_in_a_row = 0
+        self._next_id = 0
+        self._due_at: float | None = None
+        self._pause_until = 0.0
+
+    @property
+    def floor(self) -> int:
+        """The lowest id that is still running; everything below it is settled (PROTOCOL 3.4)."""
+        return min(self.pending, default=self._next_id)
+
+    def take_block(self, claim: int, now: float) -> None:
+        """Use the ids of a new claim; those of the old one are never used again (PROTOCOL 3.2)."""
+        assert not self.pending
+        self._next_id = first_snapshot_id(claim)
+        if self.policy.interval is not None:
+            self._due_at = now + self.policy.interval
+
+    def due_at(self) -> float | None:
+        """When time triggers the next one; None: never, or not while so many are pending."""
+        if self._due_at is None or not self.has_room:
+            return None
+        return max(self._due_at, self._pause_until)
+
+    @property
+    def has_room(self) -> bool:
+        """One more may be pending."""
+        return len(self.pending) < self.policy.max_concurrent
+
+    @property
+    def has_failed_too_often(self) -> bool:
+        """More snapshots in a row failed than the policy tolerates."""
+        return self.failures_in_a_row > self.policy.tolerable_failures
+
+    def may_ask(self, now: float) -> bool:
+        """Whether policy lets a node start one now."""
+        return self.has_room and now >= self._pause_until
+
+    def open(self, now: float, orders: Sequence[SnapshotOrder]) -> PendingSnapshot:
+        """Begin one, for `orders` and for all others that wait and do not name their initiators."""
+        taken = [order for order in self.orders if order in orders or order.initiators is None]
+        self.orders = [order for order in self.orders if order not in taken]
+        snapshot = PendingSnapshot(self._next_id, now, taken)
+        self.pending[snapshot.snapshot_id] = snapshot
+        self._next_id += 1
+        if self.policy.interval is not None:
+            self._due_at = now + self.policy.interval
+        return snapshot
+
+    def running_below(self, snapshot_id: int) -> tuple[int, ...]:
+        """Ids that an initiator must have recorded first (PROTOCOL 3.3)."""
+        return tuple(pending for pending in self.pending if pending < snapshot_id)
+
+    def acknowledge(self, snapshot_id: int, record: SubtaskRecord, subtask_count: int) -> PendingSnapshot | None:
+        """Note one subtask's part; the snapshot when that was the last one."""
+        snapshot = self.pending.get(snapshot_id)
+        if snapshot is None or snapshot.is_publishing:
+            return None
+        snapshot.records[record.subtask] = record
+        return snapshot if len(snapshot.records) == subtask_count else None
+
+    def collecting(self) -> list[PendingSnapshot]:
+        """Those that are not whole."""
+        return [pending for pending in self.pending.values() if not pending.is_publishing]
+
+    def overdue(self, now: float) -> list[PendingSnapshot]:
+        """Those whose time is over."""
+        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout]
+
+    def next_deadline(self) -> float | None:
+        """When the next pending one, or the next order, runs out of time."""
+        times = [p.started_at + self.policy.timeout for p in self.collecting()]
+        times += [order.deadline for order in self.orders if order.deadline is not None]
+        return min(times, default=None)
+
+    def expire_orders(self, now: float) -> list[SnapshotOrder]:
+        """Remove and return the orders for which no snapshot could be started in time."""
+        expired = [order for order in self.orders if order.deadline is not None and now >= order.deadline]
+        self.orders = [order for order in self.orders if order not in expired]
+        return expired
+
+    def close_published(self, snapshot_id: int, now: float) -> PendingSnapshot:
+        """It is published."""
+        self.failures_in_a_row = 0
+        return self._close(snapshot_id, now)
+
+    def close_failed(self, snapshot_id: int, now: float) -> PendingSnapshot:
+        """It was aborted, and that counts."""
+        self.failures_in_a_row += 1
+        return self._close(snapshot_id, now)
+
+    def close_superseded(self, snapshot_id: int, by: int, now: float) -> None:
+        """A later one was whole first; whoever waits for this one gets that one."""
+        superseded = self._close(snapshot_id, now)
+        self.pending[by].orders += superseded.orders
+
+    def give_up_all(self) -> None:
+        """The run rolls back: nothing pending can be whole any more. Orders wait for the next one."""
+        self.orders = [order for pending in self.pending.values() for order in pending.orders] + self.orders
+        self.pending.clear()
+        self.failures_in_a_row = 0
+
+    def take_orders(self) -> list[SnapshotOrder]:
+        """Remove and return all orders that wait."""
+        orders, self.orders = self.orders, []
+        return orders
+
+    def _close(self, snapshot_id: int, now: float) -> PendingSnapshot:
+        self._pause_until = now + self.policy.min_pause
+        return self.pending.pop(snapshot_id)

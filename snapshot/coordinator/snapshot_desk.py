@@ -1,0 +1,230 @@
+"""What the coordinator does about snapshots: triggers them, collects their parts, closes them, answers orders.
+
+Between the book, which keeps count, and the workers, who are told. Must not know the run's phases, nor who may
+publish: it is asked only while the run may, and hands a whole snapshot back as a manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from snapshot.coordinator.control import (
+    AnnouncePublished,
+    AnswerSnapshotRequest,
+    EndComponent,
+    SettleSnapshots,
+    TriggerSnapshot,
+)
+from snapshot.coordinator.events import CloseOrder
+from snapshot.coordinator.members import Members
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook, SnapshotOrder, SnapshotPolicy
+from snapshot.coordinator.termination import ended_components, is_final
+from snapshot.declared.topology import Topology
+from snapshot.ids import Subtask
+from snapshot.stored.certificate import SubtaskRecord, problems
+from snapshot.stored.manifest import Manifest
+
+#: Subtasks, or problems, that a reason names; the first few tell what is wrong, thousands would hide it.
+_NAMED_MAX = 5
+
+
+class SnapshotDesk:
+    """The snapshots of one life of a coordinator.
+
+    Parameters
+    ----------
+    run : str
+    topology : Topology
+    placement : mapping of Subtask to int
+        Number of the worker of each subtask.
+    policy : SnapshotPolicy
+    members : Members
+    outbox : Outbox
+    """
+
+    def __init__(
+        self,
+        run: str,
+        topology: Topology,
+        placement: Mapping[Subtask, int],
+        policy: SnapshotPolicy,
+        members: Members,
+        outbox: Outbox,
+    ) -> None:
+        self.book = SnapshotBook(policy)
+        #: (id, reason) of those that were given up, in order
+        self.aborted: list[tuple[int, str]] = []
+        self._run = run
+        self._topology = topology
+        self._placement = placement
+        self._members = members
+        self._outbox = outbox
+        #: {snapshot_id: what is to be written}; exactly those that are being published
+        self._manifests: dict[int, Manifest] = {}
+        #: nodes of the cycles that were told, in this incarnation, that they are over
+        self._told_to_end: list[tuple[str, ...]] = []
+
+    # ---------------------------------------------------------------- between two incarnations
+
+    def take_block(self, claim: int) -> None:
+        """A claim was taken: its ids are used from now on (PROTOCOL 3.2)."""
+        self.book.take_block(claim, self._outbox.now)
+
+    def give_up_all(self, reason: str) -> None:
+        """The data goes. What waits to be published stays undecided: the next listing tells (PROTOCOL 7.6)."""
+        for snapshot in self.book.collecting():
+            self.aborted.append((snapshot.snapshot_id, reason))
+        self.book.give_up_all()
+        self._manifests.clear()
+        self._told_to_end.clear()
+
+    def settle(self) -> None:
+        """Tell everybody which snapshots are over (PROTOCOL 3.4)."""
+        self._outbox.tell_all(SettleSnapshots(self._members.incarnation, self.book.floor))
+
+    def announce(self, snapshot_id: int) -> None:
+        """Tell everybody that `snapshot_id` is published."""
+        self._outbox.tell_all(AnnouncePublished(self._members.incarnation, snapshot_id, self.book.floor))
+
+    # ---------------------------------------------------------------- triggering
+
+    def order(self, order: SnapshotOrder) -> None:
+        """Somebody in the driver waits for a snapshot."""
+        unknown = [s for s in order.initiators or () if s not in self._placement]
+        if unknown:
+            self.refuse(order, f"there is no {unknown[0]}")
+        else:
+            self.book.orders.append(order)
+
+    def trigger_ordered(self) -> None:
+        """Start what the driver waits for, as far as there is room."""
+        while self.book.orders and self.book.has_room:
+            first = self.book.orders[0]
+            self._trigger(self._able(first.initiators or ()), first)
+
+    def trigger(self) -> None:
+        """Start one, for no order in particular."""
+        self._trigger(())
+
+    def trigger_due(self) -> None:
+        """Start one if its time has come."""
+        due = self.book.due_at()
+        if due is not None and self._outbox.now >= due:
+            self.trigger()
+
+    def ask(self, subtask: Subtask, incarnation: int, *, may_start: bool) -> None:
+        """A node called `requestSnapshot`; policy may refuse (PROTOCOL 3.1)."""
+        starts = may_start and self.book.may_ask(self._outbox.now)
+        if starts:
+            able = self._able((subtask,))
+            self._trigger(able)
+            if able:
+                return  # the trigger is the answer
+        self._outbox.tell(self._placement[subtask], AnswerSnapshotRequest(incarnation, subtask))
+
+    def _able(self, wanted: Iterable[Subtask]) -> tuple[Subtask, ...]:
+        """PROTOCOL 4.2: who has aligned inputs cannot initiate; the request is passed to those who can."""
+        inputs = {subtask: self._topology.inputs_of(subtask) for subtask in wanted}
+        # All edges into one node agree (PROTOCOL 4.1), so the first answers for all.
+        return tuple(s for s, c in inputs.items() if not c or not self._topology.edge_of(c[0]).alignment.aligned)
+
+    def _trigger(self, initiators: tuple[Subtask, ...], *orders: SnapshotOrder) -> None:
+        snapshot = self.book.open(self._outbox.now, orders)
+        # PROTOCOL 3.5: whom the initiators do not reach, the graph's own initiators do.
+        reached = dict.fromkeys(self._topology.reachable(initiators))
+        everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
+        by_worker: dict[int, list[Subtask]] = {}
+        for subtask in dict.fromkeys(everybody):
+            by_worker.setdefault(self._placement[subtask], []).append(subtask)
+        running = self.book.running_below(snapshot.snapshot_id)
+        for worker, subtasks in by_worker.items():
+            at = (self._members.incarnation, snapshot.snapshot_id)
+            self._outbox.tell(worker, TriggerSnapshot(*at, tuple(subtasks), running, self.book.floor))
+
+    # ---------------------------------------------------------------- collecting and publishing
+
+    def acknowledge(self, snapshot_id: int, record: SubtaskRecord) -> PendingSnapshot | None:
+        """One subtask's part is durable; the snapshot when that was the last one."""
+        return self.book.acknowledge(snapshot_id, record, len(self._topology.subtasks))
+
+    def problems(self, snapshot: PendingSnapshot) -> str:
+        """What is wrong with a whole snapshot; "" when its cut is exact (PROTOCOL 2)."""
+        topology = self._topology
+        records = list(snapshot.records.values())
+        return "; ".join(
+            problems(topology.channels, topology.subtasks, records, self._members.incarnation)[:_NAMED_MAX]
+        )
+
+    def hand_over(self, snapshot: PendingSnapshot, claim: int) -> None:
+        """Make the manifest of a whole snapshot; from now on only the store can end it (PROTOCOL 7.6)."""
+        now = self._outbox.now
+        for lower in self.book.collecting():
+            # Publication goes up only, so whatever this one overtook is over.
+            if lower.snapshot_id < snapshot.snapshot_id:
+                self.book.close_superseded(lower.snapshot_id, snapshot.snapshot_id, now)
+                self.aborted.append((lower.snapshot_id, f"snapshot {snapshot.snapshot_id} was whole first"))
+        snapshot.is_publishing = True
+        records = tuple(snapshot.records[subtask] for subtask in self._topology.subtasks)
+        self._manifests[snapshot.snapshot_id] = Manifest(
+            run=self._run,
+            snapshot_id=snapshot.snapshot_id,
+            incarnation=self._members.incarnation,
+            claim=claim,
+            timestamp=snapshot.started_at + self._outbox.epoch_offset,
+            duration=now - snapshot.started_at,
+            final=is_final(records),
+            pinned=snapshot.pinned,
+            topology=self._topology.as_record(),
+            records=records,
+        )
+
+    def manifest(self, snapshot_id: int) -> Manifest:
+        """Of a snapshot that is being published."""
+        return self._manifests[snapshot_id]
+
+    def publish(self, snapshot_id: int) -> tuple[Manifest, list[SnapshotOrder]]:
+        """It is published: tell everybody. Returns what it is, and the orders that it met."""
+        snapshot = self.book.close_published(snapshot_id, self._outbox.now)
+        for order in snapshot.orders:
+            self._outbox.put(CloseOrder(order.request, snapshot_id, ""))
+        self.announce(snapshot_id)
+        return self._manifests.pop(snapshot_id), snapshot.orders
+
+    def end_components(self, manifest: Manifest) -> None:
+        """Tell the cycles that a published snapshot shows to be over; each once."""
+        for part in ended_components(self._topology, manifest.records):
+            if part.nodes not in self._told_to_end:
+                self._told_to_end.append(part.nodes)
+                self._outbox.tell_all(EndComponent(self._members.incarnation, part.nodes))
+
+    # ---------------------------------------------------------------- giving up
+
+    def abort(self, snapshot_id: int, reason: str) -> None:
+        """Give one up. Its orders are answered; who takes part is told by `settle`."""
+        self._manifests.pop(snapshot_id, None)
+        self.aborted.append((snapshot_id, reason))
+        for order in self.book.close_failed(snapshot_id, self._outbox.now).orders:
+            self.refuse(order, f"snapshot {snapshot_id}: {reason}")
+
+    def why_overdue(self, snapshot: PendingSnapshot) -> str:
+        """A deadline names who is missing."""
+        missing = snapshot.missing(self._topology.subtasks)
+        who = ", ".join(str(subtask) for subtask in missing[:_NAMED_MAX])
+        seconds = self.book.policy.timeout
+        return f"not whole after {seconds:g} s; {len(missing)} of {len(self._topology.subtasks)} are missing: {who}"
+
+    def expire_orders(self, standing: str) -> None:
+        """Answer those who have waited long enough for a snapshot to begin."""
+        for order in self.book.expire_orders(self._outbox.now):
+            self.refuse(order, f"none could be started in time; the run is {standing}")
+
+    def close(self, reason: str) -> None:
+        """The run has ended: nobody needs to wait any more."""
+        self.give_up_all(reason)
+        for order in self.book.take_orders():
+            self.refuse(order, reason)
+
+    def refuse(self, order: SnapshotOrder, reason: str) -> None:
+        """Answer an order with the reason why there is no snapshot."""
+        self._outbox.put(CloseOrder(order.request, None, reason))

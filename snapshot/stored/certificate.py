@@ -1,0 +1,161 @@
+"""The certificate: what each subtask contributes to a snapshot, and the proof that the cut is exact.
+
+Owns PROTOCOL 2. Must not know how anything is stored or sent. `problems` is asked before a snapshot is
+published, by the coordinator, and again whenever one is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.part import Handle, PartKind
+from snapshot.subtask.reports import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class SentEntry:
+    """What the sender of a channel saw at its cut."""
+
+    channel: ChannelId
+    sent: int  #: S: number of the last message sent
+    written: int  #: w: number of the last message ahead of the marker
+    first: int  #: of the sender's part, read from the stored messages; 0 when there is no part
+    last: int  #: likewise
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedEntry:
+    """What the receiver of a channel saw at its cut."""
+
+    channel: ChannelId
+    processed: int  #: p: number of the last message processed
+    written: int  #: w, as the marker said
+    first: int  #: of the receiver's part, read from the stored messages; 0 when there is no part
+    last: int  #: likewise
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRecord:
+    """All that one subtask contributes to one snapshot."""
+
+    subtask: Subtask
+    incarnation: int
+    handles: tuple[Handle, ...]  #: one state, and a part for each channel end that held messages
+    sent: tuple[SentEntry, ...]  #: one per outgoing channel
+    received: tuple[ReceivedEntry, ...]  #: one per incoming channel
+    standing: Standing
+
+    @property
+    def state(self) -> Handle:
+        """The handle of the state. Call only on a record without `problems`."""
+        return next(handle for handle in self.handles if handle.kind is PartKind.STATE)
+
+
+def problems(
+    channels: Sequence[ChannelId], subtasks: Sequence[Subtask], records: Sequence[SubtaskRecord], incarnation: int
+) -> list[str]:
+    """Everything that is incomplete or inexact in a cut; empty when it is complete, consistent and exact.
+
+    Parameters
+    ----------
+    channels, subtasks : sequence
+        All of the run's.
+    records : sequence of SubtaskRecord
+        What came, in any order.
+    incarnation : int
+        The one that all records must be of.
+    """
+    return [
+        *_record_problems(subtasks, records, incarnation),
+        *_channel_problems(channels, records),
+    ]
+
+
+def _record_problems(subtasks: Sequence[Subtask], records: Sequence[SubtaskRecord], incarnation: int) -> Iterator[str]:
+    yield from _count_problems("record", subtasks, [record.subtask for record in records])
+    for record in records:
+        if record.incarnation != incarnation:
+            yield f"{record.subtask}: its record is of incarnation {record.incarnation}, the snapshot of {incarnation}"
+        states = [handle for handle in record.handles if handle.kind is PartKind.STATE]
+        if len(states) != 1:
+            yield f"{record.subtask}: {len(states)} states instead of one"
+        for handle in record.handles:
+            if handle.subtask != record.subtask:
+                yield f"{record.subtask}: lists a part that {handle.subtask} made: {handle.name}"
+
+
+def _channel_problems(channels: Sequence[ChannelId], records: Sequence[SubtaskRecord]) -> Iterator[str]:
+    sent = {entry.channel: entry for record in records for entry in record.sent}
+    received = {entry.channel: entry for record in records for entry in record.received}
+    yield from _count_problems("sender's entry", channels, [e.channel for record in records for e in record.sent])
+    yield from _count_problems("receiver's entry", channels, [e.channel for record in records for e in record.received])
+    for record in records:
+        for entry in record.sent:
+            if entry.channel.source != record.subtask:
+                yield f"{entry.channel}: its sender's entry came from {record.subtask}"
+        for other in record.received:
+            if other.channel.target != record.subtask:
+                yield f"{other.channel}: its receiver's entry came from {record.subtask}"
+    yield from _part_problems(records)
+    for channel in channels:
+        if channel in sent and channel in received:
+            yield from _cut_problems(channel, sent[channel], received[channel])
+
+
+def _cut_problems(channel: ChannelId, sender: SentEntry, receiver: ReceivedEntry) -> Iterator[str]:
+    """PROTOCOL 2 for one channel: 0 <= p <= w <= S, one w, and the parts abut and cover (p, S]."""
+    p, w, s = receiver.processed, receiver.written, sender.sent
+    if sender.written != w:
+        yield f"{channel}: the sender's marker was behind message {sender.written}, the receiver's behind {w}"
+    if not 0 <= p <= w:
+        yield f"{channel}: {p} messages processed, but the marker was behind message {w}"
+    if not 0 <= sender.written <= s:
+        yield f"{channel}: {s} messages sent, but the marker was behind message {sender.written}"
+    yield from _cover_problems(channel, "receiver", (receiver.first, receiver.last), p, w)
+    yield from _cover_problems(channel, "sender", (sender.first, sender.last), sender.written, s)
+
+
+def _cover_problems(channel: ChannelId, end: str, stored: tuple[int, int], after: int, upto: int) -> Iterator[str]:
+    due = (after + 1, upto) if upto > after else (0, 0)
+    if stored != due:
+        yield f"{channel}: the {end}'s part holds {_span(stored)}, but {_span(due)} were due"
+
+
+def _part_problems(records: Sequence[SubtaskRecord]) -> Iterator[str]:
+    """Every entry's part is there, once, with the entry's numbers; and no part is there without an entry."""
+    for record in records:
+        entries: list[tuple[PartKind, ChannelId, tuple[int, int]]] = [
+            *((PartKind.SENT, entry.channel, (entry.first, entry.last)) for entry in record.sent),
+            *((PartKind.RECEIVED, entry.channel, (entry.first, entry.last)) for entry in record.received),
+        ]
+        due = {(kind, channel): numbers for kind, channel, numbers in entries if numbers != (0, 0)}
+        found: dict[tuple[PartKind, ChannelId], int] = dict.fromkeys(due, 0)
+        for handle in record.handles:
+            if handle.channel is None:
+                continue
+            key = (handle.kind, handle.channel)
+            found[key] = found.get(key, 0) + 1
+            if due.get(key, (0, 0)) != (handle.first, handle.last):
+                says = _span(due.get(key, (0, 0)))
+                yield f"{handle.name}: holds {_span((handle.first, handle.last))}, its entry says {says}"
+        for (kind, channel), count in found.items():
+            if count != 1:
+                yield f"{channel}: {count} {kind.name.lower()} parts of {record.subtask} instead of one"
+
+
+def _count_problems(what: str, due: Sequence[object], came: Sequence[object]) -> Iterator[str]:
+    counts: dict[object, int] = dict.fromkeys(due, 0)
+    for name in came:
+        if name not in counts:
+            yield f"{name}: a {what}, but the run has no such thing"
+        counts[name] = counts.get(name, 0) + 1
+    for name in dict.fromkeys(due):
+        if counts[name] != 1:
+            yield f"{name}: {counts[name]} times a {what} instead of once"
+
+
+def _span(numbers: Iterable[int]) -> str:
+    first, last = numbers
+    return "no messages" if (first, last) == (0, 0) else f"messages {first} to {last}"

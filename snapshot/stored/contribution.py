@@ -1,0 +1,51 @@
+"""From what a subtask took to what is stored of it: its parts, and then its record for the manifest.
+
+Owns the two steps around the writing; must not know how or where parts are written. In between, each part
+becomes a handle (`Part.inline` or `Part.stored`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snapshot.ids import ChannelId
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_part
+from snapshot.subtask.reports import SnapshotTaken
+
+
+def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
+    """Everything of `taken` that is to be stored: the state, and each channel end that held messages."""
+    at = (run, incarnation, taken.snapshot_id)
+    parts = [state_part(*at, taken.subtask, [taken.state])]
+    for channel, received in taken.received.items():
+        if received.frames:
+            parts.append(channel_part(PartKind.RECEIVED, *at, channel, received.frames))
+    for channel, sent in taken.sent.items():
+        if sent.frames:
+            parts.append(channel_part(PartKind.SENT, *at, channel, sent.frames))
+    return parts
+
+
+def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle]) -> SubtaskRecord:
+    """The subtask's record, once all of its parts are durable.
+
+    The numbers of stored messages are the handles', which were read from the messages themselves (PROTOCOL 2).
+    """
+    stored: dict[tuple[PartKind, ChannelId | None], tuple[int, int]] = {
+        (handle.kind, handle.channel): (handle.first, handle.last) for handle in handles
+    }
+    return SubtaskRecord(
+        subtask=taken.subtask,
+        incarnation=incarnation,
+        handles=tuple(handles),
+        sent=tuple(
+            SentEntry(channel, cut.sent, cut.written, *stored.get((PartKind.SENT, channel), (0, 0)))
+            for channel, cut in taken.sent.items()
+        ),
+        received=tuple(
+            ReceivedEntry(channel, cut.processed, cut.written, *stored.get((PartKind.RECEIVED, channel), (0, 0)))
+            for channel, cut in taken.received.items()
+        ),
+        standing=taken.standing,
+    )

@@ -1,0 +1,202 @@
+"""Assembles one subtask from the built graph: node, ends, edges, context, recorder.
+
+What comes from outside (chance, logger, spill files, counters of a snapshot) is given by the host.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from logging import LoggerAdapter
+from random import Random
+from typing import Any
+
+from snapshot.channel.frame import Frame
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import Gate, SendingEnd, Spill
+from snapshot.channel.serialization import Codec
+from snapshot.channel.spread import key_function, partitioner
+from snapshot.declared.built import Built
+from snapshot.declared.topology import Topology
+from snapshot.errors import GraphError, NodeError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import Node, Source, defines
+from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.input_channel import InputChannel
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.lost_state import LostStateCheck
+from snapshot.subtask.output_edge import OutputEdge
+from snapshot.subtask.recorder import Recorder
+from snapshot.subtask.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredChannels:
+    """The counters and the in-flight messages that a subtask starts with; empty on a fresh run (PROTOCOL 6.2)."""
+
+    #: {input channel: p}
+    processed: Mapping[ChannelId, int] = field(default_factory=dict)
+    #: {input channel: its channel state, receiver's part then sender's part}
+    frames: Mapping[ChannelId, tuple[Frame, ...]] = field(default_factory=dict)
+    #: {output channel: S}
+    sent: Mapping[ChannelId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a host gives to every subtask that it runs."""
+
+    run: str
+    incarnation: int
+    codec: Codec
+    limits: SubtaskLimits
+    #: an out-buffer's file, for channels inside a cycle
+    spill_of: Callable[[ChannelId], Spill | None]
+    logger_of: Callable[[Subtask], LoggerAdapter[Any]]
+    chance_of: Callable[[Subtask], Random]
+
+
+@dataclass(slots=True)
+class SubtaskParts:
+    """All that `SubtaskMachine` is made of."""
+
+    subtask: Subtask
+    topology: Topology
+    node: Node
+    codec: Codec
+    gate: Gate
+    timers: Timers
+    context: SubtaskContext
+    recorder: Recorder
+    inputs: tuple[InputChannel, ...]
+    outputs: dict[ChannelId, SendingEnd]
+    edges: tuple[OutputEdge, ...]
+    limits: SubtaskLimits
+    #: shortest time that an aligned edge of this subtask was given, seconds; None: no limit
+    alignment_timeout: float | None
+    lost_state: LostStateCheck
+    #: what `context.requestSnapshot` does; set by the machine
+    requests: list[Callable[[], None]]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the node is to be polled."""
+        return isinstance(self.node, Source)
+
+    def bind_requests(self, ask: Callable[[], None]) -> None:
+        """Have `context.requestSnapshot` call `ask`."""
+        self.requests.append(ask)
+
+    def partitions(self) -> tuple[str, ...]:
+        """This subtask's share of what the source can read independently."""
+        if not isinstance(self.node, Source) or not defines(self.node, "partitions"):
+            return ()
+        return tuple(self.node.partitions())[self.subtask.index :: self.context.parallelism]
+
+
+def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: RestoredChannels) -> SubtaskParts:
+    """Make everything that surrounds a fresh copy of the node.
+
+    Raises
+    ------
+    GraphError
+        if the node's module is not here.
+    NodeError
+        if the node cannot be unpickled for another reason.
+    """
+    topology, codec = built.topology, around.codec
+    node = _fresh_node(subtask, built)
+    gate, timers = Gate(), Timers()
+    outputs = {
+        channel: SendingEnd(
+            channel, codec, gate, sent=restored.sent.get(channel, 0),
+            spill=around.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+        )
+        for channel in topology.outputs_of(subtask)
+    }  # fmt: skip
+    edges = _edges(subtask, built, outputs)
+    requests: list[Callable[[], None]] = []
+    context = SubtaskContext(
+        run=around.run,
+        incarnation=around.incarnation,
+        subtask=subtask,
+        parallelism=topology.node(subtask.node).parallelism,
+        inputs=EndOfStream(subtask, topology).open_inputs,
+        edges=edges,
+        timers=timers,
+        logger=around.logger_of(subtask),
+        chance=lambda: around.chance_of(subtask),
+        ask_snapshot=lambda: requests[0](),
+    )
+    inputs = tuple(
+        _input(channel, built, node, context, gate, codec, restored) for channel in topology.inputs_of(subtask)
+    )
+    return SubtaskParts(
+        subtask=subtask, topology=topology, node=node, codec=codec, gate=gate, timers=timers, context=context,
+        recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=around.limits,
+        alignment_timeout=_alignment_timeout(subtask, topology),
+        lost_state=LostStateCheck(node, subtask, context.logger), requests=requests,
+    )  # fmt: skip
+
+
+def _fresh_node(subtask: Subtask, built: Built) -> Node:
+    try:
+        node = pickle.loads(built.nodes[subtask.node])
+    except (ImportError, AttributeError) as error:
+        raise GraphError(
+            f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
+            "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
+        ) from error
+    except Exception as error:  # unpickling runs the user's code, which may raise anything
+        raise NodeError(f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})") from error
+    assert isinstance(node, Node)
+    return node
+
+
+def _edges(subtask: Subtask, built: Built, outputs: Mapping[ChannelId, SendingEnd]) -> tuple[OutputEdge, ...]:
+    edges: list[OutputEdge] = []
+    for spec in built.topology.edges:
+        if spec.source != subtask.node:
+            continue
+        code = built.edges[spec.source, spec.target]
+        chooser = partitioner(spec.spread, code.key, subtask.index, built.topology.node(spec.target).parallelism)
+        ends = {channel.target.index: end for channel, end in outputs.items() if channel.target.node == spec.target}
+        edges.append(OutputEdge(subtask, spec.target, ends, chooser, code.transforms, code.schema))
+    return tuple(edges)
+
+
+def _input(
+    channel: ChannelId,
+    built: Built,
+    node: Node,
+    context: SubtaskContext,
+    gate: Gate,
+    codec: Codec,
+    restored: RestoredChannels,
+) -> InputChannel:
+    end = ReceivingEnd(
+        channel, codec, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ())
+    )
+    code = built.edges[channel.source.node, channel.target.node]
+    key_of = None if code.key is None else key_function(code.key)
+    return InputChannel(end, node, context, gate, codec, key_of=key_of, schema=code.schema)
+
+
+def _recorder(subtask: Subtask, topology: Topology) -> Recorder:
+    inputs, outputs = topology.inputs_of(subtask), topology.outputs_of(subtask)
+    return Recorder(
+        subtask,
+        inputs,
+        outputs,
+        # All edges into one node agree (PROTOCOL 4.1), so one answers for all.
+        aligned_inputs=bool(inputs) and topology.edge_of(inputs[0]).alignment.aligned,
+        aligned_outputs=frozenset(c for c in outputs if topology.edge_of(c).alignment.aligned),
+    )
+
+
+def _alignment_timeout(subtask: Subtask, topology: Topology) -> float | None:
+    channels = topology.inputs_of(subtask) + topology.outputs_of(subtask)
+    timeouts = [topology.edge_of(channel).alignment.timeout for channel in channels]
+    return min((timeout for timeout in timeouts if timeout is not None), default=None)

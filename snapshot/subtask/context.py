@@ -1,0 +1,120 @@
+"""The context that a subtask's hooks are given; the contract is `snapshot.node.Context`.
+
+It holds what the hooks may see and passes what they ask for to the subtask; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from logging import LoggerAdapter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from snapshot.errors import NodeError
+from snapshot.ids import Subtask
+from snapshot.node import Context
+
+if TYPE_CHECKING:
+    from snapshot.subtask.output_edge import OutputEdge
+    from snapshot.subtask.timers import Timers
+
+
+class SubtaskContext(Context):
+    """The one context of one subtask, reused for every call."""
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        incarnation: int,
+        subtask: Subtask,
+        parallelism: int,
+        inputs: tuple[str, ...],
+        edges: tuple[OutputEdge, ...],
+        timers: Timers,
+        logger: LoggerAdapter[Any],
+        chance: Callable[[], Random],
+        ask_snapshot: Callable[[], None],
+    ) -> None:
+        self.run = run
+        self.incarnation = incarnation
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.inputs = inputs
+        self.outputs = tuple(edge.target for edge in edges)
+        self.partitions = ()
+        self.sender = None
+        self.key = None
+        self.now = 0.0
+        self.logger = logger
+        #: {metric: sum of increments since the worker last took them}
+        self.metrics: dict[str, float] = {}
+        #: name of the hook that must not send, while it runs
+        self.silent_hook: str | None = None
+        #: nodes that may not be sent to any more: the members of an ended component
+        self.closed_outputs: tuple[str, ...] = ()
+        self._edges = {edge.target: edge for edge in edges}
+        self._emits = tuple(edge.emit for edge in edges)
+        self._timers = timers
+        self._chance = chance
+        self._random: Random | None = None
+        self._ask_snapshot = ask_snapshot
+
+    @property
+    def random(self) -> Random:  # type: ignore[override]  # made when a node asks: its state is 2.5 KB in each snapshot
+        if self._random is None:
+            self._random = self._chance()
+        return self._random
+
+    def random_state(self) -> Any:
+        """What `restore_random` needs; None if the node never asked for chance."""
+        return None if self._random is None else self._random.getstate()
+
+    def restore_random(self, state: Any) -> None:
+        """Go on with the chance of the snapshot."""
+        if state is not None:
+            self.random.setstate(state)
+
+    def send(self, message: Any, to: str | Subtask | None = None) -> None:
+        if self.silent_hook is not None:
+            raise NodeError(f"{self.subtask}: {self.silent_hook} must not send")
+        if self.closed_outputs:
+            self._send_outward(message, to)
+        elif to is None:
+            for emit in self._emits:
+                emit(message)
+        else:
+            self._send_to(message, to)
+
+    def _send_to(self, message: Any, to: str | Subtask) -> None:
+        name = to.node if isinstance(to, Subtask) else to
+        edge = self._edges.get(name)
+        if edge is None:
+            raise NodeError(f"{self.subtask}: there is no edge to {name!r}; there are edges to {list(self._edges)}")
+        if isinstance(to, Subtask):
+            edge.emit_to(message, to.index)
+        else:
+            edge.emit(message)
+
+    def _send_outward(self, message: Any, to: str | Subtask | None) -> None:
+        name = to.node if isinstance(to, Subtask) else to
+        if name in self.closed_outputs:
+            raise NodeError(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
+        if to is not None:
+            self._send_to(message, to)
+            return
+        for target, edge in self._edges.items():
+            if target not in self.closed_outputs:
+                edge.emit(message)
+
+    def requestSnapshot(self) -> None:
+        self._ask_snapshot()
+
+    def registerTimer(self, at: float) -> None:
+        self._timers.register(float(at), self.key)
+
+    def deleteTimer(self, at: float) -> None:
+        self._timers.delete(float(at), self.key)
+
+    def increment(self, metric: str, by: float = 1) -> None:
+        self.metrics[metric] = self.metrics.get(metric, 0) + by

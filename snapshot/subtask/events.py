@@ -1,0 +1,144 @@
+"""Every event that goes into a subtask's marker rules, and every effect that comes out: on one screen.
+
+Past tense comes in, imperative goes out. They hold names and ids, never messages, counters or states: what
+an effect needs of those is taken from the channel ends at the moment it is performed, and nothing happens
+between an event and the performing of its effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapshot.channel.frame import Marker
+from snapshot.ids import ChannelId
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequested:
+    """This subtask is to start `snapshot_id`. `running` are the ids that are not settled, ascending."""
+
+    snapshot_id: int
+    running: tuple[int, ...]
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerArrived:
+    """A marker came off the link. It may have overtaken data that still waits in the in-queue."""
+
+    channel: ChannelId
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerReached:
+    """All messages ahead of an aligned marker have been processed."""
+
+    channel: ChannelId
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentTimedOut:
+    """The time that `snapshot_id` was given to align at this subtask is over."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloorRaised:
+    """Every snapshot below `floor` is settled: published or aborted."""
+
+    floor: int
+
+
+Event = SnapshotRequested | MarkerArrived | MarkerReached | AlignmentTimedOut | FloorRaised
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureState:
+    """Record the node's state, now."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendMarker:
+    """Put a marker on `channel`: at its head, or, when `aligned`, behind all that was sent."""
+
+    channel: ChannelId
+    snapshot_id: int
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecording:
+    """Keep every message of `channel` that is not processed yet, and those that will arrive."""
+
+    channel: ChannelId
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecording:
+    """The marker came: what was kept up to message `written` is the receiver's part."""
+
+    channel: ChannelId
+    snapshot_id: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldChannel:
+    """Process nothing more from `channel` until it is released."""
+
+    channel: ChannelId
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseChannel:
+    """Go on with `channel`."""
+
+    channel: ChannelId
+
+
+@dataclass(frozen=True, slots=True)
+class StartAlignmentTimer:
+    """Alignment of `snapshot_id` began here; say so when its time is over."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OvertakeWithMarkers:
+    """Markers of `snapshot_id`, and lower ones, that still wait in out-buffers go to the head."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteRecording:
+    """A marker came on every input since the cut: nothing more belongs to `snapshot_id` here."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardRecording:
+    """`snapshot_id` was aborted: forget what was kept for it."""
+
+    snapshot_id: int
+
+
+Effect = (
+    CaptureState
+    | SendMarker
+    | StartRecording
+    | StopRecording
+    | HoldChannel
+    | ReleaseChannel
+    | StartAlignmentTimer
+    | OvertakeWithMarkers
+    | CompleteRecording
+    | DiscardRecording
+)

@@ -1,0 +1,112 @@
+"""One input of a subtask: turns the frames of its receiving end into calls of the node's hooks.
+
+Where a batch meets a node that only has `onMessage`, its rows go in one by one, as dicts; where messages
+meet a node that only has `onBatch`, those of a frame are gathered to a batch by the edge's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from snapshot.channel.frame import Frame
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import Gate
+from snapshot.channel.serialization import Codec
+from snapshot.errors import NodeError
+from snapshot.node import Node, defines
+from snapshot.subtask.context import SubtaskContext
+
+
+class InputChannel:
+    """Feeds one channel to the node.
+
+    Parameters
+    ----------
+    end : ReceivingEnd
+    node : Node
+    context : SubtaskContext
+        Its `sender` and `key` are set before each call.
+    gate : Gate
+        No further message is handled once it is closed.
+    key_of : callable or None
+        The key of a message behind a hash edge.
+    schema : pyarrow.Schema or None
+        Of the edge; needed to gather messages.
+    """
+
+    def __init__(
+        self,
+        end: ReceivingEnd,
+        node: Node,
+        context: SubtaskContext,
+        gate: Gate,
+        codec: Codec,
+        *,
+        key_of: Callable[[Any], Any] | None,
+        schema: pa.Schema | None,
+    ) -> None:
+        self.end = end
+        self._node = node
+        self._context = context
+        self._gate = gate
+        self._codec = codec
+        self._key_of = key_of
+        self._schema = schema
+        self._takes_messages = defines(node, "onMessage")
+        self._takes_batches = defines(node, "onBatch")
+        #: the head frame and its decoded messages, so that a slice that stops inside it decodes it once
+        self._decoded: tuple[Frame, list[Any] | pa.RecordBatch] | None = None
+
+    def handle(self, frame: Frame, limit: int) -> int:
+        """Give messages of the head frame to the node until `limit`, its end, or the gate closes.
+
+        Returns the number of messages handled. Whatever a hook raises passes through: the caller knows the subtask.
+        """
+        context = self._context
+        context.sender = self.end.channel.source
+        messages = self._messages(frame)
+        start = self.end.processed + 1 - frame.first
+        if isinstance(messages, pa.RecordBatch):
+            rest = messages.slice(start) if start else messages
+            context.key = None
+            self._node.onBatch(rest, context)
+            self.end.advance(rest.num_rows)
+            return int(rest.num_rows)
+        return self._handle_each(islice(messages, start, start + limit))
+
+    def _handle_each(self, messages: Any) -> int:
+        """The hot loop: one call of `onMessage` a message."""
+        context, gate, key_of, on_message = self._context, self._gate, self._key_of, self._node.onMessage
+        done = 0
+        for message in messages:
+            if key_of is not None:
+                context.key = key_of(message)
+            on_message(message, context)
+            done += 1
+            if gate.closed:
+                break
+        self.end.advance(done)
+        return done
+
+    def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
+        if self._decoded is None or self._decoded[0] is not frame:
+            self._decoded = (frame, self._shaped(messages_of(frame, self._codec)))
+        return self._decoded[1]
+
+    def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
+        """As the node takes them."""
+        if isinstance(messages, pa.RecordBatch):
+            return messages if self._takes_batches else messages.to_pylist()
+        if self._takes_messages:
+            return messages
+        try:
+            return pa.RecordBatch.from_pylist(messages, schema=self._schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, TypeError) as error:
+            raise NodeError(
+                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n{error}"
+            ) from error

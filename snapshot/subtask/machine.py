@@ -1,0 +1,400 @@
+"""One subtask: the user's node, its channel ends, its recorder. The only caller of the node's hooks.
+
+No I/O and no clock: a host (the worker's loop, the simulator) delivers frames and markers, says what time it
+is, gives turns, and takes reports. Everything that a host may do is a public method here; each is one
+event and is whole when it returns. After an error escapes, the machine is finished and only `close` may follow.
+
+::
+
+    CREATED ──restore──> RESTORED ──start──> RUNNING ──last input ended──> ENDED (still cuts, PROTOCOL 5.2)
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import END, Sink, defines
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.cutter import Cutter
+from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.events import AlignmentTimedOut, FloorRaised, MarkerArrived, MarkerReached, SnapshotRequested
+from snapshot.subtask.hook_errors import calling
+from snapshot.subtask.input_channel import InputChannel
+from snapshot.subtask.limits import SLICE_POLLS_MAX
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, Standing, SubtaskEnded
+from snapshot.subtask.state_keeper import StateKeeper
+from snapshot.subtask.two_phase import PreparedOutput
+
+
+class Status(Enum):
+    """Where a subtask is in its life; the diagram is the module's."""
+
+    CREATED = "created"
+    RESTORED = "restored"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class SubtaskMachine:
+    """Runs one subtask.
+
+    Parameters
+    ----------
+    parts : SubtaskParts
+        The node and all that surrounds it, made by `snapshot.assembly` from the graph.
+    """
+
+    def __init__(self, parts: SubtaskParts) -> None:
+        self.subtask: Subtask = parts.subtask
+        self.status = Status.CREATED
+        self.inputs: dict[ChannelId, ReceivingEnd] = {c.end.channel: c.end for c in parts.inputs}
+        self.outputs: dict[ChannelId, SendingEnd] = parts.outputs
+        self.context = parts.context
+        self.gate = parts.gate
+        self._parts = parts
+        self._node = parts.node
+        self._codec = parts.codec
+        self._timers = parts.timers
+        self._channels = list(parts.inputs)
+        self._ends = EndOfStream(parts.subtask, parts.topology)
+        self.cutter = Cutter(
+            parts.recorder,
+            self.inputs,
+            self.outputs,
+            capture=self._capture,
+            recorded_bytes_max=parts.limits.recorded_bytes_max,
+            alignment_timeout=parts.alignment_timeout,
+        )
+        self._prepared = PreparedOutput(parts.node)
+        self._kept = StateKeeper(parts, self._ends, self._prepared)
+        self._reports: list[Report] = []
+        self._turn = 0
+        self._exhausted = not parts.is_source
+        self._poll_at = 0.0
+        self._asked = False
+        parts.bind_requests(self._ask_snapshot)
+
+    # ---------------------------------------------------------------- life
+
+    def restore(self, state: bytes | memoryview | None, now: float) -> None:
+        """Bring the node to life: from a snapshot's state part, or afresh where `state` is None.
+
+        Commits again what the snapshot holds (PROTOCOL 8).
+
+        Raises
+        ------
+        NodeError
+            if a hook fails.
+        RestoreRefused
+            if the state cannot be read here.
+        """
+        assert self.status is Status.CREATED
+        self._tick(now)
+        ended = False
+        if state is not None:
+            kept = NodeState.decode(state, self._codec)
+            ended = kept.ended
+            self._kept.apply(kept)
+            self._exhausted = kept.exhausted
+            if defines(self._node, "restoreState"):
+                with calling("restoreState", self.subtask):
+                    self._node.restoreState(kept.state)
+        self._open()
+        if self._prepared.is_two_phase:
+            with calling("commit", self.subtask):
+                self._prepared.commit_all()
+        self._is_fresh = state is None
+        self.status = Status.ENDED if ended else Status.RESTORED
+
+    def start(self, now: float) -> None:
+        """Let the subtask act, once all of the run are restored.
+
+        Discards what was prepared beyond the snapshot, then calls `onStart` on a fresh node, before any message,
+        marker or request (PROTOCOL 5.4, 8).
+        """
+        if self.status is Status.ENDED:
+            return
+        assert self.status is Status.RESTORED
+        self._tick(now)
+        # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
+        if isinstance(self._node, Sink) and defines(self._node, "discardUncommitted"):
+            with calling("discardUncommitted", self.subtask):
+                self._node.discardUncommitted(self.context)
+        if self._is_fresh and defines(self._node, "onStart"):
+            with calling("onStart", self.subtask):
+                self._node.onStart(self.context)
+        self.status = Status.RUNNING
+        self._end_if_over()
+
+    def close(self) -> str | None:
+        """Let the node release what it holds. Best effort: a failure is returned as text, never raised."""
+        self.context.silent_hook = "close"
+        try:
+            self._node.close()
+        except Exception:  # noqa: BLE001  # user code may raise anything, and nothing depends on it any more
+            return traceback.format_exc()
+        return None
+
+    # ---------------------------------------------------------------- what a link brings
+
+    def deliver(self, channel: ChannelId, frame: Frame) -> None:
+        """A frame came. Raises ChannelError on a gap or a repeat."""
+        self.inputs[channel].deliver(frame)
+        if self.inputs[channel].recorded_bytes:
+            self.cutter.limit_recordings()
+
+    def deliver_marker(self, channel: ChannelId, marker: Marker) -> None:
+        """A marker came; it is acted upon at once, not behind the data that waits here (PROTOCOL 1.2).
+
+        Not to be called before `start`.
+        """
+        assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
+        self.inputs[channel].deliver_marker(marker)
+        self.cutter.step(MarkerArrived(channel, marker))
+
+    # ---------------------------------------------------------------- what the coordinator says
+
+    def request(self, snapshot_id: int, running: Sequence[int], floor: int) -> None:
+        """Start a snapshot here. Also the answer to `requestSnapshot`. Not to be called before `start`."""
+        assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
+        self.cutter.step(SnapshotRequested(snapshot_id, tuple(running), floor))
+        self.answer_request()
+
+    def answer_request(self) -> None:
+        """The node's `requestSnapshot` is answered (or refused, or too late): events go on."""
+        if self._asked:
+            self._asked = False
+            self.gate.closed -= 1
+
+    def raise_floor(self, floor: int) -> None:
+        """Every snapshot below `floor` is settled."""
+        self.cutter.step(FloorRaised(floor))
+
+    def alignment_timed_out(self, snapshot_id: int) -> None:
+        """The time to align `snapshot_id` is over (PROTOCOL 4.3)."""
+        self.cutter.step(AlignmentTimedOut(snapshot_id))
+
+    def published(self, snapshot_id: int, now: float) -> None:
+        """A snapshot was published: commit what was prepared up to it, in order, and tell the node."""
+        self._tick(now)
+        with calling("commit", self.subtask):
+            self._prepared.commit_through(snapshot_id)
+        if defines(self._node, "onPublished"):
+            with calling("onPublished", self.subtask):
+                self._node.onPublished(snapshot_id)
+        self._reports.append(PublicationHandled(snapshot_id, self.subtask))
+
+    def end_component(self, now: float) -> None:
+        """The cycle that this subtask is on is over (PROTOCOL 5; termination is a stable property)."""
+        if self.status is not Status.RUNNING:
+            return
+        self._tick(now)
+        self.context.closed_outputs = self._ends.inner_outputs
+        for channel in self._ends.open_inner_inputs():  # none, if a new life of the coordinator tells it again
+            self._input_ended(channel)
+        self._end_if_over()
+
+    # ---------------------------------------------------------------- turns
+
+    @property
+    def runnable(self) -> bool:
+        """A turn would handle a message, or an ended subtask would pass a marker on (PROTOCOL 5.2), now."""
+        return self.status in (Status.RUNNING, Status.ENDED) and not self.gate.closed and any(self._ready())
+
+    def next_wake(self) -> float | None:
+        """When a turn is due without any message: the next timer or poll. None: never; it may be in the past."""
+        if self.status is not Status.RUNNING:
+            return None
+        due = [at for at in (self._timers.next_at(), self._poll_at if not self._exhausted else None) if at is not None]
+        return min(due, default=None)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing will happen here without a message from elsewhere."""
+        if self.status is Status.ENDED:
+            return True
+        return self._exhausted and not len(self._timers) and all(end.drained for end in self.inputs.values())
+
+    def run(self, now: float, limit: int) -> int:
+        """One turn: timers that are due, then messages of each ready input in turn, then polls.
+
+        Parameters
+        ----------
+        now : float
+            seconds since the epoch
+        limit : int
+            messages to handle at most; one batch may go beyond it
+
+        Returns
+        -------
+        int
+            events handled: messages, timers and polls. 0: nothing could be done.
+        """
+        self._tick(now)
+        if self.status is Status.ENDED:
+            return self._handle_messages(limit)  # nothing but markers can wait here (PROTOCOL 5.2)
+        done = self._fire_timers()
+        done += self._handle_messages(limit)
+        done += self._poll()
+        return done
+
+    def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
+        """Handle up to `limit` messages of one channel only; for a host that chooses the order itself."""
+        self._tick(now)
+        if self.gate.closed:
+            return 0
+        chosen = next(c for c in self._channels if c.end.channel == channel)
+        return self._handle_head(chosen, limit) if chosen.end.ready else 0
+
+    def seal(self) -> None:
+        """Close all open frames, so that they can be taken."""
+        for end in self.outputs.values():
+            if end.has_open_frame:
+                end.seal()
+
+    def take_reports(self) -> list[Report]:
+        """What happened since the last call."""
+        reports, self._reports = self._reports + self.cutter.take_reports(), []
+        return reports
+
+    def validate(self) -> None:
+        """Assert every invariant of the subtask; called by tests and by the simulator."""
+        self.cutter.recorder.validate()
+        for end in self.inputs.values():
+            end.validate()
+        for output in self.outputs.values():
+            output.validate()
+        assert self.gate.closed >= 0
+
+    # ---------------------------------------------------------------- events of the node
+
+    def _fire_timers(self) -> int:
+        done = 0
+        while not self.gate.closed and (due := self._timers.pop_due(self.context.now)) is not None:
+            at, self.context.key = due
+            self.context.sender = None
+            with calling("onTimer", self.subtask):
+                self._node.onTimer(at, self.context)
+            self.context.key = None
+            done += 1
+        if done:
+            self._end_if_over()
+        return done
+
+    def _handle_messages(self, limit: int) -> int:
+        done = 0
+        for _ in range(len(self._channels)):
+            if self.gate.closed or done >= limit:
+                break
+            # Round robin, so that a busy input does not starve the others.
+            self._turn = (self._turn + 1) % len(self._channels)
+            channel = self._channels[self._turn]
+            while channel.end.ready and not self.gate.closed and done < limit and self._may_take(channel.end):
+                done += self._handle_head(channel, limit - done)
+        return done
+
+    def _handle_head(self, channel: InputChannel, limit: int) -> int:
+        head = channel.end.head
+        assert head is not None
+        if isinstance(head, Marker):
+            channel.end.pass_marker()
+            self.cutter.step(MarkerReached(channel.end.channel, head.snapshot_id))
+            return 0
+        if head.kind is PayloadKind.END:
+            channel.end.advance(1)
+            self._input_ended(channel.end.channel)
+            self._end_if_over()
+            return 1
+        with calling("onMessage", self.subtask):
+            handled = channel.handle(head, limit)
+        self.context.key = None
+        self.context.sender = None
+        return handled
+
+    def _poll(self) -> int:
+        done = 0
+        context = self.context
+        while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < SLICE_POLLS_MAX:
+            if self._spilling:
+                break
+            with calling("poll", self.subtask):
+                wait = self._node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
+            done += 1
+            if wait is END:
+                self._exhausted = True
+                self._end_if_over()
+            elif wait:
+                self._poll_at = context.now + wait
+        return done
+
+    def _ready(self) -> Iterator[bool]:
+        return (end.ready and self._may_take(end) for end in self.inputs.values())
+
+    @property
+    def _spilling(self) -> bool:
+        return any(self.outputs[channel].spilling for channel in self._ends.inner_output_channels)
+
+    def _may_take(self, end: ReceivingEnd) -> bool:
+        """While an out-buffer inside the cycle spills, nothing is taken from outside the cycle (PROTOCOL 9.2)."""
+        return not self._ends.inner_output_channels or end.channel in self._ends.inner_inputs or not self._spilling
+
+    def _ask_snapshot(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self.gate.closed += 1  # no further event until the answer (PROTOCOL 3.1)
+            self._reports.append(SnapshotAsked(self.subtask))
+
+    # ---------------------------------------------------------------- ends
+
+    def _input_ended(self, channel: ChannelId) -> None:
+        """A channel is closed once its end is processed (PROTOCOL 5.1); `onEnd` once all of an edge are."""
+        self.inputs[channel].ended = True
+        if not self._ends.channel_ended(channel):
+            return
+        self.context.inputs = self._ends.open_inputs
+        if defines(self._node, "onEnd"):
+            self.context.sender = channel.source
+            with calling("onEnd", self.subtask):
+                self._node.onEnd(self.context)
+            self.context.sender = None
+
+    def _end_if_over(self) -> None:
+        if self.status is not Status.RUNNING or not self._exhausted or len(self._timers) or not self._ends.all_ended:
+            return
+        for channel, end in self.outputs.items():
+            if channel not in self._ends.inner_output_channels:
+                end.send_end()
+        self.status = Status.ENDED
+        self._reports.append(SubtaskEnded(self.subtask))
+
+    # ---------------------------------------------------------------- snapshots
+
+    def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
+        """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
+        if self._prepared.is_two_phase:
+            with calling("prepareCommit", self.subtask):
+                self._prepared.prepare(snapshot_id)
+        is_ended = self.status is Status.ENDED
+        state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
+        standing = self._ends.standing(
+            is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
+        )
+        return state, standing
+
+    # ---------------------------------------------------------------- helpers
+
+    def _tick(self, now: float) -> None:
+        if now > self.context.now:
+            self.context.now = now
+
+    def _open(self) -> None:
+        self.context.partitions = self._parts.partitions()
+        with calling("open", self.subtask):
+            self._node.open(self.context)

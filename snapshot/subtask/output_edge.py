@@ -1,0 +1,109 @@
+"""One outgoing edge at one subtask: from the message that a node sends to the channel that it takes.
+
+Applies the edge's chained functions, asks the partitioner, and hands over to the `SendingEnd`. This is the
+hot path of sending, so the way is chosen once, when the edge is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.serialization import NotSerialisable
+from snapshot.channel.spread import EVERY, Partitioner
+from snapshot.declared.transforms import Transform, transformed
+from snapshot.errors import NodeError
+from snapshot.ids import ChannelId, Subtask
+
+
+class OutputEdge:
+    """The edge from one subtask to all subtasks of `target` that it has a channel to.
+
+    Parameters
+    ----------
+    source : Subtask
+    target : str
+        Name of the node at the other end.
+    ends : dict of int to SendingEnd
+        By the target subtask's index.
+    partitioner : Partitioner
+        Chooses among the indexes of `ends`.
+    transforms : sequence of Transform
+        ``map``, ``flatMap`` and ``filter`` of a stream, applied here, in the sending subtask.
+    schema : pyarrow.Schema or None
+        What every batch on this edge must have, if it was declared.
+    """
+
+    def __init__(
+        self,
+        source: Subtask,
+        target: str,
+        ends: dict[int, SendingEnd],
+        partitioner: Partitioner,
+        transforms: Sequence[Transform],
+        schema: pa.Schema | None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.ends = ends
+        self.partitioner = partitioner
+        self.schema = schema
+        self._transforms = tuple(transforms)
+        self._choose = partitioner.choose
+        self.emit: Callable[[Any], None] = self._transformed if transforms else self._spread
+
+    def emit_to(self, message: Any, index: int) -> None:
+        """Send to the subtask that the node named itself; chained functions do not apply to a directed message."""
+        if index not in self.ends:
+            raise NodeError(f"{self.source}: there is no channel to {Subtask(self.target, index)}")
+        self._put(index, message)
+
+    def _transformed(self, message: Any) -> None:
+        for result in transformed(self._transforms, message):
+            self._spread(result)
+
+    def _spread(self, message: Any) -> None:
+        if type(message) is pa.RecordBatch:
+            self._spread_batch(message)
+            return
+        try:
+            index = self._choose(message)
+        except Exception as error:  # the key may be the user's own function, which may raise anything
+            raise self._no_key(message, error) from error
+        if index != EVERY:
+            self._put(index, message)
+            return
+        for target in self.ends:
+            self._put(target, message)
+
+    def _spread_batch(self, batch: pa.RecordBatch) -> None:
+        if self.schema is not None and not batch.schema.equals(self.schema):
+            raise NodeError(
+                f"{self.source}->{self.target}: a batch with the schema\n{batch.schema}\n"
+                f"was sent on an edge that has\n{self.schema}"
+            )
+        try:
+            parts = self.partitioner.split(batch)
+        except Exception as error:  # as above
+            raise self._no_key(batch, error) from error
+        for index, part in parts:
+            self._put(index, part)
+
+    def _no_key(self, message: Any, error: Exception) -> NodeError:
+        return NodeError(
+            f"{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: "
+            f"{type(error).__name__}: {error}"
+        )
+
+    def _put(self, index: int, message: Any) -> None:
+        end = self.ends[index]
+        try:
+            if type(message) is pa.RecordBatch:
+                end.send_batch(message)
+            else:
+                end.send(message)
+        except NotSerialisable as error:
+            raise NodeError(f"{ChannelId(self.source, Subtask(self.target, index))}: {error}") from error

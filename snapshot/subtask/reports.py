@@ -1,0 +1,80 @@
+"""What a subtask tells whoever hosts it: small frozen facts, taken from it after each turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapshot.channel.receiving_end import ReceivedCut
+from snapshot.channel.sending_end import SentCut
+from snapshot.ids import ChannelId, Subtask
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """All that this subtask contributes to a snapshot: to be stored, then acknowledged."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: the encoded `NodeState`
+    state: bytes
+    received: dict[ChannelId, ReceivedCut]
+    sent: dict[ChannelId, SentCut]
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the subtask was at its cut; termination is decided from it (PROTOCOL 5)."""
+
+    #: it has sent the end of its stream
+    ended: bool
+    #: it acts on nothing but messages: no source, or one that returned END
+    passive: bool
+    has_timers: bool
+    #: every input from outside its strongly connected component has ended
+    outer_inputs_ended: bool
+    #: snapshots whose prepared output is held here and not known to be committed
+    uncommitted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFailed:
+    """This subtask could not take its part; the snapshot is to be aborted, the run goes on."""
+
+    snapshot_id: int
+    subtask: Subtask
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAsked:
+    """The node called `requestSnapshot`; the subtask waits for the answer."""
+
+    subtask: Subtask
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationHandled:
+    """What was prepared up to the snapshot is committed, and the node was told."""
+
+    snapshot_id: int
+    subtask: Subtask
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskEnded:
+    """The subtask has sent the end of its stream."""
+
+    subtask: Subtask
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentStarted:
+    """A snapshot began to align here; `SubtaskMachine.alignment_timed_out` is due after `timeout` seconds."""
+
+    snapshot_id: int
+    subtask: Subtask
+    timeout: float
+
+
+Report = SnapshotTaken | SnapshotFailed | SnapshotAsked | PublicationHandled | SubtaskEnded | AlignmentStarted

@@ -1,0 +1,57 @@
+"""Frames: every kind is read back as it was made, and cut to any range of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
+from snapshot.channel.serialization import Codec
+from tests.snapshot.sample import batch, tuples, values
+
+CODEC = Codec()
+
+
+def listed(frame: Frame) -> list[Any]:
+    """The messages of a frame."""
+    messages = messages_of(frame, CODEC)
+    return messages.to_pylist() if isinstance(messages, pa.RecordBatch) else messages
+
+
+def make(kind: PayloadKind, first: int, count: int) -> Frame:
+    """A frame of `count` messages that hold their own numbers."""
+    numbers = range(first, first + count)
+    if kind is PayloadKind.VALUES:
+        return values(first, *({"n": [n]} for n in numbers))
+    return tuples(first, *((n, "t") for n in numbers)) if kind is PayloadKind.TUPLES else batch(first, count)
+
+
+@pytest.mark.parametrize("kind", [PayloadKind.VALUES, PayloadKind.TUPLES, PayloadKind.BATCH])
+@given(st.integers(1, 100), st.integers(1, 8), st.data())
+def test_a_frame_is_cut_to_any_range(kind: PayloadKind, first: int, count: int, data: st.DataObject) -> None:
+    """(after, through] of a frame has those numbers and those messages; the whole frame is not copied."""
+    frame = make(kind, first, count)
+    after = data.draw(st.integers(first - 2, frame.last - 1))
+    through = data.draw(st.integers(max(after + 1, first), frame.last + 2))
+    cut = cut_frame(frame, after, through, CODEC)
+    start, stop = max(after + 1, first), min(through, frame.last)
+    assert (cut.first, cut.last, cut.kind) == (start, stop, kind)
+    assert listed(cut) == listed(frame)[start - first : stop - first + 1]
+    assert (cut is frame) == ((start, stop) == (first, frame.last))
+
+
+def test_tuples_stay_tuples() -> None:
+    """A frame of tuples gives tuples, also what is nested in them."""
+    assert listed(tuples(1, (1, (2, 3)), ())) == [(1, (2, 3)), ()]
+
+
+def test_the_end_is_one_message_without_a_value() -> None:
+    """PROTOCOL 5.1: it has a number, and nothing to decode."""
+    frame = frame_of_end(7)
+    assert (frame.first, frame.last, listed(frame)) == (7, 7, [])
+    assert cut_frame(frame, 6, 7, CODEC) is frame

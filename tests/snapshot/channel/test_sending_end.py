@@ -1,0 +1,192 @@
+"""The sender's end of a channel: numbers, frames, markers that overtake, what they save."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.sending_end import Gate, SendingEnd, SentCut
+from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId, Subtask
+from tests.snapshot.hosted import values
+from tests.snapshot.memory_spill import MemorySpill
+
+CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
+
+
+def sender(gate: Gate | None = None, spill: MemorySpill | None = None, *, sent: int = 0) -> SendingEnd:
+    """A sending end."""
+    return SendingEnd(CHANNEL, Codec(), gate or Gate(), sent=sent, spill=spill)
+
+
+def send(end: SendingEnd, *messages: Any) -> None:
+    """Send messages, each in a frame of its own."""
+    for message in messages:
+        end.send(message)
+        end.seal()
+
+
+def settled(end: SendingEnd, snapshot_id: int) -> SentCut:
+    """The cut, which must be settled."""
+    cut = end.settled(snapshot_id)
+    assert cut is not None
+    assert end.settled(snapshot_id) is None  # it is handed out once
+    return cut
+
+
+def taken(end: SendingEnd) -> list[Any]:
+    """All that can be taken: messages, and markers as they are."""
+    found: list[Any] = []
+    while (item := end.take()) is not None:
+        found += [item] if isinstance(item, Marker) else values((item,))
+        end.validate()
+    return found
+
+
+def test_messages_are_numbered_and_framed() -> None:
+    """Numbers go on over frames; tuples and others don't share one."""
+    end = sender(sent=5)
+    for message in ["a", "b", ("c", 1), {"d": 2}]:
+        end.send(message)
+    assert (end.sent, end.written, end.has_data, end.has_open_frame) == (9, 5, True, True)
+    end.seal()
+    frames = [end.take(), end.take(), end.take()]
+    assert [(f.first, f.count, f.kind) for f in frames if isinstance(f, Frame)] == [
+        (6, 2, PayloadKind.VALUES), (8, 1, PayloadKind.TUPLES), (9, 1, PayloadKind.VALUES),
+    ]  # fmt: skip
+    assert (end.written, end.has_data, end.take()) == (9, False, None)
+
+
+def test_rows_of_a_batch_are_messages() -> None:
+    """A batch is one frame; an empty one is nothing."""
+    end = sender()
+    end.send_batch(pa.record_batch({"x": [1, 2, 3]}))
+    end.send_batch(pa.record_batch({"x": pa.array([], pa.int64())}))
+    assert (end.sent, taken(end)) == (3, [{"x": 1}, {"x": 2}, {"x": 3}])
+
+
+def test_a_marker_overtakes_what_waits_and_saves_it() -> None:
+    """PROTOCOL 1.1: behind what was written, ahead of all else; the sender saves (w, S]."""
+    end = sender()
+    send(end, "a", "b")
+    end.take()
+    end.send("c")
+    end.put_marker(1, 1, aligned=False)
+    end.send("d")
+    assert end.has_marker
+    cut = settled(end, 1)
+    assert (cut.sent, cut.written, values(cut)) == (3, 1, ["b", "c"])
+    end.seal()
+    assert taken(end) == [Marker(1, 1, 1, False), "b", "c", "d"]
+
+
+def test_markers_keep_their_order() -> None:
+    """PROTOCOL 1.5: a later marker comes behind an earlier one, wherever both are."""
+    end = sender()
+    send(end, "a")
+    end.put_marker(1, 1, aligned=True)
+    send(end, "b")
+    end.put_marker(2, 1, aligned=False)
+    assert (values(settled(end, 1)), values(settled(end, 2))) == (["a"], ["a", "b"])
+    assert taken(end) == [Marker(1, 1, 0, False), Marker(2, 1, 0, False), "a", "b"]
+
+
+def test_an_aligned_marker_waits_its_turn() -> None:
+    """PROTOCOL 4.1: nothing is saved, and the cut is settled when the marker leaves."""
+    end = sender()
+    send(end, "a")
+    end.put_marker(1, 1, aligned=True)
+    send(end, "b")
+    assert (end.has_marker, end.settled(1)) == (False, None)
+    assert taken(end) == ["a", Marker(1, 1, 1, True), "b"]
+    assert settled(end, 1) == SentCut(1, 1, ())
+
+
+def test_a_timeout_moves_lower_markers_and_saves_no_more_than_was_sent() -> None:
+    """PROTOCOL 4.3: the marker and all lower ones go to the head; later ones stay; only messages up to S are saved."""
+    end = sender()
+    for number, message in enumerate("abc", 1):
+        send(end, message)
+        end.put_marker(number, 1, aligned=True)
+    send(end, "d")
+    end.take()  # a is written
+    end.overtake(2)
+    end.overtake(2)  # it left already: nothing happens
+    assert (settled(end, 1), values(settled(end, 2))) == (SentCut(1, 1, ()), ["b"])
+    assert end.settled(3) is None
+    assert taken(end) == [Marker(1, 1, 1, False), Marker(2, 1, 1, False), "b", "c", Marker(3, 1, 3, True), "d"]
+
+
+def test_a_discarded_snapshot_leaves_nothing_behind() -> None:
+    """An aborted snapshot's waiting marker goes too, so that nothing is saved for it later."""
+    end = sender()
+    send(end, "a")
+    end.put_marker(1, 1, aligned=True)
+    end.put_marker(2, 1, aligned=True)
+    end.discard(1)
+    end.overtake(2)
+    assert taken(end) == [Marker(2, 1, 0, False), "a"]
+    assert end.settled(1) is None
+
+
+def test_the_end_is_numbered_and_last() -> None:
+    """PROTOCOL 5.1: the end of a stream is a message, overtaken and saved like others."""
+    end = sender()
+    send(end, "a")
+    end.send_end()
+    end.put_marker(1, 1, aligned=False)
+    cut = settled(end, 1)
+    assert (cut.sent, [frame.kind for frame in cut.frames]) == (2, [PayloadKind.VALUES, PayloadKind.END])
+    with pytest.raises(ChannelError, match="after the end"):
+        end.send("b")
+    with pytest.raises(ChannelError, match="after the end"):
+        end.send_batch(pa.record_batch({"x": [1]}))
+
+
+def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 9.1: one reason per full channel, gone when it empties; markers don't count."""
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
+    gate = Gate()
+    first, second = sender(gate), sender(gate)
+    send(first, "x" * 20, "y")
+    send(second, "x" * 20)
+    assert gate.closed == 2
+    first.put_marker(1, 1, aligned=False)
+    first.take()
+    assert gate.closed == 2
+    first.take()
+    second.take()
+    assert gate.closed == 0
+
+
+def test_inside_a_cycle_a_full_buffer_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 9.2: the gate stays open, order is kept, and a marker saves what is on disk too."""
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
+    gate, spill = Gate(), MemorySpill()
+    end = sender(gate, spill)
+    send(end, "x" * 20, "b", "c")
+    assert (gate.closed, len(spill), end.spilling) == (0, 2, True)
+    end.put_marker(1, 1, aligned=False)
+    assert values(settled(end, 1)) == ["x" * 20, "b", "c"]
+    end.take()
+    end.take()  # memory is empty now, but what is on disk is older
+    send(end, "d")
+    assert (len(spill), taken(end)) == (3, ["b", "c", "d"])
+
+
+def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too large or not serialisable: an error, and no number is used."""
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "MESSAGE_BYTES_MAX", 100)
+    end = sender()
+    with pytest.raises(ChannelError, match=r"a\[0\]->b\[0\]: a message of 1,002 bytes; at most 100|1,003 bytes"):
+        end.send("x" * 1000)
+    with pytest.raises(ChannelError, match="at most 100"):
+        end.send_batch(pa.record_batch({"x": list(range(1000))}))
+    with pytest.raises(NotSerialisable, match="generator"):
+        end.send(x for x in [1])
+    assert end.sent == 0

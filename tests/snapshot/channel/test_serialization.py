@@ -1,0 +1,143 @@
+"""The codec: what comes back is equal and of the same type, and what cannot is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.serialization import Codec, NotSerialisable, array_header, decode_batch, encode_batch
+
+
+@dataclass(frozen=True)
+class Point:
+    """A user's class."""
+
+    x: int
+
+
+class Colour(IntEnum):
+    """A subclass of int must not come back as one."""
+
+    RED = 1
+
+
+class Hostile:
+    """Fails when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no")
+
+
+class Bomb:
+    """Fails when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (int, ("no number",))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(0, 9), inner),
+    max_leaves=12,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(one) is not type(other) or one != other:
+        return False
+    if isinstance(one, list | tuple):
+        return all(map(same, one, other))
+    return all(same(one[key], other[key]) for key in one) if isinstance(one, dict) else True
+
+
+@given(PLAIN)
+def test_plain_values_come_back_as_they_were(value: Any) -> None:
+    """Also without pickle."""
+    safe = Codec(safe=True)
+    assert same(value, safe.decode(safe.encode(value)))
+
+
+@pytest.mark.parametrize(
+    "value", [Point(1), [Point(1), (Point(2),)], {(1, 2): {3}}, Colour.RED, Decimal("1.5"), 2**80, "\ud800", {1, 2}, 1j]
+)
+def test_other_values_are_pickled(value: Any) -> None:
+    """Classes, big numbers, tuples as keys, lone surrogates; safe refuses what needs pickle."""
+    assert same(value, Codec().decode(Codec().encode(value)))
+
+
+def test_batches_travel_inside_values() -> None:
+    """As Arrow, not as pickle."""
+    batch = pa.record_batch({"x": [1, 2]})
+    found = Codec(safe=True).decode(Codec(safe=True).encode({"rows": [batch]}))
+    assert found["rows"][0].equals(batch)
+    assert decode_batch(encode_batch(batch)).equals(batch)
+    assert decode_batch(bytes(encode_batch(batch))).equals(batch)
+
+
+def test_functions_of_the_main_program_travel() -> None:
+    """Closures and lambdas go by value."""
+    offset = 2
+    add: Callable[[int], int] = lambda number: number + offset  # noqa: E731
+    assert Codec().decode(Codec().encode(add))(1) == 3
+
+
+def endless() -> Iterator[int]:
+    """What nothing can pickle."""
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(endless(), "generator"), (Hostile(), "Hostile cannot be pickled: no"), ([endless()], "generator")],
+)
+def test_what_cannot_be_encoded_is_named(value: Any, says: str) -> None:
+    """By type; and the codec is as good as before."""
+    codec = Codec()
+    with pytest.raises(NotSerialisable, match=says):
+        codec.encode(value)
+    assert codec.decode(codec.encode(("still", 1))) == ("still", 1)
+
+
+def test_endless_nesting_is_refused() -> None:
+    """A list that holds itself is an error, not a crash."""
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(NotSerialisable):
+        Codec(safe=True).encode(loop)
+
+
+@pytest.mark.parametrize("value", [Point(1), Colour.RED, [Decimal(1)], {1, 2}])
+def test_safe_refuses_pickle_on_both_ends(value: Any) -> None:
+    """When encoding, by type; when decoding, before anything is unpickled."""
+    with pytest.raises(NotSerialisable, match="safe=True refuses"):
+        Codec(safe=True).encode(value)
+    with pytest.raises(NotSerialisable, match="safe=True refuses"):
+        Codec(safe=True).decode(Codec().encode(value))
+
+
+def test_damaged_bytes_are_refused() -> None:
+    """Every cut of a value, strange extensions, and classes that fail to load are NotSerialisable."""
+    data = Codec().encode(["value", (1, 2), Point(1)])
+    for length in range(len(data)):
+        with pytest.raises(NotSerialisable):
+            Codec().decode(data[:length])
+    with pytest.raises(NotSerialisable, match="unknown MessagePack extension 9"):
+        Codec().decode(b"\xd4\x09\x00")
+    with pytest.raises(NotSerialisable, match="cannot be unpickled here: ValueError"):
+        Codec().decode(Codec().encode(Bomb()))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
+def test_an_array_header_and_its_elements_are_a_list(count: int) -> None:
+    """Messages are encoded one by one and joined to a frame."""
+    codec = Codec()
+    assert codec.decode(array_header(count) + codec.encode("x") * count) == ["x"] * count

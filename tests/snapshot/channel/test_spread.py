@@ -1,0 +1,114 @@
+"""Partitioners: which subtask gets a message, and how batches are cut up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.spread import EVERY, KEY_GROUPS, Split, key_function, key_group, partitioner, subtask_of_group
+from snapshot.declared.declarations import Key
+from snapshot.declared.topology import Spread
+
+SCHEMA = pa.schema([("word", pa.string()), ("number", pa.int16()), ("row", pa.int64())])
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.none() | st.integers(-5, 5)), max_size=40)
+
+
+def batch_of(rows: list[tuple[Any, Any]]) -> pa.RecordBatch:
+    dicts = [{"word": word, "number": number, "row": row} for row, (word, number) in enumerate(rows)]
+    return pa.RecordBatch.from_pylist(dicts, SCHEMA)
+
+
+def rows_by_target(split: Split) -> dict[int, list[dict[str, Any]]]:
+    return {target: part.to_pylist() for target, part in split}
+
+
+@pytest.mark.parametrize("key", ["word", "number", ("word", "number"), ("number",), lambda row: row["word"]])
+@given(rows=ROWS, parallelism=st.integers(1, 5))
+def test_a_batch_is_cut_up_as_its_rows_would_be(key: Key, rows: list[tuple[Any, Any]], parallelism: int) -> None:
+    """Vectorised and single choices agree, for every kind of key; rows for one target keep their order."""
+    hashed = partitioner(Spread.HASH, key, 0, parallelism)
+    batch = batch_of(rows)
+    expected: dict[int, list[dict[str, Any]]] = {}
+    for row in batch.to_pylist():
+        expected.setdefault(hashed.choose(row), []).append(row)
+    split = hashed.split(batch)
+    assert rows_by_target(split) == expected
+    assert [target for target, _ in split] == sorted(expected)
+
+
+def test_a_hash_edge_refuses_what_is_no_key_even_if_an_equal_key_was_seen() -> None:
+    """1.0 equals 1: what the partitioner remembers must not let it through."""
+    hashed = partitioner(Spread.HASH, lambda message: message, 0, 4)
+    for key in (1, (1, "a")):
+        hashed.choose(key)
+    for refused in (1.0, (1.0, "a"), [1]):
+        with pytest.raises(TypeError, match="cannot be a key"):
+            hashed.choose(refused)
+
+
+def test_more_keys_than_are_remembered_go_where_they_went() -> None:
+    """Forgetting changes nothing but time."""
+    hashed = partitioner(Spread.HASH, lambda message: message, 0, 7)
+    assert [hashed.choose(key) for key in range(40_000)] == [
+        subtask_of_group(key_group(key), 7) for key in range(40_000)
+    ]
+    assert hashed.choose(3) == subtask_of_group(key_group(3), 7)
+
+
+def test_a_missing_key_column_is_named() -> None:
+    """With the columns that there are."""
+    with pytest.raises(TypeError, match="no key column 'letter'; it has word, number, row"):
+        partitioner(Spread.HASH, "letter", 0, 2).split(batch_of([("a", 1)]))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 7, 64, 1_000, KEY_GROUPS])
+def test_key_groups_go_to_subtasks_in_equal_ranges(parallelism: int) -> None:
+    """Every subtask owns one range; sizes differ by one group at most."""
+    owners = [subtask_of_group(group, parallelism) for group in range(KEY_GROUPS)]
+    assert owners == sorted(owners)
+    sizes = Counter(owners).values()
+    assert len(sizes) == parallelism
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_keys_spread_evenly() -> None:
+    """Neither consecutive numbers nor similar words crowd on a few subtasks."""
+    for keys in (list(range(20_000)), [f"user-{number}" for number in range(20_000)]):
+        hashed = partitioner(Spread.HASH, lambda message: message, 0, 10)
+        chosen = [hashed.choose(key) for key in keys]
+        assert all(1_700 < chosen.count(index) < 2_300 for index in range(10))
+
+
+def test_rebalance_goes_round_and_its_cursor_is_state() -> None:
+    """Each sender begins at its own place; a restored one goes on where the snapshot left off."""
+    first = partitioner(Spread.REBALANCE, None, 1, 3)
+    assert [first.choose("x") for _ in range(4)] == [1, 2, 0, 1]
+    second = partitioner(Spread.REBALANCE, None, 1, 3)
+    second.restore(first.state())
+    batch = batch_of([("a", 1), ("b", 2)])
+    assert second.split(batch) == [(2, batch)]
+    assert second.choose("x") == 0
+
+
+def test_forward_broadcast_and_directed() -> None:
+    """Forward keeps the index, broadcast means every one, directed has no rule of its own."""
+    batch = batch_of([("a", 1)])
+    assert partitioner(Spread.FORWARD, None, 2, 3).choose("x") == 2
+    assert partitioner(Spread.FORWARD, None, 2, 3).split(batch) == [(2, batch)]
+    assert partitioner(Spread.BROADCAST, None, 0, 2).choose("x") == EVERY
+    assert partitioner(Spread.BROADCAST, None, 0, 2).split(batch) == [(0, batch), (1, batch)]
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Spread.DIRECTED, None, 0, 1).choose("x")
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Spread.DIRECTED, None, 0, 1).split(batch)
+
+
+def test_key_functions() -> None:
+    """One column gives its value, several a tuple, a function what it returns."""
+    row = {"a": 1, "b": 2}
+    assert [key_function(key)(row) for key in ("a", ("a",), ["b", "a"], len)] == [1, (1,), (2, 1), 2]

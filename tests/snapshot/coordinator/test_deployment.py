@@ -1,0 +1,353 @@
+"""From workers that register to workers that run, and back: failures in any order, in any phase, count once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from snapshot.coordinator import control, events
+from snapshot.coordinator.history import Claim
+from snapshot.coordinator.machine import Outcome, Phase
+from snapshot.coordinator.restart_policy import RestartPolicy
+from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
+from tests.snapshot.sample import P, Q
+
+FIRST = 1_000_000
+
+
+def reasons(led: Led) -> list[str]:
+    """Why the run was restarted, each time."""
+    return [restart.reason for restart in led.coordinator.restarts]
+
+
+def restoring() -> Led:
+    """Deployed, and not restored."""
+    led = Led()
+    led.register(0, 1)
+    return led
+
+
+def connecting() -> Led:
+    """Restored, and not connected."""
+    led = restoring()
+    led.restored()
+    return led
+
+
+def finishing() -> Led:
+    """The final snapshot is published and not committed."""
+    led = Led().run()
+    led.idle()
+    led.acknowledge(FIRST, ENDED)
+    return led
+
+
+DEPLOYED = {
+    Phase.RESTORING: restoring,
+    Phase.CONNECTING: connecting,
+    Phase.RUNNING: lambda: Led().run(),
+    Phase.FINISHING: finishing,
+}
+
+
+# ---- the way up
+
+
+def test_the_way_from_nothing_to_running() -> None:
+    """Register, deploy, restore, connect, start: each step waits for all workers (PROTOCOL 6.1)."""
+    led = Led()
+    assert led.register(0) == [events.TellWorker(0, control.Welcome(1, 2))]
+    effects = led.register(1)
+    deploys = led.told(effects, control.Deploy)
+    assert [(deploy.incarnation, [s.subtask for s in deploy.subtasks]) for deploy in deploys] == [(1, [P]), (1, [Q])]
+    assert led.say(0, control.WorkerRestored(0, 1)) == []
+    effects = led.say(1, control.WorkerRestored(1, 1))
+    assert led.told(effects, control.Connect) == [control.Connect(1, (b"0", b"1"))] * 2
+    assert led.say(0, control.WorkerConnected(0, 1)) == []
+    effects = led.say(1, control.WorkerConnected(1, 1))
+    assert led.told(effects, control.StartProcessing) == [control.StartProcessing(1)] * 2
+    assert effects[-1] == events.CollectOrphans(1)
+    assert led.coordinator.phase is Phase.RUNNING
+
+
+def test_only_workers_of_the_newest_stage_are_taken() -> None:
+    """Another token, or a number that the run does not have: quit (PROTOCOL 6.4)."""
+    led = Led()
+    assert led.told(led.register(0, launch="an older stage"), control.Quit)
+    assert led.told(led.register(2), control.Quit)
+    assert led.coordinator.phase is Phase.GATHERING
+
+
+def test_a_stage_that_was_never_there_is_hopeless() -> None:
+    """No worker at all came of the first stage: the reason says how many slots it needs."""
+    led = Led(launch="")
+    led.step(events.StageLaunched("stage"))
+    led.pass_time(5.0)
+    assert led.coordinator.outcome is Outcome.FAILED
+    assert "2 free slots" in led.coordinator.reason
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("phase", DEPLOYED, ids=lambda phase: phase.value)
+def test_several_reports_in_one_incarnation_are_one_failure(phase: Phase) -> None:
+    """Whatever is said of it before workers are deployed again, it counts once, and takes one claim."""
+    led = DEPLOYED[phase]()
+    assert led.coordinator.phase is phase
+    led.holds_store = True
+    led.fail(0, "it raised")
+    led.say(1, control.WorkerFailed(1, 1, "a peer is lost", False))
+    led.step(events.WorkerLost(0, "killed"))
+    led.step(events.WorkerLost(0, "killed"))
+    led.register(0)
+    led.holds_store = False
+    led.perform_held()
+    assert reasons(led) == ["it raised"]
+    assert led.coordinator.phase is Phase.RESTORING
+    assert led.coordinator.incarnation == 2
+
+
+@pytest.mark.parametrize("phase", DEPLOYED, ids=lambda phase: phase.value)
+def test_a_lost_stage_is_one_failure_and_the_next_one_another(phase: Phase) -> None:
+    """A task dies: its worker is lost, then the stage ends. The next stage dies too, before anybody has come."""
+    led = DEPLOYED[phase]()
+    led.step(events.WorkerLost(0, "killed"))
+    effects = led.step(events.StageEnded("stage", "a task was killed"))
+    assert led.told(effects, control.Quit) == [control.Quit("the barrier stage failed: a task was killed")]
+    assert led.told(led.register(1), control.Quit)  # it lingers
+    led.step(events.StageEnded("stage", "said again"))
+    assert reasons(led) == ["worker 0 was lost: killed"]
+    led.step(events.StageLaunched("next stage"))
+    led.step(events.StageEnded("next stage", "no executor"))
+    assert reasons(led)[1:] == ["the barrier stage failed: no executor"]
+    led.step(events.StageLaunched("third stage"))
+    led.register(0, 1, launch="third stage")
+    led.pass_time(0.1)  # the delay of the second failure in a row
+    led.restored()
+    assert led.coordinator.incarnation == 2
+    assert led.coordinator.phase is (Phase.ENDED if phase is Phase.FINISHING else Phase.CONNECTING)
+
+
+def test_a_worker_that_registers_anew_has_lost_what_it_held() -> None:
+    """Its old connection may not even have ended yet."""
+    led = Led().run()
+    led.register(0)
+    assert reasons(led) == ["worker 0 was lost: it registered anew"]
+    assert led.coordinator.phase is Phase.RESTORING
+
+
+def test_another_stage_than_the_known_one_replaces_it() -> None:
+    """Its end was not told: who ran in it is lost. The same token said twice changes nothing."""
+    led = Led().run()
+    assert led.step(events.StageLaunched("stage")) == []
+    effects = led.step(events.StageLaunched("next stage"))
+    assert len(led.told(effects, control.Quit)) == 2
+    assert reasons(led) == ["another barrier stage was launched"]
+
+
+def test_what_another_incarnation_says_is_not_heard() -> None:
+    """Late reports of the incarnation before neither fail nor further the present one (PROTOCOL 6.1)."""
+    led = restoring()
+    led.fail()
+    for worker in (0, 1):
+        led.say(worker, control.WorkerRestored(worker, 1))
+        led.say(worker, control.WorkerConnected(worker, 1))
+        led.say(worker, control.WorkerFailed(worker, 1, "late", False))
+    assert (led.coordinator.phase, led.coordinator.incarnation) == (Phase.RESTORING, 2)
+    assert len(reasons(led)) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "seconds", "reason"),
+    [
+        pytest.param(lambda: _one_missing(), 5.0, "workers [1] have not registered in time", id="gathering"),
+        pytest.param(restoring, 10.0, "workers [1] have not restored their state in time", id="restoring"),
+        pytest.param(connecting, 5.0, "workers [1] have not connected to their peers in time", id="connecting"),
+    ],
+)
+def test_every_phase_has_a_deadline_that_names_who_is_late(
+    make: Callable[[], Led], seconds: float, reason: str
+) -> None:
+    """The stage is given up, its workers are told to quit, and it counts once."""
+    led = make()
+    led.say(0, control.WorkerRestored(0, 1))
+    led.say(0, control.WorkerConnected(0, 1))
+    alarm = led.coordinator.next_alarm()
+    assert alarm == led.now + seconds
+    effects = led.pass_time(seconds)
+    assert of_kind(effects, events.CancelStage) == [events.CancelStage("stage", reason)]
+    assert led.told(effects, control.Quit)[0] == control.Quit(reason)
+    led.step(events.StageEnded("stage", "cancelled"))
+    assert reasons(led) == [reason]
+    assert led.coordinator.phase is Phase.GATHERING
+
+
+def _one_missing() -> Led:
+    led = Led()
+    led.register(0)
+    return led
+
+
+def test_a_permanent_failure_is_the_end() -> None:
+    """It is tried once more, under a claim that proves that the run is still ours; then the reason is the run's."""
+    led = restoring()
+    assert led.told(led.fail(1, "parts/x: the file is missing", is_permanent=True), control.Deploy)
+    effects = led.fail(1, "parts/x: the file is missing", is_permanent=True)
+    assert (led.coordinator.outcome, led.coordinator.reason) == (Outcome.FAILED, "parts/x: the file is missing")
+    assert len(led.told(effects, control.Quit)) == 2
+
+
+def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
+    """The newer coordinator has removed the snapshot that this one is about to restore: fenced, not failed."""
+    led = restoring()
+    led.store.take_claim(Claim(2, "B", "B1"))
+    led.fail(1, "parts/x: the file is missing", is_permanent=True)
+    assert led.coordinator.outcome is Outcome.FENCED
+
+
+def test_delays_grow_and_patience_ends() -> None:
+    """The first restart is at once, others wait; too many in a row fail the run, which says the last reason."""
+    led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=2, delay=1.0))).run()
+    assert led.told(led.fail(), control.Deploy)
+    assert led.told(led.fail(), control.Deploy) == []
+    assert led.coordinator.next_alarm() == led.now + 1.0
+    assert led.told(led.pass_time(1.0), control.Deploy)
+    led.fail(reason="the same again")
+    assert led.coordinator.outcome is Outcome.FAILED
+    assert led.coordinator.reason == "the same again\n(after 2 restarts in a row; maxRestarts is 2)"
+
+
+def test_a_published_snapshot_ends_a_row_of_failures() -> None:
+    """A run that makes progress may fail for ever."""
+    led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=1))).run()
+    for _ in range(3):
+        led.step(events.SnapshotOrdered(order(1)))
+        led.acknowledge(led.coordinator.incarnation * FIRST)
+        led.fail()
+        led.restored()
+        led.connected()
+    assert led.coordinator.phase is Phase.RUNNING
+
+
+# ---- another life
+
+
+def next_life(led: Led) -> Led:
+    """The coordinator is lost and comes back."""
+    return Led(led.settings, store=led.store, life=f"{led.life}'", now=led.now)
+
+
+def test_a_new_life_takes_over_what_runs() -> None:
+    """All still run one incarnation: nothing is rolled back; the newest snapshot is announced again (PROTOCOL 7.5)."""
+    led = Led().run()
+    led.step(events.SnapshotOrdered(order(1)))
+    led.acknowledge(FIRST)
+    life = next_life(led)
+    assert of_kind(life.register(0, running=1), events.TellWorker)[0].message == control.Welcome(2, 2)
+    life.say(0, control.WorkerIdle(0, 1, True))  # said once, before this life knows what runs
+    effects = life.register(1, running=1)
+    assert life.told(effects, control.SettleSnapshots) == [control.SettleSnapshots(1, 2 * FIRST)] * 2
+    assert life.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, 2 * FIRST)] * 2
+    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RUNNING, 1)
+    assert life.triggered(life.say(1, control.WorkerIdle(1, 1, True))) == [2 * FIRST]
+    life.acknowledge(2 * FIRST)
+    assert life.coordinator.history == [FIRST, 2 * FIRST]
+    life.fail()
+    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RESTORING, 3)
+
+
+def test_a_new_life_rolls_back_what_is_mixed() -> None:
+    """One worker was lost while nobody looked."""
+    life = next_life(Led().run())
+    life.register(0, running=1)
+    life.register(1)
+    assert reasons(life) == ["the workers hold different incarnations: [0, 1]; 0 is none"]
+    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RESTORING, 2)
+
+
+def test_what_fails_before_a_new_life_has_taken_over_is_not_taken_over() -> None:
+    """A worker registers as running, then fails while others are awaited: one failure, with its reason."""
+    life = next_life(Led().run())
+    life.register(0, running=1)
+    life.say(0, control.WorkerFailed(0, 1, "it raised", False))
+    life.register(1, running=1)
+    assert reasons(life) == ["it raised"]
+    assert life.coordinator.phase is Phase.RESTORING
+
+
+def test_a_connection_that_breaks_before_a_new_life_has_taken_over_is_made_again() -> None:
+    """Losing the line to the coordinator is not losing the data."""
+    life = next_life(Led().run())
+    life.register(0, running=1)
+    life.step(events.WorkerLost(0, "its connection ended"))
+    life.register(1, running=1)
+    life.register(0, running=1)
+    assert (life.coordinator.phase, reasons(life)) == (Phase.RUNNING, [])
+
+
+# ---- what is restored
+
+
+def test_the_newest_manifest_is_read_once() -> None:
+    """A new life reads it; a rollback from what was published or read needs no reading."""
+    led = Led().run()
+    led.step(events.SnapshotOrdered(order(1)))
+    led.acknowledge(FIRST)
+    led.fail()
+    assert of_kind(led.effects, events.ReadManifest) == []
+    life = next_life(led)
+    life.register(0, 1)
+    deploy = life.told(life.effects, control.Deploy)[0]
+    assert deploy.subtasks[0].state is not None
+    assert (deploy.incarnation, deploy.subtasks[0].state.snapshot_id) == (3, FIRST)
+
+
+def test_who_leaves_while_the_manifest_is_read_is_awaited() -> None:
+    """The manifest is kept; the wait has a deadline of its own."""
+    led = Led().run()
+    led.step(events.SnapshotOrdered(order(1)))
+    led.acknowledge(FIRST)
+    life = next_life(led)
+    coordinator = life.coordinator
+    registrations = [control.WorkerRegistered(worker, "stage", 0, b"", 0) for worker in (0, 1)]
+    effects = [e for said in registrations for e in coordinator.step(events.WorkerSaid(said.worker, said), life.now)]
+    assert effects[-1] == events.ReadManifest("bank", FIRST)
+    assert coordinator.phase is Phase.READING
+    assert coordinator.next_alarm() is None
+    life.step(events.WorkerLost(1, "killed"))
+    life.now += 100.0
+    life.step(events.ManifestRead(life.store.read_manifest(FIRST)))  # type: ignore[arg-type]
+    assert (coordinator.phase, coordinator.next_alarm()) == (Phase.GATHERING, life.now + 5.0)
+    assert life.told(life.register(1), control.Deploy)
+
+
+def test_a_manifest_that_cannot_be_read_is_the_end() -> None:
+    """Never "empty": the run fails and says why."""
+    led = Led()
+    led.step(events.ManifestUnreadable("snapshots/7: offset 3: checksum differs"))
+    assert (led.coordinator.outcome, led.coordinator.reason) == (
+        Outcome.FAILED,
+        "snapshots/7: offset 3: checksum differs",
+    )
+
+
+def test_a_snapshot_of_another_graph_is_refused() -> None:
+    """The difference is the reason."""
+    led = Led().run()
+    led.step(events.SnapshotOrdered(order(1)))
+    led.acknowledge(FIRST)
+    changed = replace(led.settings.topology, edges=led.settings.topology.edges[:1])
+    life = Led(replace(led.settings, topology=changed), store=led.store, owner="B", life="B1")
+    life.register(0, 1)
+    assert life.coordinator.outcome is Outcome.FAILED
+    assert "edge 'Q->P' is in the snapshot, but not in the graph" in life.coordinator.reason
+
+
+def test_a_restore_from_a_snapshot_that_is_not_there_is_refused() -> None:
+    """What was asked for is not replaced by what there is."""
+    led = Led(restore_from=42)
+    assert led.coordinator.outcome is Outcome.FAILED
+    assert "42" in led.coordinator.reason

@@ -1,0 +1,64 @@
+"""Manifests: plain data, and every bit of them counts."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from snapshot.errors import SnapshotCorrupt
+from snapshot.stored.envelope import seal
+from snapshot.stored.manifest import (
+    MANIFEST_MAGIC,
+    Aborted,
+    decode_manifest,
+    decode_record,
+    encode_manifest,
+    encode_record,
+)
+from tests.snapshot import sample
+
+DATA = b"".join(encode_manifest(sample.manifest()))
+
+
+def test_a_manifest_comes_back() -> None:
+    """All fields, all records, all handles, equal and of the same types."""
+    again = decode_manifest(DATA, "m")
+    assert again == sample.manifest()
+    assert [decode_record(msgpack.unpackb(msgpack.packb(encode_record(r)))) for r in sample.records()] == list(
+        sample.records()
+    )
+
+
+def test_it_is_plain_data() -> None:
+    """No extension, hence no pickle, is in a manifest: it can be read where no user module can be imported."""
+
+    def refuse(code: int, data: bytes) -> object:
+        raise AssertionError(f"extension {code}")
+
+    assert msgpack.unpackb(DATA[30:], ext_hook=refuse)["run"] == sample.RUN
+
+
+def test_an_aborted_record_comes_back() -> None:
+    """What stands in a manifest's place is told from a manifest."""
+    aborted = Aborted("bank", 42)
+    assert decode_manifest(b"".join(encode_manifest(aborted)), "m") == aborted
+
+
+@pytest.mark.parametrize("data", [DATA, b"".join(encode_manifest(Aborted("bank", 42)))], ids=["manifest", "aborted"])
+def test_every_flipped_bit_and_every_length_is_found(data: bytes) -> None:
+    """Any single flipped bit and any truncation is SnapshotCorrupt and names the file."""
+    for position in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[position // 8] ^= 1 << position % 8
+        with pytest.raises(SnapshotCorrupt, match=r"the-file: .*offset"):
+            decode_manifest(bytes(flipped), "the-file")
+    for length in range(len(data)):
+        with pytest.raises(SnapshotCorrupt, match=r"the-file: .*offset"):
+            decode_manifest(data[:length], "the-file")
+
+
+@pytest.mark.parametrize("content", [b"\xc1", msgpack.packb(None), msgpack.packb({"run": "x"}), msgpack.packb([1])])
+def test_sealed_nonsense_is_named(content: bytes) -> None:
+    """Whole bytes that are no manifest are SnapshotCorrupt, never another error."""
+    with pytest.raises(SnapshotCorrupt, match="the-file"):
+        decode_manifest(b"".join(seal(MANIFEST_MAGIC, [content])), "the-file")

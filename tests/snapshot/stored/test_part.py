@@ -1,0 +1,168 @@
+"""Parts: what is written comes back, and nothing else is ever taken for it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import msgpack
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.envelope import ENVELOPE_BYTES, FORMAT_VERSION, seal, unseal
+from snapshot.stored.part import (
+    Handle,
+    PartKind,
+    channel_part,
+    decode_frames,
+    decode_part,
+    handle_of,
+    handle_record,
+    state_part,
+)
+from tests.snapshot import sample
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def stored(handle: Handle) -> bytes:
+    """The bytes of an inline part."""
+    assert handle.inline is not None
+    return handle.inline
+
+
+@given(NAMES, st.integers(0, 2**40), st.integers(0, 2**60), NAMES, st.lists(st.binary(max_size=50), max_size=4))
+def test_state_comes_back(run: str, incarnation: int, snapshot_id: int, node: str, body: list[bytes]) -> None:
+    """Any state, in any number of buffers, under any names, is read back as it was."""
+    handle = state_part(run, incarnation, snapshot_id, Subtask(node, 3), body).inline()
+    assert bytes(decode_part(handle, stored(handle))) == b"".join(body)
+    assert (handle.first, handle.last, handle.size) == (0, 0, len(stored(handle)))
+    assert handle_of(msgpack.unpackb(msgpack.packb(handle_record(handle)))) == handle
+
+
+def test_large_bodies_are_not_copied() -> None:
+    """A state's buffers are in the part by reference."""
+    body = bytes(1_000_000)
+    assert any(buffer is body for buffer in state_part("r", 1, 1, sample.P, [body]).buffers)
+
+
+def test_frames_come_back() -> None:
+    """Frames of all kinds come back with their numbers, which the handle has from the frames."""
+    frames = [
+        sample.values(3, "a", "b"),
+        sample.tuples(5, (1, 2)),
+        sample.batch(6, 4),
+        Frame(10, 1, PayloadKind.END, b""),
+    ]
+    handle = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames).stored("parts/x")
+    part = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames)
+    assert (handle.first, handle.last, handle.subtask) == (3, 10, sample.P)
+    again = decode_frames(handle, decode_part(handle, b"".join(part.buffers)))
+    assert [f._replace(payload=bytes(f.payload)) for f in again] == [
+        f._replace(payload=bytes(f.payload)) for f in frames
+    ]
+
+
+@pytest.mark.parametrize(
+    ("frames", "says"),
+    [
+        ([], "no frame"),
+        ([sample.values(1, "a"), sample.values(3, "b")], "from 3 where 2 was due"),
+        ([sample.values(1, "a", "b"), sample.values(2, "b")], "from 2 where 3 was due"),
+        ([sample.values(1, "a")._replace(count=0)], "of 0 messages"),
+        ([sample.values(1, "a")._replace(count=2)], "says 2 messages and holds 1"),
+        ([sample.values(1, *range(20))._replace(count=19)], "says 19 messages and holds 20"),
+        ([Frame(1, 1, PayloadKind.VALUES, b"\xc0")], "holds -1"),
+        ([Frame(1, 2, PayloadKind.END, b"")], "says 2 messages and holds 1"),
+    ],
+)
+def test_wrong_frames_are_refused(frames: list[Frame], says: str) -> None:
+    """A part is never made of frames that leave a gap, overlap, or do not hold what they say."""
+    with pytest.raises(SnapshotCorrupt, match=says):
+        channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, frames)
+
+
+@pytest.mark.parametrize("number", range(len(sample.parts())))
+def test_every_flipped_bit_and_every_length_is_found(number: int) -> None:
+    """Any single flipped bit, any truncation and any addition is SnapshotCorrupt and names the part."""
+    handle = sample.parts()[number].inline()
+    data = stored(handle)
+    damaged = [data[:length] for length in range(len(data))] + [data + b"\0"]
+    for position in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[position // 8] ^= 1 << position % 8
+        damaged.append(bytes(flipped))
+    for each in damaged:
+        with pytest.raises(SnapshotCorrupt, match=rf"snapshot {sample.SNAPSHOT_ID}.*offset"):
+            decode_part(handle, each)
+
+
+def test_swapped_parts_are_found() -> None:
+    """A whole part in another one's place is found, also when size and checksum would fit."""
+    for one, other in itertools.permutations(sample.parts(), 2):
+        bytes_of_other = b"".join(other.buffers)
+        with pytest.raises(SnapshotCorrupt):
+            decode_part(one.inline(), bytes_of_other)
+        swapped = replace(one.inline(), size=other.handle.size, checksum=other.handle.checksum)
+        with pytest.raises(SnapshotCorrupt, match="came from elsewhere"):
+            decode_part(swapped, bytes_of_other)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        {"run": "other"},
+        {"incarnation": 8},
+        {"snapshot_id": 1},
+        {"subtask": Subtask("P", 1)},
+        {"kind": PartKind.RECEIVED},
+        {"channel": ChannelId(sample.P, Subtask("Q", 1))},
+    ],
+)
+def test_origin_is_checked(origin: dict[str, object]) -> None:
+    """Every field of the origin counts."""
+    handle = sample.parts()[2].inline()
+    assert handle.kind is PartKind.SENT
+    with pytest.raises(SnapshotCorrupt, match="came from elsewhere"):
+        decode_part(replace(handle, **origin), stored(handle))  # type: ignore[arg-type]
+
+
+def test_numbers_of_the_handle_are_checked() -> None:
+    """The messages stored must be those that the manifest says."""
+    handle = sample.parts()[2].inline()
+    body = decode_part(handle, stored(handle))
+    with pytest.raises(SnapshotCorrupt, match="messages 6 to 8, but the manifest says 6 to 9"):
+        decode_frames(replace(handle, last=9), body)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_a_channel_part_by_chance(body: bytes) -> None:
+    """Sealed nonsense in a channel's part is named, never another error."""
+    handle = sample.parts()[2].inline()
+    with pytest.raises(SnapshotCorrupt):
+        decode_frames(handle, memoryview(body))
+
+
+def test_unknown_version_is_named() -> None:
+    """A whole record of a later format is no damage: the error says which version it has."""
+    later = bytearray(b"".join(seal(b"TEST", [b"x"])))
+    with pytest.raises(SnapshotCorrupt, match="no such record"):
+        unseal(b"ELSE", bytes(later), "file")
+    later[4:6] = (FORMAT_VERSION + 1).to_bytes(2, "big")
+    with pytest.raises(SnapshotCorrupt, match="checksum"):
+        unseal(b"TEST", bytes(later), "file")
+    later[14:ENVELOPE_BYTES] = xxhash.xxh3_128_digest(bytes(later[:14]) + b"x")
+    with pytest.raises(RestoreRefused, match="file: format version 2"):
+        unseal(b"TEST", bytes(later), "file")
+
+
+@pytest.mark.parametrize("change", [{"path": "x"}, {"inline": None}, {"channel": sample.PQ}])
+def test_impossible_handles_are_refused(change: dict[str, object]) -> None:
+    """A handle is stored or inline, and has a channel exactly if it is of one."""
+    with pytest.raises(ValueError, match="a part"):
+        replace(sample.parts()[0].inline(), **change)  # type: ignore[arg-type]

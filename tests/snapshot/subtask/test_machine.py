@@ -1,0 +1,345 @@
+"""One subtask whole: its life, requests from inside, failures of hooks, limits, what a restore brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from snapshot.channel.frame import Marker
+from snapshot.channel.serialization import Codec
+from snapshot.errors import ChannelError, NodeError, RestoreRefused
+from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import END, Context, End, Node, Source
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.reports import PublicationHandled, SnapshotAsked, SnapshotFailed, SubtaskEnded
+from tests.snapshot.hosted import Hosted, only, state_of, taken, values
+
+A, B = Subtask("a"), Subtask("b")
+AB, BB = ChannelId(A, B), ChannelId(B, B)
+
+
+class Feed(Source):
+    """Sends what it is given, one a poll."""
+
+    def __init__(self, *messages: Any) -> None:
+        self.messages = list(messages)
+
+    def poll(self, context: Context) -> float | End | None:
+        if not self.messages:
+            return END
+        context.send(self.messages.pop(0))
+        return None
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.messages
+
+    def restoreState(self, state: Any) -> None:
+        self.messages = state
+
+
+class Recorder(Node):
+    """Notes every hook; asks for a snapshot on "ask"; raises in hooks named by `raising`."""
+
+    def __init__(self, raising: str = "") -> None:
+        self.raising = raising
+        self.log: list[Any] = []
+
+    def note(self, hook: str, *values: Any) -> None:
+        self.log.append((hook, *values))
+        if hook == self.raising:
+            raise RuntimeError(f"{hook} fails")
+
+    def open(self, context: Context) -> None:
+        self.note("open")
+
+    def onStart(self, context: Context) -> None:
+        self.note("onStart")
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.note("onMessage", message)
+        if message == "ask":
+            context.requestSnapshot()
+            context.requestSnapshot()
+
+    def onTimer(self, at: float, context: Context) -> None:
+        self.note("onTimer", at)
+
+    def onEnd(self, context: Context) -> None:
+        self.note("onEnd", context.sender and context.sender.node, context.inputs)
+
+    def onPublished(self, snapshotId: int) -> None:
+        self.note("onPublished", snapshotId)
+
+    def close(self) -> None:
+        self.note("close")
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        self.note("snapshotState", snapshotId)
+        return list(self.log)
+
+    def restoreState(self, state: Any) -> None:
+        self.log = state
+        self.note("restoreState")
+
+
+def fed(node: Node, *messages: Any, limits: SubtaskLimits | None = None) -> Hosted:
+    """A feed into a node, with all messages under way."""
+    graph = Graph("fed").add("a", Feed(*messages)).add("b", node).connect("a", "b")
+    hosted = Hosted(graph, limits=limits)
+    hosted["a"].run(0.0, 100)
+    hosted.seal_and_carry("a", "b")
+    return hosted
+
+
+def test_a_life_in_order() -> None:
+    """Open, onStart, messages, onEnd, a snapshot after the end, close (API: order of a life)."""
+    hosted = fed(Recorder(), "x")
+    machine = hosted["b"]
+    assert machine.runnable
+    assert machine.run(1.0, 10) == 2
+    assert (machine.status, machine.idle, machine.runnable) == (Status.ENDED, True, False)
+    only(machine.take_reports(), SubtaskEnded)
+    machine.request(1, (), 1)
+    machine.published(1, 2.0)
+    only(machine.take_reports(), PublicationHandled)
+    assert machine.close() is None
+    assert hosted.node("b").log == [
+        ("open",), ("onStart",), ("onMessage", "x"), ("onEnd", "a", ()),
+        ("snapshotState", 1), ("onPublished", 1), ("close",),
+    ]  # fmt: skip
+
+
+def asked(hosted: Hosted) -> tuple[list[Any], list[Any]]:
+    """Messages recorded in the state and in the channel, of a snapshot that a handler asked for."""
+    machine = hosted["b"]
+    assert machine.run(1.0, 10) == 2
+    only(machine.take_reports(), SnapshotAsked)
+    assert machine.run(2.0, 10) == 0  # no further event until the answer
+    assert machine.handle_next(AB, 2.0) == 0
+    machine.request(1, (), 1)
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b")
+    (snapshot,) = taken(machine)
+    assert machine.run(3.0, 10) == 2
+    state = [note[1] for note in state_of(snapshot).state if note[0] == "onMessage"]
+    return state, values(snapshot.received[AB])
+
+
+def test_a_requested_snapshot_records_right_after_the_handler() -> None:
+    """PROTOCOL 3.1: the handler that asked is in the state, the message behind it is not."""
+    assert asked(fed(Recorder(), "x", "ask", "y")) == (["x", "ask"], ["y"])
+
+
+def test_without_the_wait_a_requested_snapshot_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 3.1, taken away: a subtask that goes on is not where the handler asked."""
+
+    def ask_and_go_on(self: SubtaskMachine) -> None:
+        self._reports.append(SnapshotAsked(self.subtask))
+
+    monkeypatch.setattr(SubtaskMachine, "_ask_snapshot", ask_and_go_on)
+    with pytest.raises((AssertionError, ValueError)):
+        asked(fed(Recorder(), "x", "ask", "y"))
+
+
+def test_a_refused_request_lets_events_go_on() -> None:
+    """PROTOCOL 3.1: policy may refuse, or the answer be late; the subtask goes on, and a second answer is nothing."""
+    machine = fed(Recorder(), "ask", "y")["b"]
+    machine.answer_request()
+    machine.run(1.0, 10)
+    machine.answer_request()
+    assert machine.run(1.0, 10) == 2
+
+
+@pytest.mark.parametrize("hook", ["open", "onStart", "onMessage", "onTimer", "onEnd", "onPublished"])
+def test_a_failing_hook_is_named(hook: str) -> None:
+    """What a hook raises becomes a NodeError with hook, subtask and traceback."""
+    with pytest.raises(NodeError, match=rf"{hook} of b\[0\]: RuntimeError: {hook} fails\nTraceback"):
+        machine = fed(Recorder(hook), "x")["b"]
+        machine.context.registerTimer(1.0)
+        machine.run(1.0, 10)
+        machine.published(1, 1.0)
+
+
+def test_close_never_raises() -> None:
+    """A failure of close is text for the log."""
+    assert "close fails" in (fed(Recorder("close"))["b"].close() or "")
+
+
+def test_a_failing_snapshot_state_aborts_that_snapshot_only() -> None:
+    """The failure is reported with its traceback, markers go out, the subtask and the next snapshot go on."""
+    hosted = fed(Recorder("snapshotState"), "x")
+    machine = hosted["b"]
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b")
+    failed = only(machine.take_reports(), SnapshotFailed)
+    assert (failed.snapshot_id, failed.subtask) == (1, B)
+    assert "snapshotState of b[0]: RuntimeError: snapshotState fails\nTraceback" in failed.reason
+    hosted.node("b").raising = ""
+    hosted["a"].request(2, (), 2)
+    hosted.carry("a", "b")
+    assert [snapshot.snapshot_id for snapshot in taken(machine)] == [2]
+    assert machine.run(1.0, 10) == 2
+
+
+class Unstorable(Recorder):
+    """Has a state that nothing can serialise, or one that sends."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        super().__init__()
+        self.make = state
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.make()
+
+
+def a_generator() -> Iterator[int]:
+    """What nothing can pickle."""
+    yield 1
+
+
+def test_a_state_that_cannot_be_stored_aborts_that_snapshot_only() -> None:
+    """The type is named; a state beyond its limit likewise."""
+    machine = fed(Unstorable(a_generator))["b"]
+    machine.request(1, (), 1)
+    assert "generator" in only(machine.take_reports(), SnapshotFailed).reason
+    machine = fed(Unstorable(lambda: b"x" * 1000), limits=SubtaskLimits(state_bytes_max=500))["b"]
+    machine.request(1, (), 1)
+    assert "state_bytes_max is 500" in only(machine.take_reports(), SnapshotFailed).reason
+
+
+class Talkative(Recorder):
+    """Sends while its state is recorded."""
+
+    def open(self, context: Context) -> None:
+        self.context = context
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        self.context.send("no")
+
+
+def test_snapshot_state_must_not_send() -> None:
+    """What is sent there would be on neither side of the cut."""
+    machine = fed(Talkative())["b"]
+    machine.request(1, (), 1)
+    assert "b[0]: snapshotState must not send" in only(machine.take_reports(), SnapshotFailed).reason
+
+
+@pytest.mark.parametrize("first", ["request", "marker"])
+def test_recorded_bytes_are_capped(first: str) -> None:
+    """PROTOCOL 1.7: beyond the cap the snapshot is aborted by name, once, and nothing is kept for it."""
+    graph = Graph("two").add("a", Feed("x" * 100, "y" * 100)).add("b", Recorder())
+    graph.connect("a", "b").connect("b", "b")
+    hosted = Hosted(graph, limits=SubtaskLimits(recorded_bytes_max=150))
+    machine = hosted["b"]
+    hosted["a"].run(0.0, 100)
+    if first == "request":
+        machine.request(1, (), 1)
+    hosted.seal_and_carry("a", "b")
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b")
+    failed = only(machine.take_reports(), SnapshotFailed)
+    assert failed.reason == "b[0] had to record more than recorded_bytes_max = 150 bytes"
+    hosted.carry("b", "b")
+    assert taken(machine) == []
+    assert machine.inputs[AB].recorded_bytes == 0
+    machine.request(2, (), 2)
+    assert machine.cutter.recorder.unfinished() == [2]
+
+
+def test_a_snapshot_of_one_input_is_capped_too() -> None:
+    """PROTOCOL 1.7: also where the first marker is the last, so that the recording is closed at once."""
+    hosted = fed(Recorder(), "x" * 100, limits=SubtaskLimits(recorded_bytes_max=50))
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "b")
+    only(hosted["b"].take_reports(), SnapshotFailed)
+
+
+def test_a_marker_before_the_start_is_refused() -> None:
+    """PROTOCOL 5.4: a host that lets markers or requests in before onStart is wrong, and hears it."""
+    graph = Graph("early").add("a", Feed()).add("b", Recorder()).connect("a", "b")
+    machine = Hosted(graph, started=False)["b"]
+    with pytest.raises(AssertionError):
+        machine.request(1, (), 1)
+    with pytest.raises(AssertionError):
+        machine.deliver_marker(AB, Marker(1, 1, 0, aligned=False))
+
+
+class Dicer(Node):
+    """Uses chance, timers and the clock."""
+
+    def __init__(self) -> None:
+        self.rolled: list[float] = []
+
+    def onStart(self, context: Context) -> None:
+        context.registerTimer(5.0)
+        context.registerTimer(7.0)
+        context.registerTimer(6.0)
+        context.deleteTimer(6.0)
+        self.rolled.append(context.random.random())
+
+    def onTimer(self, at: float, context: Context) -> None:
+        self.rolled += [at, context.now, context.random.random()]
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.rolled
+
+    def restoreState(self, state: Any) -> None:
+        self.rolled = state
+
+
+def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
+    """A restored subtask goes on with the same timers and chance, and its clock never goes back."""
+    hosted = Hosted(Graph("dice").add("d", Dicer()))
+    machine = hosted["d"]
+    assert machine.next_wake() == 5.0
+    machine.run(5.5, 10)
+    machine.request(1, (), 1)
+    (snapshot,) = taken(machine)
+    machine.run(9.0, 10)
+    lived = list(hosted.node("d").rolled)
+
+    again = hosted.machine(Subtask("d"), seed=99)
+    again.restore(snapshot.state, 2.0)
+    assert again.context.now == 5.5
+    again.start(3.0)
+    assert again.next_wake() == 7.0
+    again.run(9.0, 10)
+    assert hosted.node("d").rolled == lived
+    assert again.status is Status.ENDED  # no input, and no timer is left
+
+
+def test_a_state_of_another_make_is_refused() -> None:
+    """A state that cannot be read here says so as RestoreRefused, not as an empty start."""
+    hosted = Hosted(Graph("dice").add("d", Dicer()))
+    with pytest.raises(RestoreRefused, match="cannot be read here"):
+        hosted.machine(Subtask("d")).restore(Codec().encode({"state": 1}), 0.0)
+    pickled = NodeState(Dicer, None, [], 0.0, [], False, False, {}, {}).encode(Codec())
+    with pytest.raises(RestoreRefused, match="safe=True"):
+        NodeState.decode(pickled, Codec(safe=True))
+
+
+def test_inputs_take_turns() -> None:
+    """A busy input does not starve another: a slice that ends inside one channel goes on with the next."""
+    graph = Graph("turns").add("a", Feed(*range(4))).add("c", Feed(*range(10, 14))).add("b", Recorder())
+    hosted = Hosted(graph.connect("a", "b").connect("c", "b"))
+    for name in "ac":
+        hosted[name].run(0.0, 100)
+        hosted.seal_and_carry(name, "b")
+    for _ in range(4):
+        hosted["b"].run(1.0, 2)
+    assert [note[1] for note in hosted.node("b").log[2:]] == [10, 11, 0, 1, 12, 13, 2, 3]
+
+
+def test_errors_of_a_link_pass_through() -> None:
+    """A gap on a link is a ChannelError of the channel, not of the node."""
+    hosted = fed(Recorder(), "x")
+    frame = hosted["b"].inputs[AB].head
+    assert frame is not None
+    assert not isinstance(frame, Marker)
+    with pytest.raises(ChannelError, match="a repeat"):
+        hosted["b"].deliver(AB, frame)

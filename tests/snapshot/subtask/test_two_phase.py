@@ -1,0 +1,173 @@
+"""Output in two phases: what is prepared, kept, committed and discarded, and when (PROTOCOL 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from snapshot.errors import NodeError
+from snapshot.graph import Graph
+from snapshot.ids import Subtask
+from snapshot.node import Context, Node, Sink
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.two_phase import PreparedOutput
+from tests.snapshot.hosted import Hosted, state_of, taken
+
+
+class Ledger(Sink):
+    """Notes what it is asked to do; prepares what is in `rows`, or nothing."""
+
+    def __init__(self, raising: str = "") -> None:
+        self.raising = raising
+        self.rows: list[str] = []
+        self.log: list[Any] = []
+
+    def note(self, hook: str, *values: Any) -> None:
+        self.log.append((hook, *values))
+        if hook == self.raising:
+            raise RuntimeError(f"{hook} fails")
+
+    def open(self, context: Context) -> None:
+        self.note("open")
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.rows.append(message)
+
+    def prepareCommit(self, snapshotId: int) -> Any:
+        self.note("prepareCommit", snapshotId)
+        prepared, self.rows = self.rows, []
+        return prepared or None
+
+    def commit(self, snapshotId: int, prepared: Any) -> None:
+        self.note("commit", snapshotId, prepared)
+
+    def discardUncommitted(self, context: Context) -> None:
+        self.note("discardUncommitted")
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        self.note("snapshotState", snapshotId)
+        return None
+
+    def restoreState(self, state: Any) -> None:
+        self.note("restoreState")
+
+
+class Start(Node):
+    """Something for the sink to hang on."""
+
+
+def hosted_ledger(raising: str = "") -> Hosted:
+    """A ledger, started, with an empty log."""
+    hosted = Hosted(Graph("ledger").add("a", Start()).add("l", Ledger(raising)).connect("a", "l"))
+    hosted.node("l").log.clear()
+    return hosted
+
+
+def cut(hosted: Hosted, snapshot_id: int, *rows: str) -> SubtaskMachine:
+    """The ledger writes rows and takes a snapshot."""
+    hosted.node("l").rows = list(rows)
+    hosted["l"].request(snapshot_id, (), 1)
+    return hosted["l"]
+
+
+def test_prepared_then_recorded_then_committed_in_order() -> None:
+    """prepareCommit before snapshotState; a publication commits what was prepared up to its cut, once."""
+    hosted = hosted_ledger()
+    cut(hosted, 1, "a")
+    cut(hosted, 2)
+    cut(hosted, 3, "c")
+    machine = cut(hosted, 4, "d")
+    hosted.node("l").log.clear()
+    machine.published(3, 1.0)
+    machine.published(3, 1.0)
+    machine.published(2, 1.0)
+    assert hosted.node("l").log == [("commit", 1, ["a"]), ("commit", 3, ["c"])]
+    machine.published(4, 1.0)
+    assert hosted.node("l").log[2:] == [("commit", 4, ["d"])]
+
+
+def test_the_order_of_hooks_at_a_cut() -> None:
+    """prepareCommit, then snapshotState, so that what was prepared is in the snapshot."""
+    hosted = hosted_ledger()
+    machine = cut(hosted, 1, "a")
+    assert hosted.node("l").log == [("prepareCommit", 1), ("snapshotState", 1)]
+    hosted["a"].request(1, (), 1)
+    hosted.carry("a", "l")
+    (snapshot,) = taken(machine)
+    assert state_of(snapshot).uncommitted == {1: ["a"]}
+    assert snapshot.standing.uncommitted == (1,)
+
+
+def test_an_abort_discards_nothing() -> None:
+    """What an aborted snapshot prepared is committed with the next one published."""
+    hosted = hosted_ledger()
+    machine = cut(hosted, 1, "a")
+    machine.raise_floor(2)
+    cut(hosted, 2, "b")
+    machine.published(2, 1.0)
+    assert hosted.node("l").log[-2:] == [("commit", 1, ["a"]), ("commit", 2, ["b"])]
+
+
+def test_what_is_prepared_after_a_cut_waits_whatever_its_id() -> None:
+    """A late marker of an aborted snapshot prepares rows behind the published cut: not to be committed with it."""
+    hosted = hosted_ledger()
+    cut(hosted, 3, "c")
+    machine = cut(hosted, 2, "late")
+    machine.published(3, 1.0)
+    assert hosted.node("l").log[-1] == ("commit", 3, ["c"])
+    cut(hosted, 4)
+    machine.published(4, 1.0)
+    assert hosted.node("l").log[-1] == ("commit", 2, ["late"])
+
+
+def test_committing_by_id_would_commit_it_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule above, taken away: a restore would replay what is committed already."""
+
+    def by_id(self: PreparedOutput, snapshot_id: int) -> None:
+        for prepared_id in sorted(self._values):
+            if prepared_id <= snapshot_id:
+                self._commit(prepared_id)
+
+    monkeypatch.setattr(PreparedOutput, "commit_through", by_id)
+    hosted = hosted_ledger()
+    cut(hosted, 3, "c")
+    cut(hosted, 2, "late").published(3, 1.0)
+    assert ("commit", 2, ["late"]) in hosted.node("l").log
+
+
+def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
+    """open, commit again; at the start, when all subtasks have done so, discardUncommitted; then events."""
+    hosted = hosted_ledger()
+    cut(hosted, 1, "a")
+    machine = cut(hosted, 2, "b")
+    hosted["a"].request(2, (), 2)
+    hosted.carry("a", "l")
+    (snapshot,) = taken(machine)
+    again = hosted.machine(Subtask("l"))
+    again.restore(snapshot.state, 1.0)
+    assert hosted.node("l").log == [
+        ("restoreState",), ("open",), ("commit", 1, ["a"]), ("commit", 2, ["b"]),
+    ]  # fmt: skip
+    again.start(1.0)
+    again.published(2, 1.0)
+    assert hosted.node("l").log[4:] == [("discardUncommitted",)]
+
+
+def test_a_fresh_start_discards_what_earlier_incarnations_prepared() -> None:
+    """A run that died before its first published snapshot leaves prepared rows too."""
+    hosted = Hosted(Graph("ledger").add("a", Start()).add("l", Ledger()).connect("a", "l"))
+    assert hosted.node("l").log == [("open",), ("discardUncommitted",)]
+
+
+@pytest.mark.parametrize("hook", ["prepareCommit", "commit", "discardUncommitted"])
+def test_failures_roll_back_like_those_of_on_message(hook: str) -> None:
+    """prepareCommit and commit failures end the subtask with a NodeError that names the hook; none is an abort."""
+    with pytest.raises(NodeError, match=rf"{hook} of l\[0\]: RuntimeError: {hook} fails"):
+        cut(hosted_ledger(hook), 1, "a").published(1, 1.0)
+
+
+def test_a_sink_without_commit_prepares_nothing() -> None:
+    """A plain node has no two phases, and costs nothing."""
+    assert not PreparedOutput(Start()).is_two_phase
+    assert PreparedOutput(Ledger()).is_two_phase
