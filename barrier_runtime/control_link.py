@@ -120,9 +120,9 @@ class ControlLink:
         made: ControlConnection | ChannelError
         try:
             dial = (launch.coordinator, self._own, COORDINATOR)
-            sock, peer = connect(*dial, Purpose.CONTROL, launch.secret, timeout=COORDINATOR_SECONDS_MAX)
+            sock, peer = connect(*dial, Purpose.CONTROL, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
             made = ControlConnection(sock, self._own, peer)
-            sock, peer = connect(*dial, Purpose.HEARTBEAT, launch.secret, timeout=COORDINATOR_SECONDS_MAX)
+            sock, peer = connect(*dial, Purpose.HEARTBEAT, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
             self._heartbeats.add(sock, self._own, peer)
         except ChannelError as error:
             made = error

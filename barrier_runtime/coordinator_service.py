@@ -97,6 +97,7 @@ class CoordinatorService:
             host,
             port,
             reactor=self._reactor,
+            is_newest=lambda registered: registered.launch >= self._newest_launch,
             on_message=self._on_message,
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )

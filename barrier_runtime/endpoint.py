@@ -17,7 +17,7 @@ from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
 from channels.listener import Listener
-from snapshot.coordinator.control import CoordinatorMessage, WorkerRegistered
+from snapshot.coordinator.control import CoordinatorMessage, Quit, WorkerRegistered
 from snapshot.errors import ChannelError
 
 #: Told of a message: worker number, message.
@@ -39,6 +39,8 @@ class Endpoint:
         Fixed: a coordinator that Ray restarts binds the same one.
     reactor : Reactor
         The loop's; woken by the heartbeat thread.
+    is_newest : callable
+        Whether a registration is of the newest stage that is known, or of a newer one.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class Endpoint:
         port: int,
         *,
         reactor: Reactor,
+        is_newest: Callable[[WorkerRegistered], bool],
         on_message: OnMessage,
         on_lost: OnLost,
     ) -> None:
         self._own = Identity(run, COORDINATOR, 0)
         self._listener = Listener(secret, EndpointAdmission(self._own), bind=host, port=port)
         self._reactor = reactor
+        self._is_newest = is_newest
         self._on_message = on_message
         self._on_lost = on_lost
         #: {worker: its newest connection}
@@ -124,6 +128,10 @@ class Endpoint:
             self._lose(connection, str(error))
             return
         for message in messages:
+            if isinstance(message, WorkerRegistered) and not self._is_newest(message):
+                # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
+                connection.send(encode_message(Quit("its stage is over: a newer one has taken its place")))
+                return
             if isinstance(message, WorkerRegistered):
                 self._replace(number, connection)
             if self._workers.get(number) is connection:

@@ -76,10 +76,13 @@ class Peers:
             if it does not answer in time or refuses.
         """
         host, port, host_token, unix_name = msgpack.unpackb(address)
+        secret = self._launch.secret
         dial = (Address(host, port, host_token, unix_name), self._own, f"worker-{peer}")
-        sock, identity = connect(*dial, Purpose.HEARTBEAT, self._launch.secret, timeout=CONNECT_SECONDS_MAX)
+        sock, identity = connect(
+            *dial, Purpose.HEARTBEAT, self._launch.secret, timeout=CONNECT_SECONDS_MAX, waits=False
+        )
         heartbeats.add(sock, self._own, identity)
-        return connect(*dial, Purpose.DATA, self._launch.secret, timeout=CONNECT_SECONDS_MAX)
+        return connect(*dial, Purpose.DATA, secret, timeout=CONNECT_SECONDS_MAX, waits=False)
 
 
 def local_host(control: ControlConnection) -> str:

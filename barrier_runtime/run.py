@@ -190,10 +190,14 @@ class Run:
 
     def _say_stop(self, event: StopOrdered) -> None:
         """Again and again: a life of the coordinator that began since has not heard of it."""
-        if event.order is None:
-            self._client.post(event)
-        else:
+        if event.order is not None:
             self._closed_order(event)
+            return
+        try:
+            self._client.post(event)
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
 
     def _await_order(self, event: SnapshotOrdered | StopOrdered, timeout: float | None) -> Snapshot:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -237,17 +241,14 @@ class Run:
     def _watch(self) -> None:
         """Keep progress and judge invariants until the run has ended."""
         before: tuple[float, dict[str, Any]] | None = None
-        while not self._supervisor.join(_MONITOR_SECONDS):
-            try:
+        try:
+            while not self._supervisor.join(_MONITOR_SECONDS):
                 before = self._look(before)
-            except RunFailed as error:
-                _logger.warning("run %s: ending its stage: %s", self.name, error)
-                self._supervisor.cancel()  # nobody is left who would tell the workers to leave
-            except CutlineError as error:
-                _logger.warning("run %s: %s", self.name, error)  # a snapshot that cannot be read is not judged
-        if self._supervisor.error is None:
-            self._judge(self._supervisor.status["snapshots"])
-        self._release()
+            if self._supervisor.error is None:
+                self._judge(self._supervisor.status["snapshots"])
+        finally:
+            self._supervisor.join(None)
+            self._release()
 
     def _release(self) -> None:
         """Keep what only the coordinator has, and end it: an actor is a process of a hundred megabytes."""
@@ -257,12 +258,18 @@ class Run:
                 self._store.backend.bring_home()
         except RunFailed as error:
             _logger.debug("run %s: %s", self.name, error)  # the supervisor has said what it means
-        self._ended.set()
-        self._client.end()
+        finally:
+            self._ended.set()
+            self._client.end()
 
-    def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]]:
-        status, now = self._client.status(), time.monotonic()
-        self._supervisor.obey(status)
+    def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]] | None:
+        try:
+            status, now = self._client.status(), time.monotonic()
+            self._supervisor.obey(status)
+        except RunFailed as error:
+            _logger.warning("run %s: ending its stage: %s", self.name, error)
+            self._supervisor.cancel()  # nobody is left who would tell the workers to leave
+            return before
         self._judge(status["snapshots"])
         self._recent.append(_progress(self.name, now, status, before))
         return now, status
@@ -270,11 +277,14 @@ class Run:
     def _judge(self, snapshot_ids: list[int]) -> None:
         for snapshot_id in snapshot_ids:
             if snapshot_id > self._judged and self._invariants:
-                self._judged = snapshot_id
                 try:
                     snapshot = self._store.read_snapshot(snapshot_id, self._codec)
                 except FileNotFoundError:
                     continue  # retention was faster
+                except (OSError, CutlineError) as error:
+                    _logger.warning("run %s: snapshot %d is not judged yet: %s", self.name, snapshot_id, error)
+                    return
+                self._judged = snapshot_id
                 for name, holds in self._invariants.items():
                     self._judge_one(name, holds, snapshot)
 

@@ -7,6 +7,7 @@ import pickle
 import secrets
 import tempfile
 import threading
+import weakref
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -53,6 +54,10 @@ REGATHERING_SECONDS_MAX = 30.0
 _SECRET_BYTES = 32
 
 _logger = logging.getLogger("cutline.runtime")
+
+
+#: {(backend, name): the run that this driver submitted there last}
+_LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
 
 
 class BarrierRuntime:
@@ -174,7 +179,9 @@ class BarrierRuntime:
             self._check_slots(workers)
             check_restore(run_name, built.topology, origin, allow, self._store)
             self._live[run_name] = self._start(run_name, built, workers, origin, tuple(allow))
-            return self._live[run_name][0]
+            run = self._live[run_name][0]
+            _LIVE_IN_DRIVER[self._place_of(run_name)] = run
+            return run
 
     def runs(self) -> list[str]:
         """Names of all runs that the backend holds; with a `MemoryBackend` those of this runtime."""
@@ -188,9 +195,14 @@ class BarrierRuntime:
 
     # ---------------------------------------------------------------- below
 
+    def _place_of(self, name: str) -> tuple[str, str]:
+        """What makes a run the same one, whichever `BarrierRuntime` of this driver submits it."""
+        in_memory = isinstance(self._backend, MemoryBackend)
+        return (f"memory {id(self._backend)}" if in_memory else str(self._backend), name)
+
     def _refuse_live(self, name: str) -> None:
-        live = self._live.get(name)
-        if live is not None and live[0].isActive:
+        live = _LIVE_IN_DRIVER.get(self._place_of(name))
+        if live is not None and live.isActive:
             raise RunFailed(f"run {name!r} is live in this driver; stop it first, or submit under another name")
 
     def _prepare_sources(self, graph: Graph, run: str) -> None:

@@ -134,5 +134,7 @@ def _open_daemon(daemon: int) -> int:
 
 
 def _read_last_words(descriptor: int) -> str:
-    with os.fdopen(descriptor, "rb") as words:
-        return words.read(LAST_WORDS_BYTES_MAX).decode(errors="replace").strip()
+    """What is there. The pipe may be held open for long by a process that user code has forked."""
+    os.set_blocking(descriptor, False)
+    with os.fdopen(descriptor, "rb", buffering=0) as words:
+        return (words.read(LAST_WORDS_BYTES_MAX) or b"").decode(errors="replace").strip()

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.frame import Frame
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.errors import CutlineError
+from snapshot.errors import CutlineError, SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, decode_frames
@@ -18,6 +19,19 @@ from state_backends.store import RunStore
 
 #: Stores at work at one time in a worker: enough to hide an object store's round trips.
 STORAGE_THREADS = 4
+
+
+#: Parts of one subtask that may travel inside its acknowledgement: what a memory backend takes of it. Half of what
+#: one control message holds, so that names and numbers fit beside it.
+INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
+
+
+def _refuse_too_much(inline_bytes: int) -> None:
+    if inline_bytes > INLINE_TOTAL_BYTES_MAX:
+        raise SnapshotAborted(
+            f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
+            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}); use a FileSystemBackend or an ObjectStoreBackend"
+        )
 
 
 class RestoredParts:
@@ -44,6 +58,10 @@ class Storage:
         self._store = store
         self._wake = wake
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
+        # Of its own: a restore must not wait for uploads of what was just dropped.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
+        #: that was deployed last; what others uploaded is of no use any more
+        self._incarnation = 0
         self._done: deque[SnapshotAcknowledged | SnapshotDeclined | RestoredParts] = deque()
 
     def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
@@ -52,7 +70,8 @@ class Storage:
 
     def read(self, deploy: Deploy) -> None:
         """Read and prove everything that `deploy` names."""
-        self._pool.submit(self._read, deploy)
+        self._incarnation = deploy.incarnation
+        self._reader.submit(self._read, deploy)
 
     def take(self) -> list[SnapshotAcknowledged | SnapshotDeclined | RestoredParts]:
         """What is done since the last call."""
@@ -64,11 +83,15 @@ class Storage:
     def close(self) -> None:
         """Start nothing more. Does not wait: the process leaves anyway."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+        if incarnation != self._incarnation:
+            return
         message: SnapshotAcknowledged | SnapshotDeclined
         try:
             handles = [self._store.put_part(part) for part in parts_of(taken, self._store.run, incarnation)]
+            _refuse_too_much(sum(len(handle.inline or b"") for handle in handles))
             message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles))
         except (OSError, CutlineError) as error:
             message = SnapshotDeclined(

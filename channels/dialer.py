@@ -23,12 +23,13 @@ def connect(
     secret: bytes,
     *,
     timeout: float,
+    waits: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[socket.socket, Identity]:
     """Connect to `server` at `address`, by Unix socket when it is on this host.
 
-    Blocks for `timeout` seconds at most: a listener that is not up, is crowded or is not yet of our
-    incarnation is tried again until then.
+    Blocks for `timeout` seconds at most: a listener that is crowded or is not yet of our incarnation is tried
+    again until then; one that is not up only if `waits`, for where it was up before, nobody will come back.
 
     Returns
     -------
@@ -50,6 +51,10 @@ def connect(
             if error.refusal is not Refusal.NOT_YET:
                 raise
             reason: Exception = error
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            if not waits:
+                raise ChannelError(f"{identity} could not reach {server}: nobody listens there any more") from error
+            reason = error
         except (OSError, ChannelError) as error:
             reason = error
         if clock() + RECONNECT_PAUSE_SECONDS >= deadline:

@@ -126,7 +126,7 @@ class Coordinator:
     @property
     def workers(self) -> dict[int, int]:
         """Process ids of the workers that are there, by number."""
-        return {worker: self._members[worker].registration.pid for worker in self._members.numbers()}
+        return self._members.process_ids()
 
     @property
     def epoch(self) -> float:
@@ -362,6 +362,8 @@ class Coordinator:
         self._deployment.known = manifest
         self._restarts.note_progress()
         self._retention.add(snapshot_id)
+        if self._retention.is_sweep_due(self._outbox.now):
+            self._outbox.put(events.CollectOrphans(self.incarnation))
         expired = self._retention.next_removal()
         if expired:
             self._outbox.put(events.DeleteSnapshots(expired))
@@ -369,6 +371,13 @@ class Coordinator:
             self._ending.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
             self._desk.end_components(manifest)
+            self._renew_or_trigger()
+
+    def _renew_or_trigger(self) -> None:
+        """Go on with snapshots; under a new claim where the ids of this one are used up (PROTOCOL 3.2)."""
+        if self._desk.book.is_used_up:
+            self._roll_back("all snapshot ids of its claim were used; a new claim brings new ones")
+        else:
             self._trigger_waiting()
 
     def _abort(self, snapshot_id: int, reason: str) -> None:
@@ -380,4 +389,4 @@ class Coordinator:
             self._roll_back(f"{times} snapshots in a row failed, the last because {reason}")
             return
         self._desk.settle()
-        self._trigger_waiting()
+        self._renew_or_trigger()

@@ -49,6 +49,10 @@ class Members:
         """Those that are there, ascending."""
         return sorted(self._members)
 
+    def process_ids(self) -> dict[int, int]:
+        """Of those that are there, by number. May be called on any thread."""
+        return {worker: member.registration.pid for worker, member in sorted(self._members.copy().items())}
+
     def missing(self) -> list[int]:
         """Those that are not there, ascending."""
         return [worker for worker in range(self.worker_count) if worker not in self._members]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+#: Seconds between two looks for parts that nothing refers to. They are removed when they were seen twice with their
+#: grace time between (PROTOCOL 10), so looking more often gains nothing.
+SWEEP_INTERVAL_SECONDS = 300.0
+
 
 class Retention:
     """Keeps the newest `retained`; the newest of all, which a rollback restores, is always among them.
@@ -19,10 +23,18 @@ class Retention:
         #: ids of the published snapshots, ascending
         self.history: list[int] = []
         self._retained = retained
+        self._next_sweep = 0.0
         #: removal of these was asked for and is not answered
         self._removing: tuple[int, ...] = ()
         #: these were left where they are: pinned, or the store failed. They are not asked for again in this life
         self._left: dict[int, None] = {}
+
+    def is_sweep_due(self, now: float) -> bool:
+        """Whether orphans are to be looked for at `now`; if so, the next time is an interval later."""
+        is_due = now >= self._next_sweep
+        if is_due:
+            self._next_sweep = now + SWEEP_INTERVAL_SECONDS
+        return is_due
 
     def take_over(self, history: Iterable[int]) -> None:
         """A claim was taken; these are what it found."""

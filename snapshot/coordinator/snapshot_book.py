@@ -72,6 +72,8 @@ class SnapshotBook:
         self.orders: list[SnapshotOrder] = []
         self.failures_in_a_row = 0
         self._next_id = 0
+        #: first id of the next claim's block
+        self._ids_end = 0
         self._due_at: float | None = None
         self._pause_until = 0.0
 
@@ -83,7 +85,7 @@ class SnapshotBook:
     def take_block(self, claim: int, now: float) -> None:
         """Use the ids of a new claim; those of the old one are never used again (PROTOCOL 3.2)."""
         assert not self.pending
-        self._next_id = first_snapshot_id(claim)
+        self._next_id, self._ids_end = first_snapshot_id(claim), first_snapshot_id(claim + 1)
         if self.policy.interval is not None:
             self._due_at = now + self.policy.interval
 
@@ -96,7 +98,12 @@ class SnapshotBook:
     @property
     def has_room(self) -> bool:
         """One more may be pending."""
-        return len(self.pending) < self.policy.max_concurrent
+        return len(self.pending) < self.policy.max_concurrent and not self.is_used_up
+
+    @property
+    def is_used_up(self) -> bool:
+        """The ids of the claim's block are given out; the next block is the next claim's."""
+        return self._next_id >= self._ids_end
 
     @property
     def has_failed_too_often(self) -> bool:

@@ -10,6 +10,9 @@ import cloudpickle
 from snapshot.ids import Subtask
 from snapshot.node import Node, defines
 
+#: An attribute that is larger, a model above all, is not compared: it would be pickled at every snapshot.
+_COMPARED_BYTES_MAX = 64 * 1024
+
 
 class LostStateCheck:
     """Compares the attributes of a node without `snapshotState` with those that it was added with."""
@@ -20,7 +23,8 @@ class LostStateCheck:
         self._logger = logger
         self._at_start: dict[str, bytes | None] | None = None
         if not defines(node, "snapshotState"):
-            self._at_start = {name: _pickled(value) for name, value in vars(node).items()}
+            pickled = {name: _pickled(value) for name, value in vars(node).items()}
+            self._at_start = {n: p for n, p in pickled.items() if p is None or len(p) <= _COMPARED_BYTES_MAX}
 
     def warn(self) -> None:
         """Warn once, by name, of attributes that changed while the node ran. Called at snapshots."""

@@ -78,6 +78,8 @@ class SubtaskMachine:
         self._turn = 0
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
+        #: seconds that the restored `Context.now` is ahead of this host's clock
+        self._lead = 0.0
         self._asked = False
         parts.bind_requests(self._ask_snapshot)
 
@@ -102,6 +104,7 @@ class SubtaskMachine:
             kept = NodeState.decode(state, self._codec)
             ended = kept.ended
             self._kept.apply(kept)
+            self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
             if defines(self._node, "restoreState"):
                 with calling("restoreState", self.subtask):
@@ -213,7 +216,7 @@ class SubtaskMachine:
         if self.status is not Status.RUNNING:
             return None
         due = [at for at in (self._timers.next_at(), self._poll_at if not self._exhausted else None) if at is not None]
-        return min(due, default=None)
+        return min(due) - self._lead if due else None
 
     @property
     def idle(self) -> bool:
@@ -240,9 +243,9 @@ class SubtaskMachine:
         self._tick(now)
         if self.status is Status.ENDED:
             return self._handle_messages(limit)  # nothing but markers can wait here (PROTOCOL 5.2)
-        done = self._fire_timers()
-        done += self._handle_messages(limit)
-        done += self._poll()
+        done = self._fire_timers(limit)
+        done += self._handle_messages(limit - done)
+        done += self._poll(limit)
         return done
 
     def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
@@ -275,9 +278,9 @@ class SubtaskMachine:
 
     # ---------------------------------------------------------------- events of the node
 
-    def _fire_timers(self) -> int:
+    def _fire_timers(self, limit: int) -> int:
         done = 0
-        while not self.gate.closed and (due := self._timers.pop_due(self.context.now)) is not None:
+        while not self.gate.closed and done < limit and (due := self._timers.pop_due(self.context.now)) is not None:
             at, self.context.key = due
             self.context.sender = None
             with calling("onTimer", self.subtask):
@@ -318,10 +321,10 @@ class SubtaskMachine:
         self.context.sender = None
         return handled
 
-    def _poll(self) -> int:
-        done = 0
+    def _poll(self, limit: int) -> int:
+        done, most = 0, min(limit, SLICE_POLLS_MAX)
         context = self.context
-        while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < SLICE_POLLS_MAX:
+        while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < most:
             if self._spilling:
                 break
             with calling("poll", self.subtask):
@@ -374,8 +377,6 @@ class SubtaskMachine:
         self.status = Status.ENDED
         self._reports.append(SubtaskEnded(self.subtask))
 
-    # ---------------------------------------------------------------- snapshots
-
     def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
         """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
         if self._prepared.is_two_phase:
@@ -388,13 +389,13 @@ class SubtaskMachine:
         )
         return state, standing
 
-    # ---------------------------------------------------------------- helpers
-
     def _tick(self, now: float) -> None:
+        now += self._lead
         if now > self.context.now:
             self.context.now = now
 
     def _open(self) -> None:
-        self.context.partitions = self._parts.partitions()
+        with calling("partitions", self.subtask):
+            self.context.partitions = self._parts.partitions()
         with calling("open", self.subtask):
             self._node.open(self.context)

@@ -6,6 +6,9 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
+#: Dead entries that are not worth clearing away.
+_DEAD_ENTRIES_MIN = 64
+
 
 class Timers:
     """Timers ordered by time, then by registration. One per (time, key); a second registration changes nothing."""
@@ -30,6 +33,10 @@ class Timers:
     def delete(self, at: float, key: Any) -> None:
         """Forget a timer, if it is there."""
         self._registered.pop((at, key), None)
+        # A timer that is set anew at each message leaves an entry each time: at most half of the heap may be such.
+        if len(self._heap) > 2 * len(self._registered) + _DEAD_ENTRIES_MIN:
+            self._heap = [entry for entry in self._heap if self._registered.get((entry[0], entry[2])) == entry[1]]
+            heapq.heapify(self._heap)
 
     def next_at(self) -> float | None:
         """When the next one is due; None without any."""

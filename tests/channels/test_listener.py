@@ -68,7 +68,7 @@ class Bob:
     ) -> Future[tuple[socket.socket, Identity]]:
         """Connect in another thread, and turn the listener until that is over."""
         target = address or self.listener.address
-        dialing = self.workers.submit(connect, target, identity, server, purpose, secret, timeout=timeout)
+        dialing = self.workers.submit(connect, target, identity, server, purpose, secret, timeout=timeout, waits=True)
         self.turn(dialing.done)
         return dialing
 
@@ -147,7 +147,7 @@ def test_who_is_ahead_waits_for_the_listener(bob: Bob) -> None:
     """A peer that has rolled back already tries again until this side has too."""
     assert isinstance(bob.listener.admission, PeerAdmission)
     args = (bob.listener.address, ALICE._replace(incarnation=4), "bob", Purpose.DATA, SECRET)
-    dialing = bob.workers.submit(connect, *args, timeout=TIMEOUT)
+    dialing = bob.workers.submit(connect, *args, timeout=TIMEOUT, waits=True)
     bob.turn(lambda: bob.listener.refused[Refusal.NOT_YET] >= 1)
     bob.listener.admission.advance(4, ["alice"])
     bob.turn(dialing.done)
@@ -161,7 +161,9 @@ def test_nobody_there_is_a_named_error(leak_check: LeakCheck) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ChannelError, match=rf"alice .* could not reach bob at 127.0.0.1:{port} in 0.1 s"):
-        connect(Address("127.0.0.1", port, "elsewhere", ""), ALICE, "bob", Purpose.DATA, SECRET, timeout=0.1)
+        connect(
+            Address("127.0.0.1", port, "elsewhere", ""), ALICE, "bob", Purpose.DATA, SECRET, timeout=0.1, waits=True
+        )
 
 
 def test_a_server_that_never_answers_is_given_up(leak_check: LeakCheck) -> None:
@@ -169,7 +171,7 @@ def test_a_server_that_never_answers_is_given_up(leak_check: LeakCheck) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address("127.0.0.1", silent.getsockname()[1], "elsewhere", "")
         with pytest.raises(ChannelError, match="timed out"):
-            connect(address, ALICE, "bob", Purpose.DATA, SECRET, timeout=0.2)
+            connect(address, ALICE, "bob", Purpose.DATA, SECRET, timeout=0.2, waits=True)
 
 
 class Bomb:

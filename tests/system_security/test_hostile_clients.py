@@ -70,7 +70,7 @@ def test_misled_peers_are_refused_by_name(run: Run) -> None:
     ]
     for refusal, address, server, identity, purpose in attempts:
         with pytest.raises(HandshakeFailed, match=refusal.name):
-            connect(address, identity, server, purpose, _launch(run).secret, timeout=20.0)
+            connect(address, identity, server, purpose, _launch(run).secret, timeout=20.0, waits=True)
     expected = dict.fromkeys((refusal for refusal, *_ in attempts), 1)
     _await_refusals(run, expected | {Refusal.WRONG_RUN: 2, Refusal.DUPLICATE: 2})
     _check_unharmed(run)
@@ -89,7 +89,9 @@ def _door(run: Run, door: str) -> tuple[Address, str]:
 
 def _come_with_wrong_secret(address: Address, name: str) -> None:
     with pytest.raises(ChannelError, match="is the run's secret the same there"):
-        connect(address, Identity("besieged", "worker-1", 0), name, Purpose.HEARTBEAT, bytes(32), timeout=0.01)
+        connect(
+            address, Identity("besieged", "worker-1", 0), name, Purpose.HEARTBEAT, bytes(32), timeout=0.01, waits=True
+        )
 
 
 def _await_refusals(run: Run, expected: dict[Refusal, int]) -> None:

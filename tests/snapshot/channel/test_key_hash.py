@@ -58,7 +58,7 @@ def test_every_process_hashes_alike() -> None:
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -118,7 +118,7 @@ def test_a_record_is_read_without_users_modules() -> None:
         f"print(Topology.from_record(Codec(safe=True).decode({data!r})).nodes[0].class_name)\n"
         "assert 'tests' not in sys.modules"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip().endswith("graphs.Passive")
