@@ -354,8 +354,6 @@ class SubtaskMachine:
             self.gate.closed += 1  # no further event until the answer (PROTOCOL 3.1)
             self._reports.append(SnapshotAsked(self.subtask))
 
-    # ---------------------------------------------------------------- ends
-
     def _input_ended(self, channel: ChannelId) -> None:
         """A channel is closed once its end is processed (PROTOCOL 5.1); `onEnd` once all of an edge are."""
         self.inputs[channel].ended = True
