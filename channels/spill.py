@@ -106,7 +106,7 @@ class SpillFile:
         if self.waiting_bytes + size > self._bytes_max:
             raise ChannelError(
                 f"{self._channel}: {self.waiting_bytes:,} bytes wait on disk, spill_bytes_max is {self._bytes_max:,}: "
-                "the cycle produces faster than it consumes. Send less per message received, or raise it."
+                "the cycle produces faster than it consumes. Send less per message received."
             )
         try:
             self._writable_segment().append(header_of(wire), frame.payload)

@@ -2,8 +2,9 @@
 
 MessagePack arrays decode to lists; tuples, and everything that is not a plain MessagePack type, travel as
 extensions, so that a value comes back equal and of the same type (a message means the same whether it
-crossed a socket or stayed in its worker). What MessagePack lacks goes through cloudpickle, unless the codec
-is *safe*: then pickle is refused when encoding and when decoding.
+crossed a socket or stayed in its worker); only a bytearray or a memoryview comes back as bytes. What
+MessagePack lacks goes through cloudpickle, unless the codec is *safe*: then pickle is refused when encoding
+and when decoding.
 
 ::
 
