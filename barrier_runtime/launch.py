@@ -14,7 +14,7 @@ from state_backends.base import StateBackend
 
 
 class ExitCode(IntEnum):
-    """How a worker process ends by itself. Ended by a signal it is forked anew; any code but the first fails the stage."""
+    """How a worker process ends by itself. After a signal it is forked anew; any code but 0 fails the stage."""
 
     FINISHED = 0  #: the run is over
     QUIT = 3  #: it was told to leave, so that the stage fails and can be submitted again

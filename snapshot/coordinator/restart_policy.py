@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """Exponential delay, between a failure and the restore after it. Restarts count as one row until a snapshot is published between them.
+    """Exponential delay between a failure and the restore after it.
+
+    Restarts count as one row until a snapshot is published between them.
 
     Parameters
     ----------
