@@ -166,6 +166,16 @@ def test_nobody_there_is_a_named_error(leak_check: LeakCheck) -> None:
         )
 
 
+def test_who_was_there_before_is_not_waited_for(leak_check: LeakCheck) -> None:
+    """A peer that listened and does not any more is dead: its place is taken at another address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ChannelError, match="nobody listens there any more"):
+        connect(
+            Address("127.0.0.1", port, "elsewhere", ""), ALICE, "bob", Purpose.DATA, SECRET, timeout=60.0, waits=False
+        )
+
+
 def test_a_server_that_never_answers_is_given_up(leak_check: LeakCheck) -> None:
     """The deadline also holds in the middle of a handshake."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from snapshot.coordinator.snapshot_book import SnapshotBook
 from tests.snapshot.led import BUSY, POLICY, order, record
 from tests.snapshot.sample import TOPOLOGY, P, Q
@@ -26,6 +28,17 @@ def test_ids_ascend_within_a_block_and_over_blocks() -> None:
     found.take_block(4, 12.0)
     ids.append(found.open(12.0, ()).snapshot_id)
     assert ids == [3_000_000, 3_000_001, 3_000_002, 4_000_000]
+
+
+def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next id would be the next claim's: no snapshot is due, or may be asked for, until that claim is taken."""
+    monkeypatch.setattr("snapshot.ids.SNAPSHOT_IDS_PER_CLAIM", 1)
+    found = book(interval=2.0)
+    found.open(12.0, ())
+    found.close_published(3, 13.0)
+    assert (found.is_used_up, found.due_at(), found.may_ask(99.0)) == (True, None, False)
+    found.take_block(4, 14.0)
+    assert (found.is_used_up, found.open(16.0, ()).snapshot_id) == (False, 4)
 
 
 def test_the_floor_is_the_lowest_that_runs() -> None:

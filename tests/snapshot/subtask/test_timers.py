@@ -50,3 +50,14 @@ def test_a_restored_set_of_timers_is_the_same(steps: list[tuple[bool, float, obj
             timers.delete(at, key)
     restored.restore(timers.state())
     assert timers.state() == restored.state() == fired(restored, 9.0) == fired(timers, 9.0)
+
+
+def test_a_timer_that_is_set_anew_for_ever_takes_no_more_memory() -> None:
+    """The usual time-out, moved on by each message, leaves at most as many dead entries as live ones."""
+    timers = Timers()
+    for number in range(10_000):
+        timers.delete(float(number), "session")
+        timers.register(float(number + 1), "session")
+    assert len(timers) == 1
+    assert len(timers._heap) < 200
+    assert fired(timers, 10_000.0) == [(10_000.0, "session")]
