@@ -29,7 +29,7 @@ def text(tmp_path: Path) -> Path:
     for number in range(4):
         file = folder / f"part{number % 2}" / f"{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        lines = (" ".join(chance.choices(_WORDS, k=10)) for _ in range(12_500))
+        lines = (" ".join(chance.choices(_WORDS, k=10)) for _ in range(62_500))
         file.write_bytes(b"caf\xe9 na\xefve \xff\xfe 123 \xc3\xa9t\xc3\xa9\n" + "\n".join(lines).encode())
     return folder
 
@@ -57,7 +57,7 @@ def test_words_are_counted_right_with_a_worker_killed(
     assert re.search(r"[1-9]\d* snapshots, 1 restarts, recovery \d", said)
     counts = {row["word"]: row["count"] for row in spark.read.parquet(str(output)).collect()}
     assert counts["caf"] == counts["na"] == counts["ve"] == 4
-    assert sum(counts[word] for word in _WORDS) == 500_000
+    assert sum(counts[word] for word in _WORDS) == 2_500_000
 
 
 @pytest.mark.spark
