@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import ray
 
 from barrier_runtime import Run
 from benchmarks.result import Result, spread_of
 from benchmarks.session import live
-from snapshot import Context
+from benchmarks.tripwire import Tripwire
 from tests.system.live import (
     Job,
     await_snapshots,
@@ -25,28 +24,9 @@ from tests.system.live import (
     recovery_seconds,
     wait_for,
 )
-from tests.system.programs import Relay
 
 #: Faults of each tier, one after the other in one run.
 REPEATS = 7
-
-
-class _Tripwire(Relay):
-    """Raises once for each time that a file appears, and says when in another."""
-
-    def __init__(self, wire: Path, tripped: Path) -> None:
-        super().__init__()
-        self.wire, self.tripped = wire, tripped
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        if self.wire.exists():
-            try:
-                self.wire.unlink()
-            except FileNotFoundError:
-                return super().onMessage(message, context)  # another subtask was faster
-            self.tripped.write_text(repr(time.monotonic()))
-            raise RuntimeError("a benchmark's fault")
-        return super().onMessage(message, context)
 
 
 def _raise(job: Job, run: Run) -> float:
@@ -88,7 +68,7 @@ def measure() -> Iterator[Result]:
 
 
 def _job(folder: Path) -> Job:
-    return pipeline(folder, middle=_Tripwire(folder / "wire", folder / "tripped"), name=f"recovery-{folder.name}")
+    return pipeline(folder, middle=Tripwire(folder / "wire", folder / "tripped"), name=f"recovery-{folder.name}")
 
 
 def _recover(job: Job, run: Run, fault: Callable[[Job, Run], float]) -> float:
