@@ -16,7 +16,7 @@ class PayloadKind(IntEnum):
 
     VALUES = 0  #: a MessagePack array, one element a message
     TUPLES = 1  #: the same, where every message was a tuple (MessagePack itself knows only arrays)
-    BATCH = 2  #: one Arrow IPC stream with one record batch, one row a message
+    BATCH = 2  #: one Arrow IPC stream of record batches, one row a message
     END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1)
 
 

@@ -28,6 +28,10 @@ _FACTOR_2: Final = 0x94D049BB133111EB
 # Any fixed numbers do; they only keep b"a" from meeting "a", and () from meeting None.
 _SEED_LONG, _SEED_STR, _SEED_BYTES, _SEED_TUPLE, _NONE = 1, 2, 3, 4, 0x6E6F6E65
 
+#: Rows that are mixed at a time, so that what is between two steps (128 KiB) stays in the cache and in the heap:
+#: larger arrays come from the kernel and go back to it, page by page.
+_BLOCK_ROWS: Final = 16_384
+
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -84,36 +88,45 @@ def _mix(value: int) -> int:
 
 def _mix_array(values: Hashes) -> Hashes:
     """`_mix` of each element; arrays of unsigned integers wrap around silently, as it needs."""
-    values = values + np.uint64(_GOLDEN)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FACTOR_1)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(_FACTOR_2)
-    return values ^ (values >> np.uint64(31))
+    mixed = values + np.uint64(_GOLDEN)
+    for start in range(0, len(mixed), _BLOCK_ROWS):
+        block = mixed[start : start + _BLOCK_ROWS]
+        block ^= block >> np.uint64(30)
+        block *= np.uint64(_FACTOR_1)
+        block ^= block >> np.uint64(27)
+        block *= np.uint64(_FACTOR_2)
+        block ^= block >> np.uint64(31)
+    return mixed
 
 
 def _hash_column(column: pa.Array) -> Hashes:
-    if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _hash_encoded(column)
     if pa.types.is_null(kind):
         return np.full(len(column), _NONE, dtype=np.uint64)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return _hash_integers(column)
-    if any(matches(kind) for matches in _TEXT_OR_BYTES):
-        return _hash_distinct(column)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(
-        kind
-    ):  # whose dictionaries Arrow cannot make with nulls
-        return _hash_distinct(column.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()))
-    raise TypeError(f"a column of {kind} cannot be a key: keys are null, bool, int, str and bytes")
+    plain = _plain_layout(kind)
+    if plain is None:
+        raise TypeError(f"a column of {kind} cannot be a key: keys are null, bool, int, str and bytes")
+    return _hash_encoded(column.cast(plain).dictionary_encode())  # so that each distinct value is hashed once
 
 
-_TEXT_OR_BYTES = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-)
+def _plain_layout(kind: pa.DataType) -> pa.DataType | None:
+    """The layout that columns of text or bytes are encoded from; None: `kind` is neither."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return kind if _is_text(kind) or any(matches(kind) for matches in _BYTES) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(matches(kind) for matches in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
 def _hash_integers(column: pa.Array) -> Hashes:
@@ -122,16 +135,29 @@ def _hash_integers(column: pa.Array) -> Hashes:
     filled = pc.fill_null(column, 0) if column.null_count else column
     values = filled.to_numpy(zero_copy_only=False)
     if not pa.types.is_unsigned_integer(column.type):
-        values = values.astype(np.int64)  # extends the sign, which is the value mod 2^64
-    hashes = _mix_array(values.astype(np.uint64))
+        values = values.astype(np.int64, copy=False)  # extends the sign, which is the value mod 2^64
+    hashes = _mix_array(values.astype(np.uint64, copy=False) if values.dtype != np.int64 else values.view(np.uint64))
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NONE
     return hashes
 
 
-def _hash_distinct(column: pa.Array) -> Hashes:
-    """Hash each distinct value once. Nulls get a place in the dictionary too."""
-    encoded = column.dictionary_encode(null_encoding="encode")
-    distinct = np.array([stable_hash(value) for value in encoded.dictionary.to_pylist()], dtype=np.uint64)
-    places: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
-    return distinct[places]
+def _hash_encoded(column: pa.DictionaryArray) -> Hashes:
+    """Hash each value of the dictionary, and look the rows up."""
+    values = column.dictionary
+    is_text_or_bytes = _plain_layout(values.type) is not None
+    hashes = _hash_each(values) if is_text_or_bytes else _hash_column(values)
+    places = column.indices
+    if places.null_count:
+        hashes = np.append(hashes, np.uint64(_NONE))
+        places = pc.fill_null(places.cast(pa.int64()), len(values))
+    found: Hashes = hashes[places.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _hash_each(values: pa.Array) -> Hashes:
+    """`stable_hash` of each text or each bytes, without making a str of it."""
+    seed = _SEED_STR if _is_text(values.type) else _SEED_BYTES
+    digest = xxhash.xxh64_intdigest
+    encoded = values.cast(pa.large_binary()).to_pylist()
+    return np.array([_NONE if value is None else digest(value, seed) for value in encoded], dtype=np.uint64)

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.frame_codec import frame_of_end, frame_of_pieces
+from snapshot.channel.open_batches import OpenBatches
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId
@@ -106,6 +107,8 @@ class SendingEnd:
         self._pieces: list[bytes] = []
         self._kind = PayloadKind.VALUES
         self._piece_bytes = 0
+        #: the open frame while its kind is BATCH; else it is `_pieces`
+        self._batches: OpenBatches | None = None
         #: frames in order, with the aligned markers between them
         self._queue: deque[Frame | Marker] = deque()
         #: markers that overtake: ahead of everything in `_queue`, ascending by arrival
@@ -144,14 +147,21 @@ class SendingEnd:
             self.seal()
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
-        """Number, encode and buffer the rows of a record batch; an empty one is nothing."""
+        """Number, encode and buffer the rows of a record batch; an empty one is nothing. Raises as `send`."""
         if not batch.num_rows:
             return
-        self.seal()
-        frame = frame_of_batch(self.sent + 1, batch)
-        if len(frame.payload) > MESSAGE_BYTES_MAX or self.ended:
-            self._refuse(len(frame.payload))
-        self._append(frame)
+        if self._batches is None or not self._batches.takes(batch):
+            self.seal()
+            self._kind = PayloadKind.BATCH
+            self._batches = OpenBatches(batch.schema)
+        before = self._batches.byte_count
+        self._batches.add(batch)
+        size = self._batches.byte_count - before
+        if size > MESSAGE_BYTES_MAX or self.ended:
+            self._refuse(size)
+        self.sent += batch.num_rows
+        if self._batches.is_full:
+            self.seal()
 
     def send_end(self) -> None:
         """Number and buffer the end of the stream; nothing may be sent after it."""
@@ -162,11 +172,15 @@ class SendingEnd:
     def seal(self) -> None:
         """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""
         if self._pieces:
-            frame = frame_of_pieces(self.sent - len(self._pieces) + 1, self._kind, self._pieces)
             self.sent -= len(self._pieces)
+            frame = frame_of_pieces(self.sent + 1, self._kind, self._pieces)
             self._pieces = []
             self._piece_bytes = 0
             self._append(frame)
+        elif self._batches is not None:
+            self.sent -= self._batches.row_count
+            batches, self._batches = self._batches, None
+            self._append(batches.frame(self.sent + 1))
 
     def take(self) -> Frame | Marker | None:
         """What goes on the link next. A frame that is taken counts as written, so take it only to write it."""
@@ -188,6 +202,11 @@ class SendingEnd:
         return bool(self._head) or (bool(self._queue) and isinstance(self._queue[0], Marker))
 
     @property
+    def marker_overtakes(self) -> bool:
+        """A marker is next that went ahead of what waits."""
+        return bool(self._head)
+
+    @property
     def has_data(self) -> bool:
         """Something sealed waits to be taken."""
         return bool(self._head) or bool(self._queue) or bool(self._spill)
@@ -195,7 +214,7 @@ class SendingEnd:
     @property
     def has_open_frame(self) -> bool:
         """Messages wait in a frame that is not sealed."""
-        return bool(self._pieces)
+        return bool(self._pieces) or self._batches is not None
 
     @property
     def spilling(self) -> bool:
@@ -206,7 +225,8 @@ class SendingEnd:
     def waiting_bytes(self) -> int:
         """What a marker that overtakes now would make the sender save, in memory and on disk."""
         spilled = 0 if self._spill is None else self._spill.waiting_bytes
-        return self.buffered_bytes + self._piece_bytes + spilled
+        open_bytes = self._piece_bytes if self._batches is None else self._batches.byte_count
+        return self.buffered_bytes + open_bytes + spilled
 
     def put_marker(self, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
         """Put a marker on the channel: behind all that was sent if `aligned`, else ahead of all that waits.
@@ -246,7 +266,8 @@ class SendingEnd:
         for frame in frames:
             assert frame.first == expected, (self.channel, frame.first, expected)
             expected = frame.last + 1
-        assert expected + len(self._pieces) == self.sent + 1, (self.channel, expected, self.sent)
+        open_count = len(self._pieces) if self._batches is None else self._batches.row_count
+        assert expected + open_count == self.sent + 1, (self.channel, expected, self.sent)
 
     def _append(self, frame: Frame) -> None:
         self.sent = frame.last

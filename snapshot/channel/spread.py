@@ -9,12 +9,14 @@ A key's place is found in two steps, so that rescaling moves whole ranges of gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snapshot.channel.key_hash import hash_columns, stable_hash
 from snapshot.declared.declarations import Key
@@ -33,6 +35,10 @@ _REMEMBERED_KEYS_MAX = 32_768
 #: Types whose values are equal only where their hashes are. 1.0 equals 1 too, but must be refused, not found.
 _REMEMBERED_TYPES = frozenset((str, int, bool, bytes, type(None)))
 
+#: So many targets are found by a scan for each; more by one sort, which costs as much as four scans whatever they are.
+_SCANNED_TARGETS_MAX = 4
+
+Targets = npt.NDArray[np.uint16]
 Split = list[tuple[int, pa.RecordBatch]]
 
 
@@ -177,12 +183,14 @@ class _Hash(_Stateless):
 
     def split(self, batch: pa.RecordBatch) -> Split:
         if self._columns is None:
-            targets = np.array([self.choose(row) for row in batch.to_pylist()], dtype=np.int64)
-        else:
-            hashes = hash_columns([_column(batch, name) for name in self._columns], as_tuple=self._is_tuple)
-            groups = (hashes % np.uint64(KEY_GROUPS)).astype(np.int64)
-            targets = groups * self._parallelism // KEY_GROUPS
-        return _split_by_target(batch, targets)
+            chosen = np.array([self.choose(row) for row in batch.to_pylist()], dtype=np.uint16)
+            return _split_by_target(batch, chosen, self._parallelism)
+        columns = [_column(batch, name) for name in self._columns]
+        if self._parallelism == 1:
+            hash_columns([column[:0] for column in columns], as_tuple=self._is_tuple)  # refuses what is no key
+            return [(0, batch)] if batch.num_rows else []
+        hashes = hash_columns(columns, as_tuple=self._is_tuple)
+        return _split_by_target(batch, _targets(hashes, self._parallelism), self._parallelism)
 
     def _learn(self, key: Any) -> int:
         if len(self._remembered) >= _REMEMBERED_KEYS_MAX:
@@ -214,15 +222,23 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column(name)
 
 
-def _split_by_target(batch: pa.RecordBatch, targets: npt.NDArray[np.int64]) -> Split:
+def _targets(hashes: npt.NDArray[np.uint64], parallelism: int) -> Targets:
+    """`subtask_of_group` of each hash's key group."""
+    groups = hashes.astype(np.uint16) & np.uint16(KEY_GROUPS - 1)  # a power of two: the remainder is the low bits
+    return (groups.astype(np.uint32) * np.uint32(parallelism) // np.uint32(KEY_GROUPS)).astype(np.uint16)
+
+
+def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) -> Split:
     """Cut a batch up by the target of each row, with one gathering copy."""
-    present: Sequence[int] = np.unique(targets).tolist()
-    if len(present) <= 1:
-        return [(target, batch) for target in present]
-    order = np.argsort(targets, kind="stable")  # rows for one target stay in order
-    gathered = batch.take(pa.array(order))
-    starts = np.searchsorted(targets[order], present).tolist()
-    ends = [*starts[1:], len(targets)]
-    return [
-        (target, gathered.slice(start, end - start)) for target, start, end in zip(present, starts, ends, strict=True)
-    ]
+    if parallelism <= _SCANNED_TARGETS_MAX:
+        found = ((target, np.flatnonzero(targets == target)) for target in range(parallelism))
+        return [(t, batch if len(rows) == len(targets) else _gathered(batch, rows)) for t, rows in found if len(rows)]
+    order = np.argsort(targets, kind="stable")  # a radix sort, for 16 bits; rows for one target stay in order
+    gathered, ordered = _gathered(batch, order), targets[order]
+    changes = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
+    bounds = pairwise([0, *changes, len(ordered)]) if len(ordered) else ()
+    return [(int(ordered[start]), gathered.slice(start, stop - start)) for start, stop in bounds]
+
+
+def _gathered(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    return pc.take(batch, pa.array(rows), boundscheck=False)

@@ -90,6 +90,13 @@ class SnapshotOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotInitiated:
+    """Subtasks have started this one themselves: simulations may, anywhere (PROTOCOL 3.1). The id is a free one."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopOrdered:
     """The driver wants the run to end, after the snapshot that `order` asks for if there is one.
 
@@ -122,6 +129,7 @@ Event = (
     | ManifestUnreadable
     | SnapshotsDeleted
     | SnapshotOrdered
+    | SnapshotInitiated
     | StopOrdered
     | RunGivenUp
     | TimePassed

@@ -29,7 +29,7 @@ from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.restart_policy import Restart, Restarts
 from snapshot.coordinator.retention import Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
-from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.coordinator.snapshot_book import SnapshotBook, SnapshotOrder
 from snapshot.coordinator.snapshot_desk import SnapshotDesk
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
@@ -124,6 +124,11 @@ class Coordinator:
         return sorted(self._desk.book.pending)
 
     @property
+    def book(self) -> SnapshotBook:
+        """All that is known of its snapshots."""
+        return self._desk.book
+
+    @property
     def workers(self) -> dict[int, int]:
         """Process ids of the workers that are there, by number."""
         return self._members.process_ids()
@@ -155,6 +160,8 @@ class Coordinator:
                 self._retention.removed(snapshot_ids)
             case events.SnapshotOrdered(order):
                 self._on_ordered(order)
+            case events.SnapshotInitiated(snapshot_id):
+                self._desk.book.open_given(snapshot_id, self._outbox.now)
             case events.StopOrdered(order):
                 self._on_stop(order)
             case events.RunGivenUp(reason):

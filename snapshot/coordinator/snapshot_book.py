@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from snapshot.ids import Subtask, first_snapshot_id
+from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
 from snapshot.stored.certificate import SubtaskRecord
 
 
@@ -124,6 +124,21 @@ class SnapshotBook:
         if self.policy.interval is not None:
             self._due_at = now + self.policy.interval
         return snapshot
+
+    def open_given(self, snapshot_id: int, now: float) -> None:
+        """Begin one that others have started, under an id of this claim that was not used."""
+        assert self._next_id <= snapshot_id < self._ids_end
+        self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, [])
+        self._next_id = snapshot_id + 1
+
+    @property
+    def first_id(self) -> int:
+        """The first id of its claim's block."""
+        return self._ids_end - SNAPSHOT_IDS_PER_CLAIM
+
+    def is_free(self, snapshot_id: int) -> bool:
+        """Whether an id can still be given."""
+        return self._next_id <= snapshot_id < self._ids_end
 
     def running_below(self, snapshot_id: int) -> tuple[int, ...]:
         """Ids that an initiator must have recorded first (PROTOCOL 3.3)."""

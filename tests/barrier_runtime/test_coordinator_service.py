@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.control_link import COORDINATOR
 from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.store_desk import StoreDesk
+from channels.control import ControlConnection
+from channels.dialer import connect
+from channels.identity import Identity, Purpose
+from channels.sockets import Address
+from snapshot.coordinator.control import Quit, WorkerRegistered
+from snapshot.coordinator.events import StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
 from snapshot.errors import RunFailed
@@ -20,6 +29,7 @@ from tests.snapshot.led import SETTINGS
 
 #: Milliseconds are enough; a test that passes does not wait for this.
 _DEADLINE_S = 20.0
+_SECRET = bytes(32)
 
 
 class OddBackend(MemoryBackend):
@@ -32,7 +42,7 @@ class OddBackend(MemoryBackend):
 def _service(backend: MemoryBackend) -> CoordinatorService:
     coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
     desk = StoreDesk(backend, SETTINGS.run)
-    return CoordinatorService(coordinator, desk, bytes(32), "127.0.0.1", 0, on_superseded=lambda: None)
+    return CoordinatorService(coordinator, desk, _SECRET, "127.0.0.1", 0, on_superseded=lambda: None)
 
 
 def _await_break(service: CoordinatorService, what: str) -> None:
@@ -62,3 +72,28 @@ def test_error_in_the_loop(leak_check: LeakCheck) -> None:
 def test_error_on_a_storage_thread(leak_check: LeakCheck) -> None:
     """What a thread of a pool raises is not lost in its future."""
     _await_break(_service(OddBackend()), "KeyError")
+
+
+@contextmanager
+def _registered(service: CoordinatorService, launch: str, pid: int) -> Iterator[ControlConnection]:
+    """Worker 0 of a stage, which has sent its registration."""
+    own, address = Identity(SETTINGS.run, "worker-0", 0), Address("127.0.0.1", service.port, "", "")
+    dial = (address, own, COORDINATOR, Purpose.CONTROL, _SECRET)
+    sock, peer = connect(*dial, timeout=_DEADLINE_S, waits=False)
+    connection = ControlConnection(sock, own, peer)
+    connection.send(encode_message(WorkerRegistered(0, launch, 0, b"", pid)))
+    yield connection
+    connection.close()
+
+
+def test_worker_of_a_stage_before_the_newest(leak_check: LeakCheck) -> None:
+    """PROTOCOL 6.4: once a stage is launched, who comes from one before is told to quit; its namesake stays."""
+    service = _service(MemoryBackend())
+    service.post(StageLaunched("000002"))
+    with _registered(service, "000002", pid=22):
+        _wait_until(lambda: service.status()["workers"] == {0: 22})
+        with _registered(service, "000001", pid=11) as stale:
+            _wait_until(lambda: any(isinstance(decode_message(data), Quit) for data in stale.receive()))
+        assert service.status()["workers"] == {0: 22}
+    _wait_until(lambda: service.status()["workers"] == {})
+    service.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barrier_runtime import BarrierRuntime, Run
 from snapshot import Graph, Node
 from state_backends import FileSystemBackend
+from state_backends.disk import Disk
 from tests.leaks import Process, process_table
 from tests.system.programs import Lane, Ledger, Numbers, Relay
 
@@ -51,6 +53,23 @@ class HeldBackend(FileSystemBackend):
         while sign.exists() and sign.read_text() in path and time.monotonic() < end:
             (self.signs / "held").touch()
             threading.Event().wait(_POLL_S)
+
+
+class DimDisk(Disk):
+    """Manifests cannot be read through it while `fault` says so; copies that others got at submit read well.
+
+    `fault` is "" (none), "error" (the read fails) or "damage" (a bit is flipped).
+    """
+
+    def __init__(self) -> None:
+        self.fault = ""
+
+    def read(self, path: str) -> bytes:
+        data = super().read(path)
+        fault = self.fault if path.endswith(".manifest") else ""
+        if fault == "error":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return data[:-1] + bytes([data[-1] ^ 1]) if fault == "damage" else data
 
 
 class Live:

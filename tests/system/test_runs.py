@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from barrier_runtime import RestartPolicy, Run
 from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
 from snapshot.snapshot import Snapshot
-from state_backends import MemoryBackend
-from tests.system.live import DEADLINE_S, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
+from state_backends import FileSystemBackend, MemoryBackend
+from tests.system.live import DEADLINE_S, DimDisk, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
 from tests.system.programs import Relay
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -45,16 +46,18 @@ def _moving(run: Run) -> dict[str, Any] | None:
 
 
 def test_live_name_is_refused(live: Live) -> None:
-    """The same driver cannot submit a name that is live, but may run another one beside it."""
+    """The same driver cannot submit a name that is live, by any runtime, but may run another one beside it."""
     job = pipeline(live.folder, 1)
     runtime = live.runtime()
     run = live.submit(runtime, job.graph)
-    with pytest.raises(RunFailed, match="live"):
-        runtime.submit(job.graph)
+    for again in (runtime, live.runtime(backend=FileSystemBackend(live.backend.root))):
+        with pytest.raises(RunFailed, match="is live in this driver"):
+            live.submit(again, job.graph)
     other = live.submit(runtime, pipeline(live.folder / "other", 1).graph, name="other")
     await_snapshots(other, 1)
     await_snapshots(run, 1)
     assert runtime.runs() == ["job", "other"]
+    assert run.status["incarnation"] == 1, "nobody took the run"
 
 
 def test_finished_run_is_returned_as_finished(live: Live) -> None:
@@ -97,6 +100,34 @@ def test_invariants_are_judged(live: Live) -> None:
 def _verifies(snapshot: Snapshot) -> bool:
     snapshot.verify()
     return True
+
+
+def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    """It names what it cannot read, goes on, judges that once it can be read, and sees the end whatever is there."""
+    disk, judged = DimDisk(), dict[int, bool]()
+    job = pipeline(live.folder)
+    job.graph.addInvariant("read", lambda snapshot: judged.setdefault(snapshot.id, True))
+    run = live.run(job.graph, backend=FileSystemBackend(live.folder / "snapshots", disk=disk), retainedSnapshots=1000)
+    await_snapshots(run, 1)
+    disk.fault = "error"
+    unread = wait_for("the error", lambda: _not_judged(caplog, "Input/output error"))
+    seen = run.recentProgress[-1]["timestamp"] if run.recentProgress else 0.0
+    wait_for("further progress", lambda: run.recentProgress and run.recentProgress[-1]["timestamp"] > seen)
+    disk.fault = ""
+    wait_for("its verdict", lambda: unread in judged)
+    disk.fault = "damage"
+    unread = wait_for("the damage", lambda: _not_judged(caplog, "offset"))
+    job.finish()
+    assert run.awaitTermination(DEADLINE_S)
+    assert run.status["outcome"] == "finished" and unread not in judged
+    disk.fault = ""
+    assert_exact(job, run)
+
+
+def _not_judged(caplog: pytest.LogCaptureFixture, why: str) -> int:
+    """The snapshot that the monitor said it could not read, for this reason; 0: it has not."""
+    said = re.findall(rf"run job: snapshot (\d+) is not judged yet: .*{why}", caplog.text)
+    return int(said[0]) if said else 0
 
 
 class _Doomed(Relay):

@@ -82,8 +82,8 @@ def test_source_and_sink_hooks_that_raise_once(live: Live) -> None:
     assert_exact(job, run)
     reasons = [each["reason"] for each in run.status["restarts"]]
     raised = [reason.rstrip().rpartition("scheduled: ")[2] for reason in reasons]
-    # Two sinks may commit at one time; what fails at one time is one failure (PROTOCOL 6.1).
-    assert len(set(raised)) == len(raised) >= len(_SCHEDULE) - 1 and set(raised) <= set(_SCHEDULE), raised
+    # Two subtasks may raise at one time, each in its turn; what fails at one time is one failure (PROTOCOL 6.1).
+    assert len(set(raised)) == len(raised) >= (len(_SCHEDULE) + 1) // 2 and set(raised) <= set(_SCHEDULE), raised
     assert all("numbers[" in reason or "ledger[" in reason for reason in reasons)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.open_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
 from snapshot.channel.sending_end import Gate, SendingEnd, SentCut
 from snapshot.channel.serialization import Codec, NotSerialisable
 from snapshot.errors import ChannelError
@@ -63,11 +65,65 @@ def test_messages_are_numbered_and_framed() -> None:
 
 
 def test_rows_of_a_batch_are_messages() -> None:
-    """A batch is one frame; an empty one is nothing."""
+    """A row has a number; an empty batch is nothing."""
     end = sender()
     end.send_batch(pa.record_batch({"x": [1, 2, 3]}))
     end.send_batch(pa.record_batch({"x": pa.array([], pa.int64())}))
-    assert (end.sent, taken(end)) == (3, [{"x": 1}, {"x": 2}, {"x": 3}])
+    assert (end.sent, end.has_open_frame, end.has_data) == (3, True, False)
+    end.validate()
+    end.seal()
+    assert taken(end) == [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+def test_small_batches_share_a_frame_and_large_ones_have_their_own() -> None:
+    """A frame holds batches of one schema, between them nothing else, and leaves by itself when it is full."""
+    end = sender()
+    small, other = pa.record_batch({"x": [1, 2]}), pa.record_batch({"y": [1]})
+    large = pa.record_batch({"x": range(JOINED_ROWS_MAX)})
+    wide = pa.record_batch({"x": [b"x" * JOINED_BYTES_MAX]})
+    for batch in (small, small, other, small, large, wide):
+        end.send_batch(batch)
+    end.send("message")
+    end.send_batch(small)
+    assert end.has_open_frame
+    end.validate()
+    end.send_end()
+    frames = [end.take() for _ in range(8)]
+    assert [frame.count for frame in frames if isinstance(frame, Frame)] == [4, 1, 2, JOINED_ROWS_MAX, 1, 1, 2, 1]
+    assert end.take() is None
+
+
+def test_what_the_sender_does_to_its_memory_later_is_not_seen() -> None:
+    """Rows are copied when they are sent, also those that wait for company."""
+    end = sender()
+    memory = np.array([1, 2, 3])
+    end.send_batch(pa.record_batch({"x": pa.array(memory)}))
+    memory[:] = 0
+    end.seal()
+    assert taken(end) == [{"x": 1}, {"x": 2}, {"x": 3}]
+
+
+def test_a_marker_saves_the_small_batches_that_wait() -> None:
+    """A cut closes the open frame: rows that have a number are in it."""
+    end = sender()
+    end.send_batch(pa.record_batch({"x": [1]}))
+    end.send_batch(pa.record_batch({"x": [2]}))
+    assert end.waiting_bytes > 0
+    end.put_marker(1, 1, aligned=False)
+    cut = settled(end, 1)
+    assert (cut.sent, cut.written, values(cut.frames)) == (2, 0, [{"x": 1}, {"x": 2}])
+    end.validate()
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.int32()], ids=str)
+def test_dictionaries_never_outgrow_their_index(index: pa.DataType) -> None:
+    """Batches whose dictionaries together need a wider index are not joined."""
+    end = sender()
+    for start in (0, 100):
+        words = pa.array([str(n) for n in range(start, start + 100)])
+        end.send_batch(pa.record_batch({"x": words.dictionary_encode().cast(pa.dictionary(index, pa.string()))}))
+    end.seal()
+    assert taken(end) == [{"x": str(n)} for n in range(200)]
 
 
 def test_a_marker_overtakes_what_waits_and_saves_it() -> None:

@@ -1,0 +1,95 @@
+"""The checkers of RELIABILITY for simulated runs: functions of a history and its snapshots that give a verdict.
+
+::
+
+    1  exactCut             a channel's state is what was in flight at the cut
+    2  causality            no cut knows what lies behind another one
+    3  conservation         a sum is the same in every snapshot
+    4  completeness         everybody contributed, once
+    5  integrity            every byte is proved; flippedBits: every single bit
+    6  restoreEquivalence   faults do not change what comes out
+    7  delivery             nothing lost, doubled, out of order, changed; numberedDelivery: at a sink
+    8  fencing              an older incarnation changes nothing that is published
+    9  liveness             when faults stop, a snapshot is published and the run ends
+
+`judge` asks all that apply. A test that wants to fail says ``verdict.demand()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from snapshot.snapshot import Snapshot
+from snapshot.testing.checking.causality import causality
+from snapshot.testing.checking.completeness import completeness
+from snapshot.testing.checking.conservation import conservation
+from snapshot.testing.checking.delivery import delivery
+from snapshot.testing.checking.equivalence import restoreEquivalence
+from snapshot.testing.checking.exact_cut import exactCut
+from snapshot.testing.checking.fencing import fencing
+from snapshot.testing.checking.integrity import flippedBits, integrity
+from snapshot.testing.checking.liveness import liveness
+from snapshot.testing.checking.numbered import numberedDelivery, numberedRecord
+from snapshot.testing.checking.verdict import CheckFailed, Verdict
+from snapshot.testing.history import History
+
+__all__ = [
+    "CheckFailed",
+    "Verdict",
+    "causality",
+    "completeness",
+    "conservation",
+    "delivery",
+    "exactCut",
+    "fencing",
+    "flippedBits",
+    "integrity",
+    "judge",
+    "liveness",
+    "numberedDelivery",
+    "numberedRecord",
+    "restoreEquivalence",
+]
+
+
+def judge(
+    history: History,
+    *,
+    measure: Callable[[Snapshot], Any] | None = None,
+    reference: History | None = None,
+    output: Callable[[History], Any] | None = None,
+) -> list[Verdict]:
+    """Ask every checker that applies.
+
+    Parameters
+    ----------
+    history : History
+    measure : callable, optional
+        What `conservation` compares; None: it is not asked.
+    reference : History, optional
+        The run without faults, for `restoreEquivalence`; None: it is not asked.
+    output : callable, optional
+        What that one compares.
+
+    Returns
+    -------
+    list of Verdict
+        First those of the snapshots, in the order in which they were published, then those of the run.
+    """
+    verdicts = [
+        verdict
+        for snapshot in history.snapshots
+        for verdict in (
+            exactCut(history, snapshot),
+            causality(history, snapshot),
+            completeness(history, snapshot),
+            integrity(snapshot),
+        )
+    ]
+    if measure is not None:
+        verdicts.append(conservation(history, measure))
+    verdicts += [delivery(history), fencing(history), liveness(history)]
+    if reference is not None:
+        verdicts.append(restoreEquivalence(history, reference, output))
+    return verdicts

@@ -1,0 +1,89 @@
+"""Checker 6: a run with faults ends with what the run without them ends with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from snapshot.channel.serialization import Codec
+from snapshot.testing.checking.values import same, shortened, shown
+from snapshot.testing.checking.verdict import Verdict, verdict_of
+from snapshot.testing.history import History
+from snapshot.testing.payload import pack
+
+#: Rows that a problem shows: the first ones are enough to look for them in the drawing.
+_ROWS_SHOWN = 5
+
+
+def restoreEquivalence(history: History, reference: History, output: Callable[[History], Any] | None = None) -> Verdict:
+    """The output of a run is equivalent to that of a run without faults, and it ended in the same way.
+
+    Parameters
+    ----------
+    history : History
+        With faults.
+    reference : History
+        Without.
+    output : callable, optional
+        What of a history must be equal, compared by ``==``. Default: the same multiset at every sink and at every
+        node without outputs.
+
+    Returns
+    -------
+    Verdict
+        A problem names the node and the messages that are missing or too many.
+
+    Raises
+    ------
+    ValueError
+        if there is no such node and no `output` either.
+    """
+    problems: list[str] = []
+    if history.outcome is not reference.outcome:
+        problems.append(f"the run {_ending(history)}, but without faults it {_ending(reference)}")
+    if output is not None:
+        found, due = output(history), output(reference)
+        if found != due:
+            problems.append(f"its output is {shortened(repr(found))}, but without faults {shortened(repr(due))}")
+        return verdict_of("restore equivalence", problems, f"the output is {shortened(repr(found))} with and without")
+    last = _last_nodes(history)
+    for node in last:
+        problems += _row_problems(node, history.output(node), reference.output(node), history.codec)
+    return verdict_of("restore equivalence", problems, f"the same came out of {', '.join(last)} with and without")
+
+
+def _ending(history: History) -> str:
+    if history.outcome is None:
+        return "was cut off before its end"
+    return f"ended {history.outcome.value}" + (f" ({history.reason})" if history.reason else "")
+
+
+def _last_nodes(history: History) -> list[str]:
+    """Where output shows: sinks, and nodes that send to nobody."""
+    topology = history.topology
+    sending = [edge.source for edge in topology.edges]
+    last = [node.name for node in topology.nodes if node.is_sink or node.name not in sending]
+    if not last:
+        raise ValueError(f"graph {topology.name!r} has no sink and no node without outputs: say what output is")
+    return last
+
+
+def _row_problems(node: str, found: list[Any], due: list[Any], codec: Codec) -> Iterator[str]:
+    missing, excess = _difference([pack(row, codec) for row in due], [pack(row, codec) for row in found], codec)
+    for what, rows in (("lost", missing), ("too many", excess)):
+        if rows:
+            values = ", ".join(shown(row, codec) for row in rows[:_ROWS_SHOWN])
+            yield f"{node}: {len(rows)} {what} of {len(due)}: {values}{', ...' if len(rows) > _ROWS_SHOWN else ''}"
+
+
+def _difference(due: list[bytes], found: list[bytes], codec: Codec) -> tuple[list[bytes], list[bytes]]:
+    """What is missing and what is too many. Most rows are equal as bytes; the rest is compared one by one."""
+    missing = list((Counter(due) - Counter(found)).elements())
+    excess = list((Counter(found) - Counter(due)).elements())
+    for row in list(missing):
+        twin = next((other for other in excess if same(row, other, codec)), None)
+        if twin is not None:
+            missing.remove(row)
+            excess.remove(twin)
+    return missing, excess

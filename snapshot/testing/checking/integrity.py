@@ -1,0 +1,98 @@
+"""Checker 5: every byte of a snapshot is proved when it is read, and no bit could be another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from snapshot.errors import CutlineError, SnapshotCorrupt
+from snapshot.snapshot import Snapshot
+from snapshot.stored.envelope import Buffer
+from snapshot.stored.manifest import decode_manifest, encode_manifest
+from snapshot.stored.part import Handle, decode_part
+from snapshot.testing.checking.values import named
+from snapshot.testing.checking.verdict import Verdict, verdict_of
+
+#: Bytes of a snapshot whose every bit is tried: each try reads the piece that it is in, so a try costs as much again.
+_TRIED_BYTES_MAX = 64 * 1024
+
+
+def integrity(snapshot: Snapshot) -> Verdict:
+    """Size and checksum of every part and of the manifest; the manifest comes back from its bytes as it is.
+
+    Returns
+    -------
+    Verdict
+        A problem names the file, the offset and what is wrong.
+    """
+    found = []
+    try:
+        snapshot.verify()
+        if decode_manifest(_manifest_bytes(snapshot), "the manifest") != snapshot.manifest:
+            found.append("the manifest does not come back from its bytes as it is")
+    except CutlineError as error:
+        found.append(str(error))
+    fine = f"{named(snapshot)}: all {snapshot.size} bytes are as they were written"
+    return verdict_of("integrity", [f"{named(snapshot)}: {problem}" for problem in found], fine)
+
+
+def flippedBits(snapshot: Snapshot, read: Callable[[str], Buffer]) -> Verdict:
+    """Flip every bit of a small snapshot, one at a time, and demand that each is noticed.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    read : callable
+        The bytes of a stored part, by its path.
+
+    Returns
+    -------
+    Verdict
+        A problem names the part, or the manifest, and the bit that nobody missed.
+
+    Raises
+    ------
+    ValueError
+        if the snapshot is not small.
+    """
+    pieces = list(_pieces(snapshot, read))
+    size = sum(len(whole) for _, whole, _ in pieces)
+    if size > _TRIED_BYTES_MAX:
+        raise ValueError(f"{snapshot}: {size} bytes, and every bit is tried of {_TRIED_BYTES_MAX} at most")
+    problems = [
+        f"{named(snapshot)}: {name}: offset {bit // 8}: nobody noticed that bit {bit % 8} was flipped"
+        for name, whole, decode in pieces
+        for bit in range(8 * len(whole))
+        if not _is_noticed(whole, bit, decode)
+    ]
+    fine = f"{named(snapshot)}: each of {8 * size} flipped bits was noticed"
+    return verdict_of("integrity", problems, fine)
+
+
+#: What a piece is called, its bytes, and what reads them.
+_Piece = tuple[str, bytes, Callable[[bytes], object]]
+
+
+def _pieces(snapshot: Snapshot, read: Callable[[str], Buffer]) -> Iterator[_Piece]:
+    yield "the manifest", _manifest_bytes(snapshot), lambda data: decode_manifest(data, "the manifest")
+    for record in snapshot.manifest.records:
+        for handle in record.handles:
+            whole = handle.inline if handle.path is None else read(handle.path)
+            yield handle.name, bytes(whole or b""), _decoder(handle)
+
+
+def _decoder(handle: Handle) -> Callable[[bytes], object]:
+    return lambda data: decode_part(handle, data)
+
+
+def _is_noticed(whole: bytes, bit: int, decode: Callable[[bytes], object]) -> bool:
+    flipped = bytearray(whole)
+    flipped[bit // 8] ^= 1 << bit % 8
+    try:
+        decode(bytes(flipped))
+    except SnapshotCorrupt:
+        return True
+    return False
+
+
+def _manifest_bytes(snapshot: Snapshot) -> bytes:
+    return b"".join(encode_manifest(snapshot.manifest))

@@ -1,0 +1,94 @@
+"""Holds a whole snapshot against what really happened at its cuts.
+
+The core's own certificate is asked first, then the truth, which knows nothing of the core's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from snapshot.channel.frame import PayloadKind
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.serialization import Codec
+from snapshot.declared.declarations import Invariant
+from snapshot.declared.topology import Topology
+from snapshot.ids import ChannelId, Subtask
+from snapshot.snapshot import Snapshot
+from snapshot.stored.envelope import Buffer
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from snapshot.testing.exploration.ledger import END_OF_STREAM, Point
+from snapshot.testing.payload import pack, pack_rows
+from snapshot.testing.simulation.violation import Violation
+
+
+def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, Point]) -> None:
+    """Per channel: what was sent before the sender's cut == handled before the receiver's + stored, in order.
+
+    So nothing is handled before its cut that was sent after the sender's: the cut is consistent, and exact.
+
+    Raises
+    ------
+    Violation
+        naming channel and messages.
+    """
+    codec = Codec()
+    parts = {(h.kind, h.channel): h for record in manifest.records for h in record.handles}
+    for channel in topology.channels:
+        sent = list(dict(points[channel.source].sent)[channel])
+        handled = list(dict(points[channel.target].handled)[channel])
+        handles = [parts.get((kind, channel)) for kind in (PartKind.RECEIVED, PartKind.SENT)]
+        stored = [message for handle in handles if handle for message in _stored(handle, codec)]
+        if handled + stored != sent:
+            text = f"{channel} at snapshot {manifest.snapshot_id}: sent {sent}, handled {handled}, stored {stored}"
+            raise Violation("exact cut", text)
+
+
+def check_order(snapshot_id: int, published: Iterable[int], points: Mapping[Subtask, Point]) -> None:
+    """All subtasks cut the snapshots that are published in the order of ids (PROTOCOL 3.3).
+
+    Parameters
+    ----------
+    published : iterable of int
+        Those of this incarnation, all lower than `snapshot_id`.
+    """
+    for lower in published:
+        for subtask, point in points.items():
+            if lower not in point.earlier:
+                raise Violation("order", f"{subtask} cut {snapshot_id} before {lower}")
+
+
+def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) -> None:
+    """The graph's own (`Graph.addInvariant`), and all that `Snapshot` checks by itself."""
+    snapshot = Snapshot(manifest, _nothing_is_stored, Codec())
+    snapshot.verify()
+    for name, holds in invariants.items():
+        if not holds(snapshot):
+            raise Violation("invariant", f"{name!r} does not hold in {snapshot}")
+
+
+def _nothing_is_stored(path: str) -> Buffer:
+    raise AssertionError(f"{path}: all parts are inline")
+
+
+def _stored(handle: Handle, codec: Codec) -> Sequence[bytes]:
+    packed: list[bytes] = []
+    for frame in decode_frames(handle, decode_part(handle, handle.inline or b"")):
+        messages = messages_of(frame, codec)
+        if frame.kind is PayloadKind.END:
+            packed.append(END_OF_STREAM)
+        elif isinstance(messages, pa.RecordBatch):
+            packed += pack_rows(messages, codec)
+        else:
+            packed += [pack(message, codec) for message in messages]
+    return packed
+
+
+def check_delivery(sent: Mapping[ChannelId, list[bytes]], handled: Mapping[ChannelId, list[bytes]]) -> str:
+    """Where all is quiet, everything that was sent was handled, once and in order; "" if so."""
+    for channel, messages in sent.items():
+        if handled[channel] != messages:
+            return f"delivery: {channel}: sent {messages}, handled {handled[channel]}"
+    return ""

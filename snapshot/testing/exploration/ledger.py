@@ -1,0 +1,137 @@
+"""What the node of one subtask really sent and handled, written beside the machine; and where it was at each cut.
+
+Hears the node's own hooks and what its context passes on. Never looks at the core's numbers, so that these can be
+held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.serialization import Codec
+from snapshot.ids import ChannelId
+from snapshot.node import defines
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.testing.payload import pack, pack_rows
+
+#: The end of a stream: a message like others (PROTOCOL 5.1), and no payload is empty.
+END_OF_STREAM = b""
+
+#: (channel, its messages in order, packed)
+Log = tuple[tuple[ChannelId, tuple[bytes, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How far one subtask was at a cut."""
+
+    sent: Log
+    handled: Log
+    #: snapshots that it had cut before, in this life
+    earlier: tuple[int, ...]
+
+
+NOWHERE = Point((), (), ())
+
+
+class Ledger:
+    """Of one subtask, in one life.
+
+    Parameters
+    ----------
+    parts : SubtaskParts
+        Not yet in use. Its node and its sending ends are made to be heard, on these very instances.
+    before : Point
+        Where the life begins.
+    """
+
+    def __init__(self, parts: SubtaskParts, before: Point) -> None:
+        self._codec = Codec()
+        self._sent: dict[ChannelId, list[bytes]] = {channel: [] for channel in parts.outputs}
+        self._handled: dict[ChannelId, list[bytes]] = {each.end.channel: [] for each in parts.inputs}
+        self._sent.update((channel, list(messages)) for channel, messages in before.sent)
+        self._handled.update((channel, list(messages)) for channel, messages in before.handled)
+        self._cuts: list[int] = []
+        #: {snapshot_id: where its cut was}, until it is handed out
+        self._points: dict[int, Point] = {}
+        for channel, end in parts.outputs.items():
+            self._hear_sending(end, self._sent[channel])
+        self._hear_node(parts.node, parts)
+
+    @property
+    def sent(self) -> Mapping[ChannelId, list[bytes]]:
+        """By output channel."""
+        return self._sent
+
+    @property
+    def handled(self) -> Mapping[ChannelId, list[bytes]]:
+        """By input channel."""
+        return self._handled
+
+    def take_point(self, snapshot_id: int) -> Point:
+        """Where the cut was; it can be had once."""
+        return self._points.pop(snapshot_id)
+
+    def settle(self, floor: int) -> None:
+        """Cuts below `floor` will not be asked for."""
+        self._points = {snapshot_id: point for snapshot_id, point in self._points.items() if snapshot_id >= floor}
+
+    def note_end(self, end: ReceivingEnd) -> None:
+        """An event of the node is over: if it was the end of this channel, it was handled."""
+        log = self._handled[end.channel]
+        if end.ended and END_OF_STREAM not in log:
+            log.append(END_OF_STREAM)
+
+    def _point(self) -> Point:
+        sent = tuple((channel, tuple(log)) for channel, log in self._sent.items())
+        handled = tuple((channel, tuple(log)) for channel, log in self._handled.items())
+        return Point(sent, handled, tuple(self._cuts))
+
+    def _hear_sending(self, end: Any, log: list[bytes]) -> None:
+        send, send_batch, send_end, codec = end.send, end.send_batch, end.send_end, self._codec
+
+        def heard(message: Any) -> None:
+            packed = pack(message, codec)
+            send(message)
+            log.append(packed)
+
+        def heard_batch(batch: pa.RecordBatch) -> None:
+            send_batch(batch)
+            log.extend(pack_rows(batch, codec))
+
+        def heard_end() -> None:
+            send_end()
+            log.append(END_OF_STREAM)
+
+        end.send, end.send_batch, end.send_end = heard, heard_batch, heard_end
+
+    def _hear_node(self, node: Any, parts: SubtaskParts) -> None:
+        handle, handle_batch, capture, codec = node.onMessage, node.onBatch, node.snapshotState, self._codec
+
+        def log() -> list[bytes]:
+            assert parts.context.sender is not None
+            return self._handled[ChannelId(parts.context.sender, parts.subtask)]
+
+        def heard(message: Any, context: Any) -> None:
+            log().append(pack(message, codec))
+            handle(message, context)
+
+        def heard_batch(batch: pa.RecordBatch, context: Any) -> None:
+            log().extend(pack_rows(batch, codec))
+            handle_batch(batch, context)
+
+        def heard_cut(snapshot_id: int, timestamp: float) -> Any:
+            self._points[snapshot_id] = self._point()
+            self._cuts.append(snapshot_id)
+            return capture(snapshot_id, timestamp)
+
+        if defines(node, "onMessage"):
+            node.onMessage = heard
+        if defines(node, "onBatch"):
+            node.onBatch = heard_batch
+        node.snapshotState = heard_cut

@@ -1,0 +1,271 @@
+"""The coordinator, as the exploration steps it: the real desk and book of snapshots, and what a rollback starts from.
+
+Owns when snapshots are started, given up and published, each as an event that may come at any time. What is decided
+about them is the desk's; every snapshot that is whole is held against the truth here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from snapshot.coordinator import control
+from snapshot.coordinator.events import TellWorker
+from snapshot.coordinator.members import Members
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.coordinator.snapshot_book import SnapshotOrder, SnapshotPolicy
+from snapshot.coordinator.snapshot_desk import SnapshotDesk
+from snapshot.declared.built import Built
+from snapshot.ids import Subtask
+from snapshot.stored.manifest import Manifest
+from snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
+from snapshot.testing.exploration.fingerprint import fingerprint
+from snapshot.testing.exploration.ledger import NOWHERE, Point
+from snapshot.testing.exploration.local_states import Said, View
+from snapshot.testing.exploration.local_subtask import Contribution, Life
+from snapshot.testing.simulation.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """All workers are there for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A subtask's report came."""
+
+    report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Somebody wants the next snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Its time is over."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The manifest of the first snapshot that waits for it is in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllLost:
+    """Every worker was lost: roll back."""
+
+
+CoordinatorEvent = Begun | Told | Ordered | GivenUp | Written | AllLost
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is to happen in an exploration, besides messages."""
+
+    #: for each snapshot the subtasks that start it; nobody: those that the graph implies
+    snapshots: tuple[tuple[Subtask, ...], ...]
+    #: snapshots that may be given up
+    aborts: int
+
+
+class LocalCoordinator:
+    """One coordinator, which outlives every crash.
+
+    Parameters
+    ----------
+    built : Built
+    run : str
+    wishes : Wishes
+    seen : dict
+        Situations that occurred are added.
+    """
+
+    def __init__(self, built: Built, run: str, wishes: Wishes, seen: dict[str, None]) -> None:
+        self._built = built
+        self._topology = topology = built.topology
+        self._wishes = wishes
+        self._seen = seen
+        self._ordered = 0
+        self._aborts_left = wishes.aborts
+        self._points: dict[int, dict[Subtask, Point]] = {}
+        self._initiators: dict[int, int] = {}
+        #: whole, in the order in which their manifests are written
+        self._publishing: list[int] = []
+        #: of this incarnation
+        self._published: list[int] = []
+        self._newest: tuple[Manifest, dict[Subtask, Point]] | None = None
+        self._members = Members(len(topology.subtasks), "")
+        for number in range(len(topology.subtasks)):
+            self._members.register(control.WorkerRegistered(number, "", 0, b"", 0))
+        self._outbox = Outbox(self._members, 0.0)
+        policy = SnapshotPolicy(
+            interval=None, timeout=1.0, min_pause=0.0, max_concurrent=max(1, len(wishes.snapshots)),
+            tolerable_failures=wishes.aborts,
+        )  # fmt: skip
+        placement = {subtask: number for number, subtask in enumerate(topology.subtasks)}
+        self._desk = SnapshotDesk(run, topology, placement, policy, self._members, self._outbox)
+
+    # ---------------------------------------------------------------- events
+
+    def step(self, event: CoordinatorEvent) -> list[Said]:
+        """Take one event; what is said is for the subtask of each worker."""
+        match event:
+            case Begun():
+                self._begin_incarnation()
+            case Told(report):
+                self._take(report)
+            case Ordered():
+                self._order()
+            case GivenUp(snapshot_id):
+                self._aborts_left -= 1
+                self._abort(snapshot_id, "its time is over")
+            case Written():
+                self._publish(self._publishing.pop(0))
+            case AllLost():
+                self._roll_back()
+            case _:
+                assert_never(event)
+        subtasks = self._topology.subtasks
+        return [(subtasks[e.worker], e.message) for e in self._outbox.take() if isinstance(e, TellWorker)]
+
+    def _take(self, report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor) -> None:
+        match report:
+            case Contribution():
+                self._acknowledge(report)
+            case control.SnapshotDeclined(_, snapshot_id, _, reason):
+                if snapshot_id in self._desk.book.pending:
+                    self._abort(snapshot_id, reason)
+            case control.SnapshotAskedFor(incarnation, subtask):
+                self._desk.ask(subtask, incarnation, may_start=True)
+            case _:
+                assert_never(report)
+
+    def _acknowledge(self, contribution: Contribution) -> None:
+        snapshot_id, record = contribution.acknowledged.snapshot_id, contribution.acknowledged.record
+        pending = self._desk.book.pending.get(snapshot_id)
+        if pending is None:
+            return
+        if record.subtask in pending.records:
+            raise Violation("completeness", f"{record.subtask} hands out snapshot {snapshot_id} twice")
+        self._points.setdefault(snapshot_id, {})[record.subtask] = contribution.point
+        self._initiators[snapshot_id] = self._initiators.get(snapshot_id, 0) + contribution.initiated
+        whole = self._desk.acknowledge(snapshot_id, record)
+        if whole is None:
+            return
+        wrong = self._desk.problems(whole)
+        if wrong:
+            raise Violation("certificate", f"snapshot {snapshot_id}: {wrong}")
+        self._desk.hand_over(whole, self._members.incarnation)
+        self._check(snapshot_id)
+        self._publishing.append(snapshot_id)
+        self._forget_settled()
+
+    def _check(self, snapshot_id: int) -> None:
+        manifest, points = self._desk.manifest(snapshot_id), self._points[snapshot_id]
+        check_cut(self._topology, manifest, points)
+        check_order(snapshot_id, [*self._published, *self._publishing], points)
+        check_invariants(manifest, self._built.invariants)
+        if self._initiators[snapshot_id] > 1:
+            self._seen["several initiators of one snapshot"] = None
+
+    def _order(self) -> None:
+        initiators = self._wishes.snapshots[self._ordered]
+        self._ordered += 1
+        self._desk.order(SnapshotOrder(self._ordered, pinned=False, initiators=initiators, deadline=None))
+        self._desk.trigger_ordered()
+
+    def _abort(self, snapshot_id: int, reason: str) -> None:
+        self._desk.abort(snapshot_id, reason)
+        self._desk.settle()
+        self._forget_settled()
+        self._seen["snapshot given up"] = None
+
+    def _publish(self, snapshot_id: int) -> None:
+        manifest, _ = self._desk.publish(snapshot_id)
+        self._published.append(snapshot_id)
+        self._newest = (manifest, self._points[snapshot_id])
+        self._desk.end_components(manifest)
+        self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        pending = self._desk.book.pending
+        self._points = {s: points for s, points in self._points.items() if s in pending}
+        self._initiators = {s: count for s, count in self._initiators.items() if s in pending}
+
+    # ---------------------------------------------------------------- rollback
+
+    def _roll_back(self) -> None:
+        if self._desk.book.collecting():
+            self._seen["crash during a snapshot"] = None
+        if self._publishing:
+            self._seen["crash between the last part and the manifest"] = None
+        self._seen["restart afresh" if self._newest is None else "restart from a snapshot"] = None
+        self._desk.give_up_all("all workers were lost")
+        self._publishing.clear()
+        self._published.clear()
+        self._forget_settled()
+        self._begin_incarnation()
+
+    def _begin_incarnation(self) -> None:
+        # PROTOCOL 7.1: every rollback takes the next claim.
+        self._members.incarnation += 1
+        self._desk.take_block(self._members.incarnation)
+        self._outbox.tell_all(control.StartProcessing(self._members.incarnation))
+
+    def lives(self) -> tuple[Life, ...]:
+        """What each subtask starts from, should a rollback have come now."""
+        at = self._members.incarnation
+        if self._newest is None:
+            return tuple(Life(at, start) for start in fresh_start(self._topology))
+        manifest, points = self._newest
+        return tuple(Life(at, start, points[start.subtask]) for start in plan_restore(self._topology, manifest, ()))
+
+    # ---------------------------------------------------------------- states
+
+    def key(self) -> Hashable:
+        """All that is mutable; acknowledgements are a set, since manifests are in the topology's order."""
+        book = self._desk.book
+        pending = tuple(
+            (snapshot.snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._points.get(s, {})))
+            for s, snapshot in book.pending.items()
+        )
+        newest = (
+            None
+            if self._newest is None
+            else (self._newest[0].snapshot_id, self._newest[0].records, _sorted(self._newest[1]))
+        )
+        rest = (self._ordered, self._aborts_left, self._initiators, self._publishing, self._published, book.floor)
+        told = (self._members.incarnation, self._desk.aborted, book.failures_in_a_row, book.orders)
+        return (pending, newest, fingerprint((rest, told)))
+
+    def view(self) -> View[CoordinatorEvent]:
+        """What can happen here."""
+        own: list[tuple[str, CoordinatorEvent]] = []
+        if self._publishing:
+            own.append((f"coordinator: the manifest of {self._publishing[0]} is written", Written()))
+        faults: list[tuple[str, CoordinatorEvent]] = []
+        if self._ordered < len(self._wishes.snapshots) and self._desk.book.has_room:
+            faults.append(("coordinator: triggers the next snapshot", Ordered()))
+        if self._aborts_left:
+            faults += [
+                (f"coordinator: gives up {s.snapshot_id}", GivenUp(s.snapshot_id)) for s in self._desk.book.collecting()
+            ]
+        return View(tuple(own), tuple(faults), is_open=True, unsettled=self._unsettled())
+
+    def _unsettled(self) -> str:
+        missing = [
+            f"snapshot {s.snapshot_id} of {', '.join(map(str, s.missing(self._topology.subtasks)))}"
+            for s in self._desk.book.collecting()
+        ]
+        return f"the coordinator waits for {'; '.join(missing)}" if missing else ""
+
+
+def _sorted(by_subtask: dict[Subtask, Hashable]) -> Hashable:
+    return tuple(sorted(by_subtask.items(), key=lambda item: item[0]))

@@ -1,0 +1,235 @@
+"""The whole run as a tuple of numbers: each machine's state, each queue's content; and every step that it can take.
+
+::
+
+    (subtask, ...   link, ...   to a subtask, ...   from a subtask, ...   coordinator, crashes left)
+     state          queue       queue               queue                 state
+
+A world in which something is wrong is a tuple of one: the number of the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.declared.built import Built
+from snapshot.testing.exploration.cut_check import check_delivery
+from snapshot.testing.exploration.local_coordinator import (
+    AllLost,
+    Begun,
+    CoordinatorEvent,
+    LocalCoordinator,
+    Told,
+    Wishes,
+)
+from snapshot.testing.exploration.local_states import LocalStates, Move, Said
+from snapshot.testing.exploration.local_subtask import COORDINATOR, Arrived, Contribution, Heard, Life, LocalSubtask
+from snapshot.testing.exploration.queues import EMPTY, Queues
+
+World = tuple[int, ...]
+
+#: What every node would keep where a run came to rest, encoded.
+Outcome = tuple[bytes, ...]
+
+
+class Model:
+    """All worlds of one graph.
+
+    Parameters
+    ----------
+    built : Built
+    wishes : Wishes
+    crashes : int
+        That may befall a run; each loses every worker, link and control message.
+    """
+
+    def __init__(self, built: Built, wishes: Wishes, crashes: int) -> None:
+        self.seen: dict[str, None] = {}
+        #: where runs came to rest, of those with a crash (True) and of those without
+        self.outcomes: dict[bool, dict[Outcome, None]] = {False: {}, True: {}}
+        #: outcomes that a run with a crash must not have
+        self.forbidden: frozenset[Outcome] = frozenset()
+        self._wishes = wishes
+        self._crashes = crashes
+        topology = built.topology
+        n, c = len(topology.subtasks), len(topology.channels)
+        self._subtasks = range(n)
+        #: (place of the queue, place of its reader)
+        self._links = [(n + i, topology.subtasks.index(channel.target)) for i, channel in enumerate(topology.channels)]
+        self._controls = [(n + c + i, i) for i in self._subtasks]
+        self._reports = range(n + c + n, n + c + n + n)
+        self._coordinator, self._crashes_left = n + c + n + n, n + c + n + n + 1
+        self._names: dict[int, Any] = {n + i: channel for i, channel in enumerate(topology.channels)}
+        self._names.update((n + c + i, subtask) for i, subtask in enumerate(topology.subtasks))
+        self._places = {name: place for place, name in self._names.items()}
+        self._queues: Queues[Any] = Queues()
+        self._problems: list[str] = []
+        self._states: list[LocalStates[Any, Any]] = [self._subtask_states(built, i) for i in self._subtasks]
+        self._states_of_coordinator: LocalStates[Wishes, CoordinatorEvent] = LocalStates(
+            lambda wishes: LocalCoordinator(built, topology.name, wishes, self.seen), self._post
+        )
+        self._received: dict[tuple[int, int, int], tuple[str, Move]] = {}
+        self._beginnings: dict[tuple[int, CoordinatorEvent], World] = {}
+        self._rests: dict[World, tuple[Outcome, str]] = {}
+
+    def _subtask_states(self, built: Built, number: int) -> LocalStates[Life, Any]:
+        def post(said: Said) -> tuple[int, int]:
+            return (self._reports[number], self._queues.number(said[1])) if said[0] == COORDINATOR else self._post(said)
+
+        return LocalStates(lambda life: LocalSubtask(built, built.topology.name, life, self.seen), post)
+
+    def _post(self, said: Said) -> tuple[int, int]:
+        return self._places[said[0]], self._queues.number(said[1])
+
+    @property
+    def local_states(self) -> tuple[int, ...]:
+        """How many states each machine has."""
+        return (*map(len, self._states), len(self._states_of_coordinator))
+
+    # ---------------------------------------------------------------- worlds
+
+    def initial(self) -> World:
+        """The coordinator has told everybody to start."""
+        return self._beginning(self._states_of_coordinator.first(self._wishes), Begun(), self._crashes)
+
+    def problem(self, world: World) -> str | None:
+        """What is wrong."""
+        return self._problems[world[0]] if len(world) == 1 else None
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Everything that can happen next."""
+        quiet = True
+        for name, following in self._protocol_steps(world):
+            quiet = False
+            yield name, following
+        if quiet and (wrong := self._wrong_at_rest(world)):
+            yield "nothing more can happen", self._broken(wrong)
+        yield from self._faults(world)
+
+    # ---------------------------------------------------------------- steps
+
+    def _protocol_steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """All that must be over before a run is at rest."""
+        for place in self._subtasks:
+            for name, move in self._states[place].own(world[place]):
+                yield name, self._after(world, place, move)
+        for queue, reader in self._links:
+            if world[queue] != EMPTY and self._states[reader].views[world[reader]].is_open:
+                yield self._receive(world, queue, 0, reader)
+        for queue, reader in self._controls:
+            if world[queue] != EMPTY:
+                yield self._receive(world, queue, 0, reader)
+        for queue in self._reports:
+            # What is stored in the background may be stored in any order.
+            for position in range(len(self._queues.content(world[queue]))):
+                yield self._receive(world, queue, position, self._coordinator)
+        for name, move in self._states_of_coordinator.own(world[self._coordinator]):
+            yield name, self._after(world, self._coordinator, move)
+
+    def _faults(self, world: World) -> Iterator[tuple[str, World]]:
+        """What may happen, or never."""
+        for place in self._subtasks:
+            for name, move in self._states[place].faults(world[place]):
+                yield name, self._after(world, place, move)
+        for name, move in self._states_of_coordinator.faults(world[self._coordinator]):
+            yield name, self._after(world, self._coordinator, move)
+        if world[self._crashes_left]:
+            state = world[self._coordinator]
+            yield "all workers are lost", self._beginning(state, AllLost(), world[self._crashes_left] - 1)
+
+    def _receive(self, world: World, queue: int, position: int, reader: int) -> tuple[str, World]:
+        item = self._queues.content(world[queue])[position]
+        key = (world[reader], queue, item)
+        found = self._received.get(key)
+        if found is None:
+            found = self._received[key] = self._make_received(world[reader], queue, item, reader)
+        rest = self._queues.without(world[queue], position)
+        return found[0], self._after(world, reader, found[1], queue, rest)
+
+    def _make_received(self, state: int, queue: int, number: int, reader: int) -> tuple[str, Move]:
+        item = self._queues.item(number)
+        if reader == self._coordinator:
+            return f"coordinator: {_told(item)}", self._states_of_coordinator.move(state, Told(item))
+        name = self._names[queue]
+        if isinstance(item, Hashable) and queue in dict(self._controls):
+            return f"{name}: hears {item}", self._states[reader].move(state, Heard(item))
+        return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
+
+    def _after(self, world: World, place: int, move: Move, queue: int = -1, rest: int = EMPTY) -> World:
+        """The world after a move of the machine at `place`, which took an item out of `queue`."""
+        if move.problem:
+            return self._broken(move.problem)
+        new = list(world)
+        new[place] = move.state
+        if queue >= 0:
+            new[queue] = rest
+        for to, item in move.said:
+            new[to] = self._queues.with_last(new[to], item)
+        return tuple(new)
+
+    def _beginning(self, state: int, event: CoordinatorEvent, crashes: int) -> World:
+        """All workers and links are new."""
+        if (state, event) not in self._beginnings:
+            self._beginnings[state, event] = self._begin(state, event)
+        begun = self._beginnings[state, event]
+        return begun if len(begun) == 1 else (*begun, crashes)
+
+    def _begin(self, state: int, event: CoordinatorEvent) -> World:
+        move = self._states_of_coordinator.move(state, event)
+        if move.problem:
+            return self._broken(move.problem)
+        coordinator = self._states_of_coordinator.again(move.state)
+        assert isinstance(coordinator, LocalCoordinator)
+        world = [EMPTY] * self._crashes_left
+        for place, life in zip(self._subtasks, coordinator.lives(), strict=True):
+            world[place] = self._states[place].first(life)
+        world[self._coordinator] = move.state
+        for to, item in move.said:
+            world[to] = self._queues.with_last(world[to], item)
+        return tuple(world)
+
+    def _broken(self, problem: str) -> World:
+        self._problems.append(problem)
+        return (len(self._problems) - 1,)
+
+    # ---------------------------------------------------------------- rest
+
+    def _wrong_at_rest(self, world: World) -> str:
+        """Nothing more happens by itself: what should have, or ""."""
+        views = [self._states[place].views[world[place]] for place in self._subtasks]
+        unsettled = [v.unsettled for v in (*views, self._states_of_coordinator.views[world[self._coordinator]])]
+        if any(unsettled):
+            return f"liveness: {'; '.join(filter(None, unsettled))}"
+        key = world[: len(self._subtasks)]
+        if key not in self._rests:
+            self._rests[key] = self._look_at_rest(key)
+        outcome, wrong = self._rests[key]
+        crashed = world[self._crashes_left] < self._crashes
+        self.outcomes[crashed].setdefault(outcome)
+        if not wrong and crashed and outcome in self.forbidden:
+            return f"equivalence: after a crash the nodes keep {outcome}, as in no run without one"
+        return wrong
+
+    def _look_at_rest(self, states: World) -> tuple[Outcome, str]:
+        locals_ = [self._states[place].again(state) for place, state in enumerate(states)]
+        sent = {c: log for each in locals_ for c, log in each.ledger.sent.items()}
+        handled = {c: log for each in locals_ for c, log in each.ledger.handled.items()}
+        wrong = check_delivery(sent, handled)
+        return tuple(each.final_state() for each in locals_), wrong
+
+
+def _told(item: Any) -> str:
+    if isinstance(item, Contribution):
+        return f"{item.acknowledged.record.subtask} acknowledges {item.acknowledged.snapshot_id}"
+    return str(item)
+
+
+def _arriving(item: Any) -> str:
+    if not isinstance(item, Frame):
+        kind = "aligned marker" if item.aligned else "marker"
+        return f"{kind} of {item.snapshot_id} comes, behind message {item.written}"
+    if item.kind is PayloadKind.END:
+        return f"the end comes, message {item.first}"
+    return f"message {item.first} comes" if item.count == 1 else f"messages {item.first} to {item.last} come"

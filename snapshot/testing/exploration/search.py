@@ -1,0 +1,83 @@
+"""Exhaustive search of a small model: every state that any interleaving reaches, breadth first.
+
+Owns the search and the shortest way to a violation. Must not know what is explored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+S = TypeVar("S", bound=Hashable)
+
+#: A step that the model can take: what it is called in a trace, and the state that it leads to.
+Steps = Iterable[tuple[str, S]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What an exploration found."""
+
+    states: int  #: visited
+    steps: int  #: taken between them
+    seen: frozenset[str]  #: names of the situations that occurred somewhere
+    violation: str | None  #: of the nearest bad state, if there is one
+    trace: tuple[str, ...]  #: the steps from the first state to the violation
+
+    def __str__(self) -> str:
+        story = "".join(f"\n  {number:2} {step}" for number, step in enumerate(self.trace, 1))
+        return f"{self.states:,} states, {self.steps:,} steps; violation: {self.violation}{story}"
+
+
+class TooManyStates(AssertionError):
+    """The model is larger than the caller allowed: make it smaller, a cut-off search proves nothing."""
+
+
+def search(
+    initial: S,
+    successors: Callable[[S], Steps[S]],
+    violation: Callable[[S], str | None],
+    *,
+    seen: Callable[[S], Iterable[str]] = lambda _: (),
+    states_max: int,
+) -> Exploration:
+    """Visit every state reachable from `initial`, nearest first, until all are visited or one is bad.
+
+    Parameters
+    ----------
+    successors
+        All steps that a state allows. States are compared by equality, so they hold only what matters.
+    violation
+        What is wrong with a state, or None.
+    seen
+        Names of situations that a state shows: every "always" wants its "sometimes".
+    states_max
+        More states than this raise `TooManyStates`.
+    """
+    came_from: dict[S, tuple[S, str] | None] = {initial: None}
+    waiting = deque([initial])
+    situations: dict[str, None] = {}
+    steps = 0
+    while waiting:
+        state = waiting.popleft()
+        situations.update(dict.fromkeys(seen(state)))
+        if (wrong := violation(state)) is not None:
+            return Exploration(len(came_from), steps, frozenset(situations), wrong, _trace(came_from, state))
+        for name, following in successors(state):
+            steps += 1
+            if following not in came_from:
+                came_from[following] = (state, name)
+                waiting.append(following)
+        if len(came_from) > states_max:
+            raise TooManyStates(f"more than {states_max:,} states")
+    return Exploration(len(came_from), steps, frozenset(situations), None, ())
+
+
+def _trace(came_from: dict[S, tuple[S, str] | None], state: S) -> tuple[str, ...]:
+    names: list[str] = []
+    while (step := came_from[state]) is not None:
+        state, name = step
+        names.append(name)
+    return tuple(reversed(names))

@@ -1,0 +1,184 @@
+"""What happened in a simulated run: every event with its vector clock and its number, the cuts, the snapshots.
+
+Written by the simulator's witness, which counts messages itself and never looks at the protocol's own numbers; read
+by checkers, drawings and tests. Must not know how a run is simulated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgpack
+
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.run_state import Outcome
+from snapshot.declared.topology import Topology
+from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
+from snapshot.snapshot import Snapshot
+from snapshot.testing.payload import unpack
+from snapshot.testing.steps import Named, Step, subtask_named
+
+
+class Kind(Enum):
+    """What an event is. Events of a subtask, then those of the run."""
+
+    RESTORED = "restored"  #: the subtask begins a life, afresh or from `snapshot_id`
+    POLL = "poll"
+    TIMER = "timer"
+    INJECT = "inject"  #: a message from outside; `payload`
+    SEND = "send"  #: on `channel`, message `number`; `payload`
+    RECEIVE = "receive"  #: likewise; the handler begins
+    END_SENT = "end sent"  #: the end of the stream is a message like others
+    END_RECEIVED = "end received"
+    CUT = "cut"  #: the subtask records its state for `snapshot_id`
+    MARKER_SENT = "marker sent"  #: goes on the wire
+    MARKER = "marker"  #: comes to the receiver
+    COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
+    FAILED = "failed"  #: its node raised, or its worker gave up; `text`
+    DEPLOYED = "deployed"  #: an incarnation begins, from `snapshot_id` or, with 0, afresh
+    PUBLISHED = "published"  #: `snapshot_id`
+    ABORTED = "aborted"  #: `snapshot_id`; `text`
+    REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`
+    FAULT = "fault"  #: `text`: the step
+
+
+class Event(NamedTuple):
+    """One event. What a kind does not need is empty."""
+
+    at: float  #: virtual seconds
+    kind: Kind
+    incarnation: int
+    subtask: Subtask | None
+    clock: tuple[int, ...] = ()  #: vector clock after the event, by the topology's order of subtasks
+    channel: ChannelId | None = None
+    number: int = 0  #: of the message on its channel, from 1
+    snapshot_id: int = 0
+    payload: bytes = b""  #: the message, encoded
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where one subtask was when it recorded its state, as the witness counted."""
+
+    incarnation: int
+    snapshot_id: int
+    subtask: Subtask
+    clock: tuple[int, ...]
+    sent: dict[ChannelId, int]
+    processed: dict[ChannelId, int]
+
+
+#: A subtask's cut of one snapshot: (incarnation, snapshot_id, subtask).
+CutKey = tuple[int, int, Subtask]
+
+
+@dataclass(slots=True)
+class History:
+    """A simulated run.
+
+    Attributes
+    ----------
+    topology : Topology
+    events : list of Event
+        In the order in which they happened.
+    schedule : list of Step
+        What was done: the same schedule gives the same history.
+    snapshots : list of Snapshot
+        Those that were published, in that order; they can be read, also where retention removed them from the store.
+    cuts : dict
+        Of every subtask and snapshot.
+    sent : dict
+        ``{(incarnation, channel): {number: encoded message, or None for the end}}``, restored messages among them.
+    origins : dict
+        ``{incarnation: (incarnation, snapshot_id) that it was restored from, or None}``.
+    list_sinks : frozenset of str
+        The nodes that are a `ListSink`.
+    committed : dict
+        ``{such a node: {token: encoded rows}}``, what it has made visible; a token is committed once, however often.
+    seen : Counter
+        Situations that a campaign must have seen somewhere.
+    outcome : Outcome or None
+        None: the run was cut off before its end.
+    """
+
+    topology: Topology
+    codec: Codec
+    events: list[Event] = field(default_factory=list)
+    schedule: list[Step] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    cuts: dict[CutKey, Cut] = field(default_factory=dict)
+    sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
+    origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    list_sinks: frozenset[str] = frozenset()
+    committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
+    seen: Counter[str] = field(default_factory=Counter)
+    outcome: Outcome | None = None
+    #: why it ended so
+    reason: str = ""
+    now: float = 0.0
+
+    def snapshot(self, snapshotId: int) -> Snapshot:
+        """The published snapshot of this id, or the one that `Initiate` gave this id.
+
+        Raises
+        ------
+        KeyError
+            if none was published.
+        """
+        for snapshot in self.snapshots:
+            if snapshotId in (snapshot.id, snapshot.id % SNAPSHOT_IDS_PER_CLAIM):
+                return snapshot
+        raise KeyError(f"no snapshot {snapshotId} was published; there are {[each.id for each in self.snapshots]}")
+
+    def output(self, sink: str) -> list[Any]:
+        """What came out of a node: the rows that a `ListSink` has made visible; of any other node the messages that it
+        handled and that no rollback undid, by subtask in the order of handling.
+        """
+        if sink in self.list_sinks:
+            return [unpack(row, self.codec) for rows in self.committed[sink].values() for row in rows]
+        return [unpack(event.payload, self.codec) for event in self.handled(sink)]
+
+    def handled(self, node: Named) -> list[Event]:
+        """Messages that a node, or one of its subtasks, handled for good: those that no rollback undid."""
+        only = subtask_named(node) if isinstance(node, Subtask) or "[" in node else None
+        subtasks = [s for s in self.topology.subtasks if s == only or (only is None and s.node == node)]
+        return [event for subtask in subtasks for event in self.lasting(subtask) if event.kind is Kind.RECEIVE]
+
+    def lasting(self, subtask: Subtask) -> Iterator[Event]:
+        """The events of a subtask that are part of the state in which the run ended, in order."""
+        lives: list[list[Event]] = []
+        incarnation: int | None = max(self.origins, default=None)
+        through: int | None = None  # of a life before the last: up to this snapshot's cut
+        while incarnation is not None:
+            lives.append(list(self._life(subtask, incarnation, through)))
+            origin = self.origins[incarnation]
+            incarnation, through = origin if origin is not None else (None, None)
+        for life in reversed(lives):
+            yield from life
+
+    def _life(self, subtask: Subtask, incarnation: int, through: int | None) -> Iterator[Event]:
+        for event in self.events:
+            if event.incarnation == incarnation and event.subtask == subtask:
+                if through is not None and event.kind is Kind.CUT and event.snapshot_id == through:
+                    return
+                yield event
+
+    def clocks_at(self, snapshot: Snapshot) -> dict[Subtask, tuple[int, ...]]:
+        """The vector clocks of all subtasks at their cuts."""
+        at = (snapshot.manifest.incarnation, snapshot.id)
+        return {subtask: self.cuts[*at, subtask].clock for subtask in self.topology.subtasks}
+
+    def to_bytes(self) -> bytes:
+        """The whole history, canonically: equal histories are equal bytes, in every process."""
+        return b"".join(msgpack.packb(_plain(event)) for event in self.events) + repr(self.schedule).encode()
+
+
+def _plain(event: Event) -> Sequence[Any]:
+    channel = None if event.channel is None else str(event.channel)
+    subtask = None if event.subtask is None else str(event.subtask)
+    return [event.at, event.kind.value, event.incarnation, subtask, *event.clock, channel, *event[6:]]

@@ -1,0 +1,153 @@
+"""What could happen next in a simulated run, and its clock.
+
+Everything that may happen has a `Place`: enabled while it may. Choosing among thousands costs no more than among
+ten. Places belong to groups, which stop and end together: a process that is frozen, a worker's data that is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from snapshot.testing.steps import CONTROL, Step
+
+
+class Place:
+    """Something that happens again and again, or once, while it is enabled."""
+
+    __slots__ = ("_group", "_step", "act", "index", "is_control", "stamp")
+
+    def __init__(self, group: Group, step: Step | Callable[[], Step], act: Callable[[], None]) -> None:
+        self.act = act
+        #: among the enabled places; -1: not enabled
+        self.index = -1
+        #: when it was enabled last, to take the oldest first
+        self.stamp = 0
+        #: it needs neither data nor time
+        self.is_control = isinstance(step, CONTROL)
+        self._group = group
+        self._step = step
+
+    @property
+    def step(self) -> Step:
+        """What it is called now."""
+        return self._step if isinstance(self._step, Step) else self._step()
+
+    def set(self, enabled: bool) -> None:
+        """Let it happen, or not."""
+        if enabled:
+            self._group.enable(self)
+        else:
+            self._group.disable(self)
+
+
+class Group:
+    """Places that stop and end together."""
+
+    __slots__ = ("_agenda", "_is_ended", "_is_suspended", "_wanted")
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._wanted: dict[Place, None] = {}
+        self._is_suspended = False
+        self._is_ended = False
+
+    def place(self, step: Step | Callable[[], Step], act: Callable[[], None]) -> Place:
+        """A new place, not enabled."""
+        return Place(self, step, act)
+
+    def once(self, step: Step, act: Callable[[], None]) -> Place:
+        """A place that is enabled until it has happened."""
+
+        def happen() -> None:
+            place.set(False)
+            act()
+
+        place = Place(self, step, happen)
+        place.set(True)
+        return place
+
+    def enable(self, place: Place) -> None:
+        """See `Place.set`."""
+        if place.index >= 0 or self._is_ended:
+            return
+        self._wanted[place] = None
+        if not self._is_suspended:
+            self._agenda.add(place)
+
+    def disable(self, place: Place) -> None:
+        """See `Place.set`."""
+        if self._wanted:
+            self._wanted.pop(place, None)
+        if place.index >= 0:
+            self._agenda.remove(place)
+
+    @property
+    def has_any(self) -> bool:
+        """Something of it may happen, now or once it is resumed."""
+        return bool(self._wanted)
+
+    def suspend(self) -> None:
+        """Nothing of it happens until it is resumed."""
+        self._is_suspended = True
+        for place in self._wanted:
+            if place.index >= 0:
+                self._agenda.remove(place)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._is_suspended = False
+        for place in self._wanted:
+            self._agenda.add(place)
+
+    def end(self) -> None:
+        """Nothing of it ever happens again."""
+        self.suspend()
+        self._wanted.clear()
+        self._is_ended = True
+
+
+class Agenda:
+    """The enabled places, and what is due at which time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.places: list[Place] = []
+        self._stamp = 0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+
+    def group(self) -> Group:
+        """A new group of places."""
+        return Group(self)
+
+    def add(self, place: Place) -> None:
+        """It may happen from now on."""
+        place.index = len(self.places)
+        self._stamp += 1
+        place.stamp = self._stamp
+        self.places.append(place)
+
+    def remove(self, place: Place) -> None:
+        """It may not happen any more; the last one takes its index, so that this costs the same for any number."""
+        last = self.places.pop()
+        if last is not place:
+            self.places[place.index] = last
+            last.index = place.index
+        place.index = -1
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """Call `act` once the clock has come to `when`. It has to look whether it is still wanted."""
+        self._stamp += 1
+        heappush(self._due, (when, self._stamp, act))
+
+    def next_due(self) -> float | None:
+        """When something happens by time alone."""
+        return self._due[0][0] if self._due else None
+
+    def pass_time(self, until: float) -> None:
+        """Let the clock go on, and all that is due happen."""
+        while self._due and self._due[0][0] <= until:
+            when, _, act = heappop(self._due)
+            self.now = max(self.now, when)
+            act()
+        self.now = max(self.now, until)

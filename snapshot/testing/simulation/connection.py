@@ -1,0 +1,57 @@
+"""A control connection in a simulated run: two FIFO queues, until either end or the network drops it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from snapshot.coordinator import control
+from snapshot.testing.simulation.agenda import Place
+
+if TYPE_CHECKING:
+    from snapshot.testing.simulation.worker import Worker
+
+
+class Connection:
+    """Between one worker and one life of a coordinator.
+
+    What the worker said before the connection broke is still heard; then the coordinator notices that it broke.
+    """
+
+    def __init__(self, worker: Worker, listen: Place) -> None:
+        self.worker = worker
+        self.is_open = True
+        self.said: deque[control.WorkerMessage] = deque()
+        self._listen = listen
+
+    def say(self, message: control.WorkerMessage) -> None:
+        """To the coordinator."""
+        self.said.append(message)
+        self._listen.set(True)
+
+    def lose(self, message: control.WorkerMessage) -> None:
+        """Something that the worker said never comes."""
+        self.said.remove(message)
+        self._listen.set(bool(self.said) or not self.is_open)
+
+    def tell(self, message: control.CoordinatorMessage) -> None:
+        """To the worker."""
+        if self.is_open:
+            self.worker.put(message)
+
+    def take(self) -> control.WorkerMessage | None:
+        """What the worker said next; None: it is gone."""
+        message = self.said.popleft() if self.said else None
+        self._listen.set(bool(self.said) or (message is not None and not self.is_open))
+        return message
+
+    def forget(self) -> None:
+        """A newer connection of the same worker has taken its place: nobody notices its end."""
+        self._listen.set(False)
+
+    def close(self) -> None:
+        """It breaks; both ends live, or not."""
+        if self.is_open:
+            self.is_open = False
+            self._listen.set(True)
+            self.worker.hang_up()

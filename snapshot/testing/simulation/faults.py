@@ -1,0 +1,241 @@
+"""What each fault of a schedule does to a simulated run, and the faults that are possible now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, assert_never
+
+from snapshot.coordinator import control
+from snapshot.node import defines
+from snapshot.testing import steps
+from snapshot.testing.history import Kind
+from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.store import Break
+from snapshot.testing.simulation.trap import set_trap
+from snapshot.testing.simulation.worker import Worker
+from snapshot.testing.simulation.world import World
+
+#: Hooks that can be made to raise: those of a new instance, and those of one that runs.
+NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")
+RUNNING_HOOKS = ("poll", "onMessage", "onBatch", "onTimer", "snapshotState", "prepareCommit", "commit")
+
+#: Drivers that one history sees at most, unless a schedule says otherwise.
+_DRIVERS_MAX = 4
+
+
+class Impossible(ValueError):
+    """A step cannot be taken now; says why."""
+
+
+def inject(world: World, fault: steps.Fault) -> None:
+    """Let a fault happen.
+
+    Raises
+    ------
+    Impossible
+        if there is nothing for it to happen to.
+    """
+    _FAULTS[type(fault)](world, fault)
+    world.witness.note(Kind.FAULT, text=repr(fault))
+    world.see(type(fault).__name__)
+
+
+def possible(world: World) -> Iterator[steps.Fault]:
+    """All faults that could happen now, each kind next to its like."""
+    for worker in world.workers:
+        yield steps.Crash(worker.process)
+    for subtask in world.history.topology.subtasks:
+        worker_of = world.worker_of(subtask)
+        if worker_of is not None and worker_of.is_started:
+            yield steps.Fail(subtask)
+    for worker in world.workers:
+        if worker.connection is not None and worker.connection.is_open:
+            yield steps.CutControl(worker.process)
+        yield from (steps.FailStore(worker.process), steps.TearStore(worker.process))
+        yield from (steps.HangStore(worker.process), steps.Freeze(worker.process))
+        if _acknowledgement(worker) is not None:
+            for kind in (steps.LoseAcknowledgement, steps.RepeatAcknowledgement, steps.DelayAcknowledgement):
+                yield kind(worker.process)
+    driver = world.driver
+    if driver.life is not None:
+        yield from (steps.CrashCoordinator(), steps.OrphanCoordinator())
+    if driver.stage is not None and not driver.stage.is_failed:
+        yield steps.FailStage()
+    yield from (steps.Doubt(what) for what in ("done", "late", "never"))
+    if len(world.drivers) < _DRIVERS_MAX:
+        yield from (steps.KillDriver(), steps.SubmitAgain())
+
+
+def hooks_of(world: World, worker: Worker) -> list[steps.FailHook]:
+    """The hooks of a worker's nodes that could raise."""
+    return [
+        steps.FailHook(subtask, hook)
+        for subtask, host in worker.hosts.items()
+        for hook in (*NEW_HOOKS, *RUNNING_HOOKS)
+        if defines(host.machine.node, hook)
+    ]
+
+
+# ---- workers
+
+
+def _worker(world: World, process: int) -> Worker:
+    if not 0 <= process < len(world.processes):
+        raise Impossible(f"there is no process {process} yet; there are {len(world.processes)}")
+    worker = world.processes[process]
+    if not worker.is_alive:
+        raise Impossible(f"process {process} has ended")
+    return worker
+
+
+def _hosting(world: World, subtask: steps.Subtask) -> Worker:
+    worker = world.worker_of(subtask)
+    if worker is None:
+        raise Impossible(f"no worker runs {subtask} now")
+    return worker
+
+
+def _crash(world: World, fault: steps.Crash) -> None:
+    named = isinstance(fault.worker, steps.Subtask)
+    worker = _hosting(world, fault.worker) if named else _worker(world, fault.worker)
+    world.see("a worker crashed")
+    if worker.has_pending_uploads:
+        world.see("a fault between state capture and upload")
+    worker.leave()
+
+
+def _fail(world: World, fault: steps.Fail) -> None:
+    _hosting(world, fault.subtask).fail(f"{fault.subtask}: a simulated failure of its node")
+
+
+def _fail_hook(world: World, fault: steps.FailHook) -> None:
+    worker = world.worker_of(fault.subtask)
+    if fault.hook in NEW_HOOKS:
+        world.traps[fault.subtask] = fault.hook
+    elif worker is None or not defines(worker.hosts[fault.subtask].machine.node, fault.hook):
+        raise Impossible(f"{fault.subtask} does not run, or has no {fault.hook}")
+    else:
+        set_trap(worker.hosts[fault.subtask].machine.node, fault.hook)
+
+
+def _cut_control(world: World, fault: steps.CutControl) -> None:
+    connection = _worker(world, fault.process).connection
+    if connection is None or not connection.is_open:
+        raise Impossible(f"process {fault.process} has no connection to the coordinator")
+    connection.close()
+
+
+def _freeze(world: World, fault: steps.Freeze) -> None:
+    worker = _worker(world, fault.process)
+    groups = (worker.group, worker.data, worker.uploads)
+    for group in groups:
+        group.suspend()
+    world.agenda.at(world.now + fault.seconds, lambda: [group.resume() for group in groups])
+
+
+def _break_store(world: World, fault: steps.FailStore | steps.TearStore) -> None:
+    _worker(world, fault.process)
+    how = Break.FAILS if isinstance(fault, steps.FailStore) else Break.TEARS
+    world.backend_of(fault.process).next_break = how
+
+
+def _hang_store(world: World, fault: steps.HangStore) -> None:
+    uploads = _worker(world, fault.process).uploads
+    uploads.suspend()
+    world.agenda.at(world.now + fault.seconds, uploads.resume)
+
+
+# ---- acknowledgements
+
+
+def _acknowledgement(worker: Worker) -> tuple[Connection, control.WorkerMessage] | None:
+    """The oldest one on its way."""
+    connection = worker.connection
+    if connection is None:
+        return None
+    found = next((said for said in connection.said if isinstance(said, control.SnapshotAcknowledged)), None)
+    return None if found is None else (connection, found)
+
+
+def _disturb(world: World, fault: steps.Fault) -> None:
+    assert isinstance(fault, steps.LoseAcknowledgement | steps.RepeatAcknowledgement | steps.DelayAcknowledgement)
+    found = _acknowledgement(_worker(world, fault.process))
+    if found is None:
+        raise Impossible(f"process {fault.process} has no acknowledgement on its way")
+    connection, message = found
+    match fault:
+        case steps.LoseAcknowledgement():
+            connection.lose(message)
+        case steps.RepeatAcknowledgement():
+            connection.say(message)
+        case steps.DelayAcknowledgement():
+            connection.lose(message)
+            connection.say(message)
+        case _:
+            assert_never(fault)
+
+
+# ---- stages, coordinators, drivers
+
+
+def _crash_coordinator(world: World, fault: steps.CrashCoordinator | steps.OrphanCoordinator) -> None:
+    life = world.driver.life
+    if life is None:
+        raise Impossible("there is no coordinator now")
+    if life.is_publishing:
+        world.see("a fault between last part and manifest")
+    if life.has_published_unheard:
+        world.see("a fault after the manifest before its acknowledgement")
+    lives_on = isinstance(fault, steps.OrphanCoordinator)
+    if lives_on:
+        world.see("two lives of a coordinator")
+    world.driver.lose_life(lives_on=lives_on)
+
+
+def _fail_stage(world: World, fault: steps.FailStage) -> None:
+    stage = world.driver.stage
+    if stage is None or stage.is_failed or world.driver.outcome is not None:
+        raise Impossible("there is no stage now")
+    alive = [worker for worker in stage.workers if worker is not None and worker.is_alive]
+    world.driver.fail_stage("a task was killed")
+    if alive:
+        alive[0].leave()
+
+
+def _doubt(world: World, fault: steps.Doubt) -> None:
+    if fault.what not in ("done", "late", "never"):
+        raise Impossible(f"{fault!r}: a write is 'done', 'late' or 'never'")
+    world.driver.doubt = fault.what
+
+
+def _kill_driver(world: World, fault: steps.KillDriver) -> None:
+    if world.driver.outcome is not None:
+        raise Impossible("the driver has ended")
+    world.driver.die()
+    world.submit()
+
+
+def _submit_again(world: World, fault: steps.SubmitAgain) -> None:
+    world.see("two drivers")
+    world.submit()
+
+
+_FAULTS: dict[type[steps.Fault], Callable[[World, Any], None]] = {
+    steps.Crash: _crash,
+    steps.Fail: _fail,
+    steps.FailHook: _fail_hook,
+    steps.CutControl: _cut_control,
+    steps.Freeze: _freeze,
+    steps.FailStore: _break_store,
+    steps.TearStore: _break_store,
+    steps.HangStore: _hang_store,
+    steps.LoseAcknowledgement: _disturb,
+    steps.RepeatAcknowledgement: _disturb,
+    steps.DelayAcknowledgement: _disturb,
+    steps.CrashCoordinator: _crash_coordinator,
+    steps.OrphanCoordinator: _crash_coordinator,
+    steps.FailStage: _fail_stage,
+    steps.Doubt: _doubt,
+    steps.KillDriver: _kill_driver,
+    steps.SubmitAgain: _submit_again,
+}

@@ -1,0 +1,274 @@
+"""One subtask in a simulated worker: its real machine, and the places at which something can happen to it.
+
+For each input there is a wire, for each output what waits in its out-buffer; polls and timers wait for their time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import defines
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.hook_errors import calling
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.reports import Report, Standing
+from snapshot.testing.history import Kind
+from snapshot.testing.simulation.agenda import Agenda, Group, Place
+from snapshot.testing.simulation.violation import Violation
+from snapshot.testing.simulation.witness import Life
+from snapshot.testing.steps import Arrive, Deliver, Poll, Timer, Transmit
+
+if TYPE_CHECKING:
+    from typing import Any
+
+Item = Frame | Marker
+
+
+class SimulatedMachine(SubtaskMachine):
+    """The machine itself, with one event at a time, and telling of its cuts."""
+
+    def __init__(self, parts: SubtaskParts) -> None:
+        super().__init__(parts)
+        #: told of each cut
+        self.on_cut: Callable[[int], None] = lambda snapshot_id: None
+        self.node: Any = parts.node
+        self._takes_messages = defines(parts.node, "onMessage")
+        self._takes_batches = defines(parts.node, "onBatch")
+
+    def poll_once(self, now: float) -> None:
+        """Poll the source, and nothing else."""
+        self._tick(now)
+        self._poll(1)
+
+    def fire_once(self, now: float) -> None:
+        """Fire the next timer, and nothing else."""
+        self._tick(now)
+        self._fire_timers(1)
+
+    def inject(self, message: object, now: float) -> None:
+        """Hand the node a message that came on no channel."""
+        self._tick(now)
+        self.context.sender = None
+        with calling("onMessage", self.subtask):
+            self.node.onMessage(message, self.context)
+
+    def is_whole(self, frame: Frame) -> bool:
+        """Whether the node takes such a frame in one call."""
+        return self._takes_batches if frame.kind is PayloadKind.BATCH else not self._takes_messages
+
+    def may_handle(self, end: ReceivingEnd) -> bool:
+        """The next message of an input may be handled now."""
+        return end.ready and not self.gate.closed and self._may_take(end)
+
+    def poll_at(self) -> float | None:
+        """When the source may be polled."""
+        if self._exhausted or self.status is not Status.RUNNING or self.gate.closed or self._spilling:
+            return None
+        return self._poll_at - self._lead
+
+    def timer_at(self) -> float | None:
+        """When the next timer fires."""
+        at = self._timers.next_at()
+        return None if at is None or self.status is not Status.RUNNING or self.gate.closed else at - self._lead
+
+    def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
+        self.on_cut(snapshot_id)
+        return super()._capture(snapshot_id)
+
+
+class HostOwner:
+    """What a host needs of its worker."""
+
+    is_started: bool
+
+    def act(self, event: Callable[[], object], host: Host) -> None:
+        """Have an event happen to a host's machine, whatever comes of it."""
+        raise NotImplementedError
+
+    def put_on_wire(self, channel: ChannelId, item: Item) -> None:
+        """An item leaves for the channel's receiver."""
+        raise NotImplementedError
+
+    def see(self, what: str) -> None:
+        """Something happened that must happen in some run."""
+        raise NotImplementedError
+
+
+class Host:
+    """One subtask, in one incarnation.
+
+    Parameters
+    ----------
+    machine : SimulatedMachine
+    life : Life
+        The witness's account of it.
+    owner : HostOwner
+    group : Group
+        Of the worker's data: it ends with the incarnation.
+    """
+
+    def __init__(
+        self, machine: SimulatedMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group
+    ) -> None:
+        self.machine = machine
+        self.subtask: Subtask = machine.subtask
+        self.life = life
+        self.is_idle = False
+        #: {snapshot that aligns here: where its time is over}
+        self.alignments: dict[int, Place] = {}
+        self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in machine.inputs}
+        self._owner = owner
+        self._agenda = agenda
+        self._poll = group.place(Poll(self.subtask), lambda: self._act(self._poll_once))
+        self._timer = group.place(Timer(self.subtask), lambda: self._act(self._fire_once))
+        self._delivers = [(end, group.place(*self._deliver_of(end))) for end in machine.inputs.values()]
+        self._arrives = {channel: group.place(*self._arrive_of(channel)) for channel in machine.inputs}
+        self._transmits = [(end, group.place(*self._transmit_of(end))) for end in machine.outputs.values()]
+        self._waits_until = -1.0
+        #: the channel whose marker is being taken
+        self.cause: ChannelId | None = None
+        #: {channel that brought the first marker of a snapshot}
+        self._first_by: dict[ChannelId, None] = {}
+        #: {channel: number of the last message that a restore put into its queue}
+        self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
+        machine.on_cut = self._on_cut
+
+    # ---------------------------------------------------------------- the places
+
+    def _deliver_of(self, end: ReceivingEnd) -> tuple[Callable[[], Deliver], Callable[[], None]]:
+        source, target = end.channel
+
+        def step() -> Deliver:
+            head = end.head
+            is_end = isinstance(head, Frame) and head.kind is PayloadKind.END
+            return Deliver(source, target, marker=isinstance(head, Marker), end=is_end)
+
+        return step, lambda: self._act(lambda: self._deliver(end))
+
+    def _arrive_of(self, channel: ChannelId) -> tuple[Callable[[], Arrive], Callable[[], None]]:
+        wire = self.wires[channel]
+
+        def step() -> Arrive:
+            item = wire[0]
+            is_end = isinstance(item, Frame) and item.kind is PayloadKind.END
+            return Arrive(*channel, marker=isinstance(item, Marker), end=is_end)
+
+        return step, lambda: self._act(lambda: self._arrive(channel))
+
+    def _transmit_of(self, end: SendingEnd) -> tuple[Callable[[], Transmit], Callable[[], None]]:
+        source, target = end.channel
+        return lambda: Transmit(source, target, marker=end.has_marker), lambda: self._act(lambda: self._transmit(end))
+
+    def deliver_place(self, channel: ChannelId) -> Place:
+        """Where the next message of an input is handled."""
+        return next(place for end, place in self._delivers if end.channel == channel)
+
+    def arrive_place(self, channel: ChannelId) -> Place:
+        """Where the next item comes off the wire."""
+        return self._arrives[channel]
+
+    def transmit_place(self, channel: ChannelId) -> Place:
+        """Where the next item of an output goes on the wire."""
+        return next(place for end, place in self._transmits if end.channel == channel)
+
+    def refresh(self) -> None:
+        """Look again at what can happen here, once the worker is started."""
+        machine = self.machine
+        is_idle = machine.idle
+        for end, place in self._delivers:
+            place.set(machine.may_handle(end))
+        for sending, place in self._transmits:
+            waits = sending.has_data or sending.has_open_frame
+            is_idle = is_idle and not waits
+            place.set(waits)
+        self.is_idle = is_idle
+        now = self._agenda.now
+        poll_at, timer_at = machine.poll_at(), machine.timer_at()
+        self._poll.set(poll_at is not None and poll_at <= now)
+        self._timer.set(timer_at is not None and timer_at <= now)
+        later = [at for at in (poll_at, timer_at) if at is not None and at > now]
+        if later and min(later) != self._waits_until:
+            self._waits_until = min(later)
+            self._agenda.at(self._waits_until, self._wake)
+
+    def start(self) -> None:
+        """The worker is told to start: what came before may come in now."""
+        self.machine.start(self._agenda.now)
+        for channel, wire in self.wires.items():
+            self._arrives[channel].set(bool(wire))
+
+    def _wake(self) -> None:
+        self._waits_until = -1.0
+        self.refresh()
+
+    # ---------------------------------------------------------------- what happens
+
+    def _act(self, event: Callable[[], object]) -> None:
+        self._owner.act(event, self)
+
+    def _poll_once(self) -> None:
+        self.life.note(Kind.POLL)
+        self.machine.poll_once(self._agenda.now)
+
+    def _fire_once(self) -> None:
+        self.life.note(Kind.TIMER)
+        self.machine.fire_once(self._agenda.now)
+
+    def _deliver(self, end: ReceivingEnd) -> None:
+        head = end.head
+        if isinstance(head, Frame):
+            self.life.receives(end.channel, head, end.processed, is_whole=self.machine.is_whole(head))
+        self.machine.handle_next(end.channel, self._agenda.now)
+
+    def _transmit(self, end: SendingEnd) -> None:
+        if not end.has_data:
+            end.seal()
+        item = end.take()
+        assert item is not None
+        if isinstance(item, Marker):
+            self.life.marker(Kind.MARKER_SENT, end.channel, item)
+        self._owner.put_on_wire(end.channel, item)
+
+    def receive(self, channel: ChannelId, item: Item) -> None:
+        """An item is on the wire to here; it waits there until the worker is told to start."""
+        self.wires[channel].append(item)
+        self._arrives[channel].set(self._owner.is_started)
+
+    def _arrive(self, channel: ChannelId) -> None:
+        wire = self.wires[channel]
+        item = wire.popleft()
+        self._arrives[channel].set(bool(wire))
+        try:
+            if isinstance(item, Marker):
+                self.life.marker(Kind.MARKER, channel, item)
+                self.cause = channel
+                self.machine.deliver_marker(channel, item)
+                self.cause = None
+            else:
+                self.machine.deliver(channel, item)
+        except ChannelError as error:
+            raise Violation("sequence", str(error)) from error
+
+    def _on_cut(self, snapshot_id: int) -> None:
+        self.life.cuts(snapshot_id)
+        inputs = self.machine.inputs
+        if self.cause is not None:
+            self._first_by[self.cause] = None
+            if len(self._first_by) == len(inputs) > 1:
+                self._owner.see("a first marker through each of several inputs")
+        heads = ((end, end.head) for end in inputs.values())
+        if any(isinstance(head, Frame) and head.first <= end.processed for end, head in heads):
+            self._owner.see("a cut inside a partly handled frame")
+        if any(inputs[channel].processed < last for channel, last in self._restored.items()):
+            self._owner.see("a snapshot before restored messages were drained")
+
+    def take_reports(self) -> list[Report]:
+        """What the machine has to say."""
+        return self.machine.take_reports()

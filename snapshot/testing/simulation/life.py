@@ -1,0 +1,285 @@
+"""One life of a simulated coordinator: the real machine, what it is about to hear, and what it asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, assert_never
+
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence_events import (
+    ClaimLost,
+    DecideManifest,
+    ManifestUndecided,
+    ManifestWritten,
+    StoreEffect,
+    WriteManifest,
+)
+from snapshot.coordinator.machine import Coordinator, Outcome, Phase
+from snapshot.coordinator.run_state import DEPLOYED
+from snapshot.errors import SnapshotCorrupt
+from snapshot.stored.manifest import Manifest
+from snapshot.testing.history import Kind
+from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.store import perform
+from snapshot.testing.simulation.violation import Violation
+from snapshot.testing.steps import Answer, Listen, Think, Wake
+
+if TYPE_CHECKING:
+    from snapshot.testing.simulation.driver import Driver
+    from snapshot.testing.simulation.worker import Worker
+    from snapshot.testing.simulation.world import World
+
+#: What the store is asked for on behalf of one life.
+StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
+
+
+class CoordinatorLife:
+    """One life.
+
+    Parameters
+    ----------
+    world : World
+    driver : Driver
+        Whose coordinator it is.
+    number : int
+        Among all lives of all drivers.
+    """
+
+    def __init__(self, world: World, driver: Driver, coordinator: Coordinator, number: int) -> None:
+        self.coordinator = coordinator
+        self.number = number
+        self.driver = driver
+        self.connections: dict[int, Connection] = {}
+        #: {number of the request: it}
+        self.requests: dict[int, StoreRequest] = {}
+        self.group = world.agenda.group()
+        self._world = world
+        self._store = world.open_store(None)
+        self._heard: deque[events.Event] = deque()
+        self._think = self.group.place(Think(number), self._on_think)
+        self._wake = self.group.place(Wake(number), lambda: self._look_at_clock())
+        self._alarm: float | None = None
+        self._asked = 0
+        self._aborted_seen = 0
+
+    # ---------------------------------------------------------------- what it hears
+
+    def hear(self, event: events.Event) -> None:
+        """Something is to be told to it."""
+        self._heard.append(event)
+        self._think.set(True)
+
+    def _on_think(self) -> None:
+        event = self._heard.popleft()
+        self._think.set(bool(self._heard))
+        self.step(event)
+
+    def _look_at_clock(self) -> None:
+        self._wake.set(False)
+        self.step(events.TimePassed())
+
+    def connect(self, worker: Worker) -> Connection:
+        """A worker connects; an older connection of the same number is closed and forgotten."""
+        old = self.connections.get(worker.number)
+        place = self.group.place(Listen(worker.process, self.number), lambda: self._listen(worker.number, connection))
+        connection = Connection(worker, place)
+        self.connections[worker.number] = connection
+        if old is not None:
+            old.said.clear()
+            old.close()
+            old.forget()
+        return connection
+
+    def _listen(self, number: int, connection: Connection) -> None:
+        message = connection.take()
+        if message is None:
+            if self.connections.get(number) is connection:
+                del self.connections[number]
+                self.step(events.WorkerLost(number, "its connection ended"))
+            return
+        self._note(message)
+        before, incarnation = self.coordinator.phase, self.coordinator.incarnation
+        is_stale = before in DEPLOYED and message.incarnation != incarnation
+        came_back = isinstance(message, control.WorkerRegistered)
+        if is_stale and not came_back:
+            self._world.refuse(message.incarnation, f"{type(message).__name__} at incarnation {incarnation}")
+        self.step(events.WorkerSaid(number, message))
+        if is_stale and not came_back and self.coordinator.phase is not before:
+            raise Violation("fencing", f"{message} of another incarnation ended {before.value}")
+
+    def _note(self, message: control.WorkerMessage) -> None:
+        """What must be seen at times."""
+        coordinator, see = self.coordinator, self._world.see
+        incarnation = coordinator.incarnation
+        match message:
+            case control.SnapshotAcknowledged(other) if other != incarnation and incarnation:
+                see("an acknowledgement of another incarnation")
+            case control.WorkerFailed(_, failed) if failed == incarnation:
+                if coordinator.phase is Phase.RESTORING:
+                    see("a failure during restore")
+                if coordinator.phase is Phase.FINISHING:
+                    see("a failure while finishing")
+            case _:
+                pass
+
+    # ---------------------------------------------------------------- what it does
+
+    def step(self, event: events.Event) -> None:
+        """The coordinator takes an event, and its effects are performed."""
+        coordinator = self.coordinator
+        before = coordinator.phase
+        effects = coordinator.step(event, self._world.now)
+        if isinstance(event, events.StageLaunched) and self.driver.life is self:
+            self.driver.announced(event.launch)
+        self._world.check_triggers(self, effects)
+        for effect in effects:
+            self._perform(effect)
+        self._watch(before)
+        self.driver.stepped(self)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        alarm = self.coordinator.next_alarm()
+        if alarm == self._alarm:
+            return
+        self._alarm = alarm
+        if alarm is not None:
+            self._world.agenda.at(alarm, lambda: self._ring(alarm))
+
+    def _ring(self, alarm: float) -> None:
+        if self._alarm == alarm:
+            self._alarm = None
+            self._wake.set(True)
+
+    def collects_from(self, worker: Worker) -> bool:
+        """Snapshots of what this worker runs are collected here."""
+        coordinator = self.coordinator
+        return coordinator.phase is Phase.RUNNING and coordinator.incarnation == worker.incarnation
+
+    def _watch(self, before: Phase) -> None:
+        coordinator = self.coordinator
+        self._world.check_published(self)
+        if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
+            self._world.see("a run was adopted")
+        for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
+            self._world.witness.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
+            if "was whole first" in reason:
+                self._world.see("a snapshot overtook another")
+            if "not whole after" in reason:
+                self._world.see("a snapshot was aborted by its deadline")
+        self._aborted_seen = len(coordinator.aborted)
+        if len(coordinator.pending) > 1:
+            self._world.see("two snapshots at a time")
+
+    def _perform(self, effect: events.Effect) -> None:
+        match effect:
+            case events.TellWorker(worker, message):
+                if isinstance(message, control.Deploy):
+                    self._world.deployed(message)
+                connection = self.connections.get(worker)
+                if connection is not None:
+                    connection.tell(message)
+            case events.CloseOrder(request, snapshot_id):
+                self.driver.answered(self, request, snapshot_id)
+            case events.CancelStage(launch):
+                self._world.see("a stage was given up")
+                self.driver.cancelled(self, launch)
+            case events.AskStore() | events.ReadManifest() | events.DeleteSnapshots() | events.CollectOrphans():
+                number = self._asked
+                self._asked += 1
+                self.requests[number] = effect
+                self.group.once(Answer(number, self.number), lambda: self._answer(number))
+            case _:
+                assert_never(effect)
+
+    # ---------------------------------------------------------------- the store
+
+    def _answer(self, number: int) -> None:
+        answer = self._ask(self.requests.pop(number))
+        if answer is not None:
+            self.hear(answer)
+
+    def _ask(self, request: StoreRequest) -> events.Event | None:
+        match request:
+            case events.AskStore(effect, manifest):
+                return self._ask_store(effect, manifest)
+            case events.ReadManifest(_, snapshot_id):
+                try:
+                    found = self._store.read_manifest(snapshot_id)
+                except (SnapshotCorrupt, FileNotFoundError) as error:
+                    return events.ManifestUnreadable(str(error))
+                assert isinstance(found, Manifest)
+                return events.ManifestRead(found)
+            case events.DeleteSnapshots(snapshot_ids):
+                return events.SnapshotsDeleted(self._delete(snapshot_ids))
+            case events.CollectOrphans(incarnation):
+                self._store.collect_orphans(self.coordinator.history, incarnation, 0.0)
+                return None
+            case _:
+                assert_never(request)
+
+    def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> events.Event:
+        doubt = self.driver.doubt
+        if isinstance(effect, WriteManifest | DecideManifest) and doubt is not None:
+            self.driver.doubt = None
+            self._world.see("a manifest was undecided")
+            if doubt == "late":
+                self._world.leave_behind([events.AskStore(effect, manifest)])
+            elif doubt == "done":
+                perform(self._store, effect, manifest)
+            return events.StoreAnswered(ManifestUndecided(effect))
+        answer = perform(self._store, effect, manifest)
+        if isinstance(answer, ClaimLost):
+            self._world.see("two claims raced")
+        return events.StoreAnswered(answer)
+
+    def _delete(self, snapshot_ids: tuple[int, ...]) -> tuple[int, ...]:
+        removed: list[int] = []
+        for snapshot_id in snapshot_ids:
+            kept = [s for s in self.coordinator.history if s not in (*removed, snapshot_id)]
+            try:
+                manifest = self._store.read_manifest(snapshot_id)
+                assert isinstance(manifest, Manifest)
+                if manifest.pinned:
+                    continue
+                self._store.delete_snapshot(snapshot_id, kept)
+            except FileNotFoundError:
+                self._world.see("another coordinator had removed a snapshot")
+            removed.append(snapshot_id)
+        return tuple(removed)
+
+    # ---------------------------------------------------------------- the end
+
+    @property
+    def is_publishing(self) -> bool:
+        """The last part of a snapshot is there, and its manifest is not written."""
+        asked = (request for request in self.requests.values() if isinstance(request, events.AskStore))
+        return any(isinstance(request.effect, WriteManifest) for request in asked)
+
+    @property
+    def is_over(self) -> bool:
+        """The coordinator has ended."""
+        return self.coordinator.phase is Phase.ENDED
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        assert self.coordinator.outcome is not None
+        return self.coordinator.outcome
+
+    @property
+    def has_published_unheard(self) -> bool:
+        """A manifest is written, and the coordinator has not heard of it."""
+        answers = (event.answer for event in self._heard if isinstance(event, events.StoreAnswered))
+        return any(isinstance(answer, ManifestWritten) for answer in answers)
+
+    def end(self) -> None:
+        """Its process is gone. What the store is doing for it may still happen."""
+        self.group.end()
+        self._world.leave_behind(list(self.requests.values()))
+        self.requests.clear()
+
+    def hang_up(self) -> None:
+        """All its connections break."""
+        for connection in self.connections.values():
+            connection.close()

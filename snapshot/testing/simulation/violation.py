@@ -1,0 +1,11 @@
+"""What a simulated run finds wrong with Cutline itself, while it runs."""
+
+from __future__ import annotations
+
+
+class Violation(AssertionError):
+    """A rule of the protocol was broken; `checker` names which."""
+
+    def __init__(self, checker: str, text: str) -> None:
+        super().__init__(f"{checker}: {text}")
+        self.checker = checker

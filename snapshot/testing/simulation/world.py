@@ -1,0 +1,307 @@
+"""A whole simulated run: drivers, coordinators, workers, wires and a store, around the real machines.
+
+Everything that could happen next is a place on the agenda; which one does is a chooser's business. Looks, as it goes,
+that ids are used once, that what is published is exact, and that nothing of a settled snapshot stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from logging import LoggerAdapter
+from typing import Any
+
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.machine import Coordinator, Outcome, RunSettings
+from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.declared.built import Built
+from snapshot.ids import Subtask
+from snapshot.node import defines
+from snapshot.snapshot import Snapshot
+from snapshot.stored.part import PartKind
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.testing.history import History, Kind
+from snapshot.testing.lists import ListSink
+from snapshot.testing.payload import pack
+from snapshot.testing.simulation.agenda import Agenda
+from snapshot.testing.simulation.driver import Driver
+from snapshot.testing.simulation.host import Host, SimulatedMachine
+from snapshot.testing.simulation.life import CoordinatorLife, StoreRequest
+from snapshot.testing.simulation.store import SimulatedBackend, perform
+from snapshot.testing.simulation.trap import set_trap
+from snapshot.testing.simulation.violation import Violation
+from snapshot.testing.simulation.witness import Witness
+from snapshot.testing.simulation.worker import Worker
+from snapshot.testing.steps import Land
+from state_backends.store import RunStore
+
+#: Names of drivers, in the order of their submissions.
+_OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """The classes that a run is made of; mutants of them show that the checkers bite."""
+
+    coordinator: type[Coordinator] = Coordinator
+    fence: type[Fence] = Fence
+    machine: Callable[[SubtaskParts], SimulatedMachine] = SimulatedMachine
+    worker: type[Worker] = Worker
+
+
+class World:
+    """One run, however many drivers, stages and lives it takes.
+
+    Parameters
+    ----------
+    built : Built
+    settings : RunSettings
+    seed : int
+        Told to nodes as their chance.
+    seals_each : bool
+        Every message goes in a frame of its own.
+    validates : bool
+        Have every machine assert its invariants after each of its events.
+    """
+
+    def __init__(
+        self,
+        built: Built,
+        settings: RunSettings,
+        *,
+        seed: int,
+        seals_each: bool,
+        validates: bool,
+        resubmits: bool,
+        mutation: Mutation | None = None,
+    ) -> None:
+        self.built = built
+        self.run = settings.run
+        self.seed = seed
+        self.validates = validates
+        self.mutation = mutation or Mutation()
+        self.agenda = Agenda()
+        self.codec = Codec()
+        self.logger: LoggerAdapter[Any] = _Silent()
+        topology = built.topology
+        sinks = [node.name for node in topology.nodes if node.class_name == _LIST_SINK]
+        self.history = History(topology, self.codec, list_sinks=frozenset(sinks))
+        self.witness = Witness(self.history, self.agenda, self.codec, seals_each=seals_each)
+        self.placement = topology.place(settings.worker_count)
+        self.drivers: list[Driver] = []
+        self.processes: list[Worker] = []
+        #: {subtask: hook of its next instance that is to raise}
+        self.traps: dict[Subtask, str] = {}
+        self._settings = settings
+        self._resubmits = resubmits
+        self._files: dict[str, bytes] = {}
+        #: every part that was ever published
+        self._museum: dict[str, bytes] = {}
+        self._store = self.open_store(None)
+        self._backends: dict[int, SimulatedBackend] = {}
+        self._checked: dict[int, None] = {}
+        #: {snapshot_id: who triggered it}
+        self._triggered: dict[int, str] = {}
+        self._lives = 0
+        self._landings = 0
+        self._requests = 0
+        self._late = self.agenda.group()
+        self.submit()
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.agenda.now
+
+    def see(self, what: str) -> None:
+        """Something happened that must happen in some run."""
+        self.history.seen[what] += 1
+
+    # ---------------------------------------------------------------- the run as a whole
+
+    def submit(self) -> None:
+        """Another driver submits the run, under the same name."""
+        self.drivers.append(Driver(self, _OWNERS[len(self.drivers)], self._settings))
+
+    @property
+    def driver(self) -> Driver:
+        """The one that submitted last."""
+        return self.drivers[-1]
+
+    @property
+    def is_over(self) -> bool:
+        """The run has ended, and nobody is left who has yet to find out."""
+        if any(driver.outcome is None for driver in self.drivers):
+            return False
+        again = (Outcome.FENCED, Outcome.STOPPED) if self._resubmits else (Outcome.FENCED,)
+        if self.driver.outcome in again and len(self.drivers) < len(_OWNERS):
+            self.submit()  # somebody wants the result
+            return False
+        return not any(life.requests for driver in self.drivers for life in driver.zombies)
+
+    def order(self, initiators: tuple[Subtask, ...] | None, *, pinned: bool, stops: bool, wait: float | None) -> None:
+        """The driver orders a snapshot, or that the run stop after one."""
+        self._requests += 1
+        deadline = None if wait is None or stops else self.now + wait
+        stops = stops and self.driver.stop_request is None
+        self.driver.order(SnapshotOrder(self._requests, pinned, initiators, deadline), stops=stops)
+
+    def worker_of(self, subtask: Subtask) -> Worker | None:
+        """The process that runs a subtask now; None: none does."""
+        running = [worker for worker in self.workers if subtask in worker.hosts]
+        return max(running, key=lambda worker: worker.incarnation, default=None)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The processes that live, lingering ones among them."""
+        return [worker for worker in self.processes if worker.is_alive]
+
+    # ---------------------------------------------------------------- what processes need
+
+    def open_store(self, process: int | None) -> RunStore:
+        """The run's store, as one process sees it."""
+        backend = SimulatedBackend(self._files)
+        if process is not None:
+            self._backends[process] = backend
+        return RunStore(backend, self.run, clock=lambda: self.now)
+
+    def backend_of(self, process: int) -> SimulatedBackend:
+        """By which faults get into the store of a process."""
+        return self._backends[process]
+
+    def fork(self, driver: Driver, launch: str, number: int) -> Worker:
+        """A new worker process."""
+        worker = self.mutation.worker(self, driver, launch, number, len(self.processes))
+        self.processes.append(worker)
+        return worker
+
+    def new_life(self, driver: Driver, coordinator: Coordinator) -> CoordinatorLife:
+        """A new life of a coordinator."""
+        self._lives += 1
+        return CoordinatorLife(self, driver, coordinator, self._lives - 1)
+
+    def coordinator_changed(self, driver: Driver) -> None:
+        """There is one now that workers may connect to, or none any more."""
+        for worker in self.workers:
+            if worker.driver is driver:
+                worker.look_for_coordinator()
+
+    def peers(self, addresses: Sequence[bytes]) -> dict[int, Worker]:
+        """The processes behind addresses, by number, also where they are gone."""
+        return {number: self.processes[int(address)] for number, address in enumerate(addresses)}
+
+    def peers_changed(self) -> None:
+        """A worker has connected, or dropped its connections."""
+        for worker in self.workers:
+            worker.look_at_peers()
+
+    def worker_left(self, worker: Worker) -> None:
+        """A process has ended."""
+        worker.driver.worker_left(worker)
+        self.peers_changed()
+
+    def leave_behind(self, requests: Iterable[StoreRequest]) -> None:
+        """Whoever asked for these is gone; they may still happen, or not."""
+        for request in requests:
+            if isinstance(request, events.AskStore):
+                step = Land(self._landings)
+                self._landings += 1
+                self._late.once(step, lambda r=request: self._land(r))  # type: ignore[misc]  # a default binds it now
+
+    def _land(self, request: events.AskStore) -> None:
+        self.see("a request of a lost coordinator reached the store")
+        perform(self._store, request.effect, request.manifest)
+
+    def spring_trap(self, machine: SimulatedMachine) -> None:
+        """A new instance of a node is there: one of its hooks may be meant to raise."""
+        hook = self.traps.pop(machine.subtask, None)
+        if hook is not None and defines(machine.node, hook):
+            set_trap(machine.node, hook)
+
+    def pack(self, message: object) -> bytes:
+        """A message as the history keeps it."""
+        return pack(message, self.codec)
+
+    # ---------------------------------------------------------------- what is written down, and looked at
+
+    def committed(self, host: Host, visible: Sequence[tuple[str, list[Any]]]) -> None:
+        """A `ListSink` has made rows visible."""
+        for token, rows in visible:
+            self.history.committed[host.subtask.node].setdefault(token, [self.pack(row) for row in rows])
+
+    def refuse(self, incarnation: int, what: str) -> None:
+        """Something of another incarnation came and was dropped."""
+        self.history.seen["refused"] += 1
+        self.witness.note(Kind.REFUSED, incarnation, text=what)
+
+    def deployed(self, message: control.Deploy) -> None:
+        """An incarnation begins."""
+        if message.incarnation not in self.history.origins:
+            states = [restored.state for restored in message.subtasks if restored.state is not None]
+            origin = (states[0].incarnation, states[0].snapshot_id) if states else None
+            self.history.origins[message.incarnation] = origin
+            self.witness.note(Kind.DEPLOYED, message.incarnation, snapshot_id=origin[1] if origin else 0)
+
+    def check_published(self, life: CoordinatorLife) -> None:
+        """Keep what somebody counts as published; it stays readable after it is removed."""
+        for snapshot_id in life.coordinator.history:
+            if snapshot_id not in self._checked:
+                self._checked[snapshot_id] = None
+                self._keep(snapshot_id)
+
+    def _keep(self, snapshot_id: int) -> None:
+        manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
+        for record in manifest.records:
+            for handle in record.handles:
+                if handle.path is not None:
+                    self._museum[handle.path] = self._store.read_file(handle.path)
+        snapshot = Snapshot(manifest, self._museum.__getitem__, self.codec)
+        self.history.snapshots.append(snapshot)
+        kinds = [handle.kind for record in manifest.records for handle in record.handles]
+        if PartKind.RECEIVED in kinds or PartKind.SENT in kinds:
+            self.see("a snapshot with messages in flight")
+        if PartKind.SENT in kinds:
+            self.see("a sender's part")
+        self.witness.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
+
+    def check_triggers(self, life: CoordinatorLife, effects: Sequence[events.Effect]) -> None:
+        """Ids are never used twice, and ascend over all lives of an owner (PROTOCOL 3.2)."""
+        told = [effect.message for effect in effects if isinstance(effect, events.TellWorker)]
+        ids = dict.fromkeys(message.snapshot_id for message in told if isinstance(message, control.TriggerSnapshot))
+        who = f"life {life.number}"
+        for snapshot_id in ids:
+            if snapshot_id in self._triggered:
+                raise Violation("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
+            self._triggered[snapshot_id] = who
+
+    def check_settled(self, worker: Worker) -> None:
+        """When the run is over, nobody still records a snapshot that was aborted (PROTOCOL 3.4)."""
+        life = worker.driver.life
+        assert life is not None
+        coordinator = life.coordinator
+        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if coordinator.reason in reason]
+        below = min(pending, default=1 << 63)
+        aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
+        for host in worker.hosts.values():
+            recorder = host.machine.cutter.recorder
+            left = [snapshot_id for snapshot_id in aborted if recorder.phase(snapshot_id) is not None]
+            if left:
+                raise Violation("no leak", f"{host.subtask} still holds {left}, aborted long ago")
+
+
+class _Silent(LoggerAdapter[Any]):
+    """What nodes log in a simulation is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(None, {})
+
+    def isEnabledFor(self, level: int) -> bool:  # the name is logging's
+        return False
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        pass
+
+
+_LIST_SINK = f"{ListSink.__module__}.{ListSink.__qualname__}"

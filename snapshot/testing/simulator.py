@@ -1,0 +1,207 @@
+"""Runs a graph in one process, in virtual time: the same nodes, machines and coordinator that a run on Spark has.
+
+One seed is one history, in every process. ::
+
+    history = Simulator(graph, choose=7, faults=2).run()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.run_state import RunSettings
+from snapshot.coordinator.snapshot_book import SnapshotPolicy
+from snapshot.declared.built import build
+from snapshot.declared.declarations import AlignmentWish
+from snapshot.graph import Graph
+from snapshot.testing.choosers import Ask, Asked, Chooser, Odds, Scripted, Seeded
+from snapshot.testing.history import History
+from snapshot.testing.simulation.agenda import Place
+from snapshot.testing.simulation.faults import Impossible
+from snapshot.testing.simulation.stepping import go_on, standing, take
+from snapshot.testing.simulation.violation import Violation
+from snapshot.testing.simulation.world import Mutation, World
+from snapshot.testing.steps import Step, Tick
+
+#: Steps after which a run is cut off: a bounded graph of the size that one simulates takes some thousands.
+MAX_STEPS = 200_000
+
+#: Worker processes, unless told: enough for one to die while another lives.
+_WORKERS = 2
+
+
+class Simulator:
+    """One simulated run of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        What `BarrierRuntime.submit` takes, with the same nodes.
+    choose : int, sequence of Step, or callable
+        Who decides what happens next. A seed. Or a list of steps, after which the run goes on by itself to its end,
+        without faults. Or a function that is given all possible steps and returns one of them, or any other
+        step, or None to let the run go on by itself; see also `Delays`.
+    faults : int
+        How many faults a seed may choose.
+    workers : int, optional
+        None: two, or as many as there are subtasks if that is less.
+    alignment : "unaligned", "aligned" or float
+    snapshotInterval : float, optional
+        Virtual seconds; None: snapshots are taken when a step says so, and when the run is idle.
+    maxSteps : int
+        After so many the run is cut off, and the history has no outcome: for graphs that never end.
+    skipsImpossible : bool
+        Leave out what a list asks for and what is not possible when its turn comes, instead of raising.
+
+    Other parameters are those of `BarrierRuntime`.
+
+    Raises
+    ------
+    GraphError
+        if something is wrong with the graph.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        choose: int | Sequence[Step] | Ask = 0,
+        *,
+        faults: int = 0,
+        workers: int | None = None,
+        alignment: AlignmentWish = "unaligned",
+        snapshotInterval: float | None = None,
+        snapshotTimeout: float = 4.0,
+        minPause: float = 0.0,
+        maxConcurrentSnapshots: int = 2,
+        tolerableFailedSnapshots: int = 3,
+        retainedSnapshots: int = 5,
+        restartPolicy: RestartPolicy = RestartPolicy(maxRestarts=20),  # noqa: B008  # frozen
+        maxSteps: int = MAX_STEPS,
+        skipsImpossible: bool = False,
+        odds: Odds = Odds(),  # noqa: B008  # frozen
+        validates: bool = True,
+        mutation: Mutation | None = None,
+    ) -> None:
+        built = build(graph, alignment)
+        subtasks = len(built.topology.subtasks)
+        settings = RunSettings(
+            run=graph.name,
+            topology=built.topology,
+            worker_count=workers or min(_WORKERS, subtasks),
+            policy=SnapshotPolicy(
+                interval=snapshotInterval,
+                timeout=snapshotTimeout,
+                min_pause=minPause,
+                max_concurrent=maxConcurrentSnapshots,
+                tolerable_failures=tolerableFailedSnapshots,
+            ),
+            restart_policy=restartPolicy,
+            retained=retainedSnapshots,
+            allow=(),
+            forked_from=None,
+            gathering_timeout=3.0,
+            regathering_timeout=3.0,
+        )
+        seed = choose if isinstance(choose, int) else 0
+        self._max_steps = maxSteps
+        self._chooser = _chooser(choose, faults, odds, skips=skipsImpossible)
+        self._world = World(
+            built,
+            settings,
+            seed=seed,
+            # A seed decides on frames too: where several messages share one, a cut may fall inside it.
+            seals_each=not isinstance(choose, int) or bool(seed % 2),
+            validates=validates,
+            resubmits=odds.stops,
+            mutation=mutation,
+        )
+
+    @property
+    def history(self) -> History:
+        """What has happened so far."""
+        return self._world.history
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self._world.now
+
+    @property
+    def isOver(self) -> bool:
+        """The run has ended."""
+        return self._world.is_over
+
+    def possible(self) -> list[Step]:
+        """All steps that can be taken now, besides faults, orders and what time brings."""
+        steps = [place.step for place in self._world.agenda.places]
+        return [*steps, Tick()] if self._world.agenda.next_due() is not None else steps
+
+    def take(self, step: Step) -> None:
+        """Take one step; deploying, storing and telling that it needs come before it.
+
+        Raises
+        ------
+        Impossible
+            if it cannot be taken now; says why.
+        """
+        take(self._world, step)
+        self.history.schedule.append(step)
+
+    def run(self) -> History:
+        """Let the chooser decide until the run is over, or cut off.
+
+        Raises
+        ------
+        Impossible
+            if a step that the chooser names cannot be taken.
+        Violation
+            if Cutline itself breaks one of its rules.
+        """
+        world, history = self._world, self._world.history
+        for _ in range(self._max_steps):
+            if world.is_over:
+                break
+            choice = self._chooser.next(world)
+            if choice is None:
+                return self.finish()
+            if isinstance(choice, Place):
+                history.schedule.append(choice.step)
+                choice.act()
+            else:
+                self._try(choice)
+        return self._closed()
+
+    def _try(self, step: Step) -> None:
+        try:
+            self.take(step)
+        except Impossible:
+            if not isinstance(self._chooser, Scripted) or not self._chooser.skips:
+                raise
+
+    def finish(self) -> History:
+        """Let the run go on by itself, without faults, to its end: first what is told, then data, then time."""
+        for _ in range(self._max_steps):
+            if not go_on(self._world):
+                break
+        return self._closed()
+
+    def _closed(self) -> History:
+        world, history = self._world, self._world.history
+        history.now = world.now
+        if world.is_over:
+            history.outcome, history.reason = world.driver.outcome, world.driver.reason
+        else:
+            history.reason = f"cut off after {self._max_steps:,} steps: {standing(world)}"
+        return history
+
+
+def _chooser(choose: int | Sequence[Step] | Ask, faults: int, odds: Odds, *, skips: bool) -> Chooser:
+    if isinstance(choose, int):
+        return Seeded(choose, faults, odds)
+    if callable(choose):
+        return Asked(choose)
+    return Scripted(choose, skips=skips)
+
+
+__all__ = ["Impossible", "Mutation", "Odds", "Simulator", "Violation"]

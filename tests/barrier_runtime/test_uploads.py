@@ -1,0 +1,120 @@
+"""A worker's storage threads: what hangs, and what is too much to travel to the coordinator."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from barrier_runtime.control_codec import encode_message
+from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, RestoredParts, Storage
+from channels.limits import CONTROL_BYTES_MAX
+from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from snapshot.stored.contribution import parts_of
+from snapshot.subtask.reports import SnapshotTaken
+from state_backends import FileSystemBackend, MemoryBackend
+from state_backends.base import StateBackend
+from state_backends.store import RunStore
+from tests.leaks import LeakCheck
+from tests.snapshot import sample
+
+#: Milliseconds are enough; a test that passes does not wait for this.
+DEADLINE_S = 20.0
+INCARNATION = sample.INCARNATION
+
+
+class Hanging(MemoryBackend):
+    """Stores nothing inline, and once told so no write comes back before `released` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline_bytes_max = 0
+        self.hangs = False
+        self.released = threading.Event()
+        #: one for every write that hangs
+        self.hanging = threading.Semaphore(0)
+
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        if self.hangs:
+            self.hanging.release()
+            self.released.wait(DEADLINE_S)
+        return super()._put_if_absent(path, chunks)
+
+
+class Host:
+    """A worker's part of it: a storage that is deployed, and what it has done."""
+
+    def __init__(self, backend: StateBackend) -> None:
+        self.store = RunStore(backend, sample.RUN)
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.storage = Storage(self.store, lambda: self._woken.put(None))
+        self.storage.read(Deploy(INCARNATION, ()))
+        self.next()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.storage.close()
+
+    def next(self) -> Any:
+        """What is done next; queue.Empty if nothing comes."""
+        self._woken.get(timeout=DEADLINE_S)
+        (done,) = self.storage.take()
+        return done
+
+
+def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> None:
+    """All uploads of the incarnation before hang; the parts of the next one are read all the same."""
+    backend, taken = Hanging(), sample.taken()[0]
+    with Host(backend) as host:
+        state, received, _ = [host.store.put_part(part) for part in parts_of(taken, sample.RUN, INCARNATION)]
+        backend.hangs = True
+        for number in range(1, STORAGE_THREADS + 1):
+            host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + number), INCARNATION)
+            assert backend.hanging.acquire(timeout=DEADLINE_S)
+        host.storage.read(Deploy(INCARNATION + 1, (RestoredSubtask(sample.P, state, (), (), (received,)),)))
+        try:
+            restored = host.next()
+        finally:
+            backend.released.set()
+    assert isinstance(restored, RestoredParts), "an upload came back first"
+    assert (restored.deploy.incarnation, restored.error) == (INCARNATION + 1, None)
+    assert restored.states == {sample.P: memoryview(taken.state)}
+    assert restored.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
+
+
+def of_bytes(state: int, received: int) -> SnapshotTaken:
+    """What a subtask took, with a state and a message of so many bytes."""
+    taken = sample.taken()[0]
+    cut = replace(taken.received[sample.QP], processed=1, frames=(sample.values(2, bytes(received)),))
+    return replace(taken, state=bytes(state), received={sample.QP: cut})
+
+
+def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
+    """What the coordinator is told of it."""
+    with Host(backend) as host:
+        host.storage.upload(taken, INCARNATION)
+        return host.next()
+
+
+def test_what_may_travel_fits_into_one_control_message(leak_check: LeakCheck) -> None:
+    """Close to the limit a memory backend's parts are acknowledged, and the coordinator's line takes that."""
+    told = uploaded(MemoryBackend(), of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2 - 4096))
+    assert isinstance(told, SnapshotAcknowledged)
+    assert INLINE_TOTAL_BYTES_MAX - 4096 < len(encode_message(told)) <= CONTROL_BYTES_MAX
+
+
+def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path) -> None:
+    """Neither part is too large, both are: that snapshot is declined by name, and the way out that it names is one."""
+    taken = of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2)
+    told = uploaded(MemoryBackend(), taken)
+    assert isinstance(told, SnapshotDeclined)
+    assert (told.snapshot_id, told.subtask) == (taken.snapshot_id, sample.P)
+    assert f"inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}" in told.reason
+    assert "use a FileSystemBackend" in told.reason
+    told = uploaded(FileSystemBackend(tmp_path), taken)
+    assert isinstance(told, SnapshotAcknowledged)
