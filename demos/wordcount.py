@@ -2,9 +2,9 @@
 
 ::
 
-    lines ──batches──> split ──hash by word──> count ──at the end──> counts (Parquet)
+    lines ──batches──> split ──batches, by hash of the word──> count ──at the end──> counts (Parquet)
 
-`lines` is a DataFrame; `split` and `count` are ordinary nodes. Start it with ``cutline demo wordcount``.
+`lines` is a DataFrame, `split` an ordinary node, `count` a `KeyedAggregate`. Start it with ``cutline demo wordcount``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rich.console import Console
 
 from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
 from barrier_runtime.cli_progress import duration_text, watch
-from snapshot import Context, Graph, Node
+from snapshot import Context, Graph, KeyedAggregate, Node
 from snapshot.errors import GraphError
 from state_backends import FileSystemBackend
 
@@ -44,44 +44,30 @@ _RETAINED = 100_000
 
 
 class Split(Node):
-    """Sends each word of each line. It has no state."""
+    """Sends the words of lines. It has no state."""
 
     def __init__(self) -> None:
         self._word = re.compile(WORD)
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Send the words of a batch of lines."""
-        for line in batch.column("line").to_pylist():
-            for word in self._word.findall(line):
-                context.send(word)
+        text = "\n".join(batch.column("line").to_pylist())
+        context.send(pa.record_batch({"word": pa.array(self._word.findall(text), pa.string())}))
 
 
-class Count(Node):
+class Count(KeyedAggregate):
     """Counts the words that are its own by hash, and sends the counts when there are no more words."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        super().__init__("word", aggregates={"count": ("word", "count")})
         self._has_counted = False  # in this incarnation
 
-    def onMessage(self, word: str, context: Context) -> None:
-        """Count one word."""
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        """Count, and say when it began."""
+        super().onBatch(batch, context)
         if not self._has_counted:
             self._has_counted = True
             context.increment(f"first count of {context.subtask}", context.now)
-        self._counts[word] = self._counts.get(word, 0) + 1
-
-    def onEnd(self, context: Context) -> None:
-        """All words were counted."""
-        for word, count in self._counts.items():
-            context.send((word, count))
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> dict[str, int]:
-        """The counts so far."""
-        return self._counts
-
-    def restoreState(self, state: dict[str, int]) -> None:
-        """Go on from there."""
-        self._counts = state
 
 
 class Killer:
@@ -91,18 +77,23 @@ class Killer:
         self._half = half
         self._killed_at = 0.0
         self._killed_in = 0  # incarnation
-        #: seconds from the kill to the first word counted; None: not known yet
+        #: seconds from the kill to the first word counted; None: not known yet, or the run was over before it was seen
         self.recovery_seconds: float | None = None
+
+    @property
+    def has_killed(self) -> bool:
+        """It was time to, before the run was over."""
+        return self._killed_at > 0
 
     def look(self, progress: Mapping[str, Any]) -> str | None:
         """Kill if it is time to; returns what is to be said about it."""
         counted = progress["progress"]["processed"].get("count", 0)
-        if not self._killed_at and counted >= self._half and progress["workers"]:
+        if not self.has_killed and counted >= self._half and progress["workers"]:
             worker, pid = max(progress["workers"].items())
             self._killed_at, self._killed_in = time.time(), progress["incarnation"]
             os.kill(pid, signal.SIGKILL)
             return f"{counted:,} words are counted: SIGKILL to worker {worker}, process {pid}"
-        if self._killed_at and self.recovery_seconds is None and progress["incarnation"] > self._killed_in:
+        if self.has_killed and self.recovery_seconds is None and progress["incarnation"] > self._killed_in:
             metrics = progress["progress"]["metrics"]
             firsts = [at for metric, at in metrics.items() if metric.startswith("first count of ")]
             if firsts:
@@ -137,8 +128,8 @@ def make_graph(lines: DataFrame, output: str, parallelism: int) -> Graph:
     (
         graph.source("lines", DataFrameSource(lines), parallelism=parallelism)
         .process("split", Split(), parallelism=parallelism, schema="line STRING")
-        .keyBy(_itself)
-        .process("count", Count(), parallelism=parallelism)
+        .keyBy("word")
+        .process("count", Count(), parallelism=parallelism, schema="word STRING")
         .to("counts", ParquetSink(output, "word STRING, count LONG"), parallelism=parallelism)
     )
     return graph
@@ -174,12 +165,12 @@ def run_demo(
         _say(console, f"Spark counts {total:,} words, {len(expected):,} distinct ones")
         target = str(output.absolute()) if output else f"{scratch}/counts"
         killer = Killer(total // 2) if kill else None
-        _count(spark, console, make_graph(lines, target, parallelism), scratch, interval, killer)
+        restarts = _count(spark, console, make_graph(lines, target, parallelism), scratch, interval, killer)
         rows = [(row["word"], row["count"]) for row in spark.read.parquet(target).toLocalIterator()]
         is_equal = len(rows) == len(expected) and dict(rows) == expected
         _say(console, f"Cutline counts {sum(n for _, n in rows):,} words, {len(rows):,} distinct ones")
         _say(console, "every count is equal" if is_equal else "THE COUNTS DIFFER")
-    if killer is not None and killer.recovery_seconds is None:
+    if killer is not None and not (killer.has_killed and restarts):
         _say(console, "no worker was killed in time: nothing was proved; try more text")
         return False
     return is_equal
@@ -187,7 +178,8 @@ def run_demo(
 
 def _count(
     spark: SparkSession, console: Console, graph: Graph, scratch: str, interval: float, killer: Killer | None
-) -> None:
+) -> int:
+    """Run it, and say how it went; returns the number of restarts."""
     backend = FileSystemBackend(f"{scratch}/snapshots")
     runtime = BarrierRuntime(spark, backend=backend, snapshotInterval=interval, retainedSnapshots=_RETAINED)
     with console.status("submitting the graph"):
@@ -200,10 +192,7 @@ def _count(
     restarts = len(run.status["restarts"])
     recovered = f", recovery {duration_text(killer.recovery_seconds)}" if killer and killer.recovery_seconds else ""
     _say(console, f"{len(run.snapshots())} snapshots, {restarts} restarts{recovered}")
-
-
-def _itself(word: str) -> str:
-    return word
+    return restarts
 
 
 def _say(console: Console, text: str) -> None:

@@ -1,5 +1,6 @@
 """What a snapshot is, and what a user declares to get one. Pure: no sockets, files, threads, clocks, Spark or Ray."""
 
+from snapshot.aggregate import KeyedAggregate
 from snapshot.errors import (
     ChannelError,
     CutlineError,
@@ -25,6 +26,7 @@ __all__ = [
     "Fenced",
     "Graph",
     "GraphError",
+    "KeyedAggregate",
     "Node",
     "NodeError",
     "RestoreRefused",

@@ -13,12 +13,17 @@ from tests.source_files import name_of, parse, python_files
 #: What each package may know of the others.
 _MAY_IMPORT = {
     "snapshot": ("snapshot",),
+    # The simulator runs the real store too, over memory; nothing else of snapshot/ knows that it exists.
+    "snapshot.testing": ("snapshot.testing", "snapshot", "state_backends"),
     "channels": ("channels", "snapshot"),
     "state_backends": ("state_backends", "snapshot"),
     "barrier_runtime": ("barrier_runtime", "channels", "state_backends", "snapshot"),
-    "demos": ("demos", "barrier_runtime", "channels", "state_backends", "snapshot"),
+    "demos": ("demos", "barrier_runtime", "channels", "state_backends", "snapshot.testing", "snapshot"),
     # What is measured of whole runs are the jobs of the system tests.
-    "benchmarks": ("benchmarks", "tests", "demos", "barrier_runtime", "channels", "state_backends", "snapshot"),
+    "benchmarks": (
+        *("benchmarks", "tests", "demos", "barrier_runtime", "channels", "state_backends", "snapshot.testing"),
+        "snapshot",
+    ),
 }
 _OURS = (*_MAY_IMPORT, "tests")
 
@@ -45,8 +50,8 @@ class Import(NamedTuple):
 
     @property
     def top(self) -> str:
-        """The top-level package."""
-        return self.module.partition(".")[0]
+        """The package as it is listed: the top-level one, or the testing part of the core."""
+        return "snapshot.testing" if self.module.startswith("snapshot.testing") else self.module.partition(".")[0]
 
 
 def _imports(path: Path) -> list[Import]:
@@ -61,10 +66,18 @@ def _imports(path: Path) -> list[Import]:
     return found
 
 
+def _files_of(package: str) -> list[Path]:
+    """The files of a listed package; those of the testing part are no part of the core."""
+    inner = python_files("snapshot/testing")
+    if package == "snapshot.testing":
+        return inner
+    return [path for path in python_files(package) if path not in inner]
+
+
 def _offences(package: str, banned: tuple[str, ...]) -> list[str]:
     return [
         f"{name_of(path)}:{found.line} imports {found.module}"
-        for path in python_files(package)
+        for path in _files_of(package)
         for found in _imports(path)
         if found.top in banned and not (found.top in _IO and found.module in _HANDED_IN)
     ]
@@ -78,8 +91,9 @@ def test_packages_point_one_way(package: str) -> None:
 
 
 def test_the_core_has_no_io() -> None:
-    """The protocol runs without sockets, files, threads, clocks, chance, environment and logs."""
+    """The protocol runs without sockets, files, threads, clocks, chance, environment and logs; its simulator too."""
     assert not _offences("snapshot", _IO)
+    assert not _offences("snapshot.testing", _IO)
 
 
 def test_the_core_makes_no_chance_of_its_own() -> None:
@@ -94,7 +108,7 @@ def test_the_core_makes_no_chance_of_its_own() -> None:
     assert not offences
 
 
-@pytest.mark.parametrize("package", ["snapshot", "channels", "state_backends"])
+@pytest.mark.parametrize("package", ["snapshot", "snapshot.testing", "channels", "state_backends"])
 def test_engines_stay_in_the_runtime(package: str) -> None:
     """Spark, Ray and the command line are known to barrier_runtime alone."""
     assert not _offences(package, _ENGINES)

@@ -82,6 +82,8 @@ class Cutter:
 
     def take_reports(self) -> list[Report]:
         """What happened since the last call; a snapshot once nothing can change this subtask's part in it."""
+        if not self._reports and self._pending.is_empty:
+            return []
         for snapshot_id in self._pending.awaiting_markers():
             for channel in self._pending.unsettled_outputs(snapshot_id):
                 cut = self._outputs[channel].settled(snapshot_id)

@@ -101,12 +101,27 @@ class InputChannel:
     def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
         """As the node takes them."""
         if isinstance(messages, pa.RecordBatch):
+            if self._schema is not None and not messages.schema.equals(self._schema):
+                # The sender checks it too; but a restored batch was sent by the graph of its snapshot.
+                raise NodeError(
+                    f"{self.end.channel}: a batch with the schema\n{messages.schema}\n"
+                    f"came on an edge that has\n{self._schema}"
+                )
             return messages if self._takes_batches else messages.to_pylist()
-        if self._takes_messages:
-            return messages
+        return messages if self._takes_messages else self._gathered(messages)
+
+    def _gathered(self, messages: list[Any]) -> pa.RecordBatch:
+        """Messages as one batch; each must have the columns of the schema, and no others, which would be lost."""
+        assert self._schema is not None  # the graph is not built without it
+        names = self._schema.names
         try:
-            return pa.RecordBatch.from_pylist(messages, schema=self._schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, TypeError) as error:
+            columns = [pa.array([m[field.name] for m in messages], field.type) for field in self._schema]
+            if sum(map(len, messages)) != len(messages) * len(names):
+                stranger = next(message for message in messages if len(message) != len(names))
+                raise TypeError(f"a message has {list(stranger)} where the columns are {names}")
+        except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
             raise NodeError(
-                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n{error}"
+                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n"
+                f"{type(error).__name__}: {error}"
             ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -264,8 +264,8 @@ class SubtaskMachine:
 
     def take_reports(self) -> list[Report]:
         """What happened since the last call."""
-        reports, self._reports = self._reports + self.cutter.take_reports(), []
-        return reports
+        reports, self._reports = self._reports, []
+        return reports + self.cutter.take_reports()
 
     def validate(self) -> None:
         """Assert every invariant of the subtask; called by tests and by the simulator."""

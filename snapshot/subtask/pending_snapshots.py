@@ -33,6 +33,11 @@ class PendingSnapshots:
         self._outputs = outputs
         self._pending: dict[int, _Pending] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is in the making."""
+        return not self._pending
+
     def open(self, snapshot_id: int) -> None:
         """The cut is made now."""
         self._pending[snapshot_id] = _Pending()

@@ -129,6 +129,8 @@ class Recorder:
 
     def validate(self) -> None:
         """Assert every invariant; called by tests after each step and by the simulator."""
+        if not self._snapshots:
+            return
         held: list[ChannelId] = []
         for snapshot_id, snapshot in self._snapshots.items():
             assert snapshot_id >= self.floor, (snapshot_id, self.floor)

@@ -14,6 +14,7 @@ from typing import Protocol
 from snapshot.ids import ChannelId
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import hooks_of, possible
+from snapshot.testing.simulation.stepping import named
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Arrive, Fault, Order, Step, Tick
 
@@ -62,6 +63,7 @@ class Seeded:
         self._rare = 1 / odds.fault + 1 / odds.order + 1 / odds.tick
 
     def next(self, world: World) -> Place | Step | None:
+        """A place at random; now and then a fault, an order, or time."""
         random = self._random.random
         if random() < self._rare:
             step = self._rare_step(world)
@@ -114,6 +116,7 @@ class Scripted:
         self._steps: Iterator[Step] = iter(steps)
 
     def next(self, world: World) -> Place | Step | None:
+        """The next of the list."""
         return next(self._steps, None)
 
 
@@ -124,7 +127,8 @@ class Asked:
         self._ask = ask
 
     def next(self, world: World) -> Place | Step | None:
-        steps = [place.step for place in world.agenda.places]
+        """Whatever the function says."""
+        steps = [named(world, place) for place in world.agenda.places]
         if world.agenda.next_due() is not None:
             steps.append(Tick())
         return self._ask(steps)
@@ -151,6 +155,7 @@ class Delays:
         self._last: dict[ChannelId, float] = {}
 
     def __call__(self, possible: Sequence[Step]) -> Step | None:
+        """What a simulator asks."""
         waits = Tick() in possible
         arrivals = [step for step in possible if isinstance(step, Arrive)]
         for step in possible:

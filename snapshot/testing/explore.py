@@ -33,9 +33,9 @@ def explore(
 ) -> Exploration:
     """Visit all states that any order of steps leads to, nearest first, and check each.
 
-    Every message is handled as soon, or as late, as its channel allows; every marker, acknowledgement and control message
-    likewise; snapshots begin, are given up and time out at any moment; a crash loses all workers at once, and all
-    restore the newest published snapshot, or begin afresh.
+    Every message is handled as soon, or as late, as its channel allows; every marker, acknowledgement and control
+    message likewise; snapshots begin, are given up and time out at any moment; a crash loses all workers at once, and
+    all restore the newest published snapshot, or begin afresh.
 
     Checked are: every snapshot that is whole has a certificate that holds, and is exact by what its nodes really sent
     and handled before their cuts; the graph's own invariants hold in it; subtasks cut in the order of ids. Wherever a

@@ -39,7 +39,7 @@ class Kind(Enum):
     MARKER = "marker"  #: comes to the receiver
     COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
     FAILED = "failed"  #: its node raised, or its worker gave up; `text`
-    DEPLOYED = "deployed"  #: an incarnation begins, from `snapshot_id` or, with 0, afresh
+    DEPLOYED = "deployed"  #: an incarnation is told to begin, from `snapshot_id` or, with 0, afresh
     PUBLISHED = "published"  #: `snapshot_id`
     ABORTED = "aborted"  #: `snapshot_id`; `text`
     REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`
@@ -53,7 +53,9 @@ class Event(NamedTuple):
     kind: Kind
     incarnation: int
     subtask: Subtask | None
-    clock: tuple[int, ...] = ()  #: vector clock after the event, by the topology's order of subtasks
+    clock: tuple[
+        int, ...
+    ] = ()  #: vector clock after the event, by the topology's order of subtasks; see `VECTOR_CLOCKS_MAX`
     channel: ChannelId | None = None
     number: int = 0  #: of the message on its channel, from 1
     snapshot_id: int = 0
@@ -95,7 +97,7 @@ class History:
     sent : dict
         ``{(incarnation, channel): {number: encoded message, or None for the end}}``, restored messages among them.
     origins : dict
-        ``{incarnation: (incarnation, snapshot_id) that it was restored from, or None}``.
+        ``{incarnation that lived: (incarnation, snapshot_id) that it was restored from, or None}``.
     list_sinks : frozenset of str
         The nodes that are a `ListSink`.
     committed : dict
@@ -173,9 +175,19 @@ class History:
         at = (snapshot.manifest.incarnation, snapshot.id)
         return {subtask: self.cuts[*at, subtask].clock for subtask in self.topology.subtasks}
 
+    def _repr_svg_(self) -> str:
+        """The last events, drawn, for notebooks."""
+        from snapshot.testing.diagram import Diagram  # draws histories, so it imports this
+
+        return Diagram(self, -_DRAWN_EVENTS).svg()
+
     def to_bytes(self) -> bytes:
         """The whole history, canonically: equal histories are equal bytes, in every process."""
         return b"".join(msgpack.packb(_plain(event)) for event in self.events) + repr(self.schedule).encode()
+
+
+#: Events that a notebook shows of a history: what is readable.
+_DRAWN_EVENTS = 200
 
 
 def _plain(event: Event) -> Sequence[Any]:

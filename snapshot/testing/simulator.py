@@ -19,7 +19,7 @@ from snapshot.testing.choosers import Ask, Asked, Chooser, Odds, Scripted, Seede
 from snapshot.testing.history import History
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible
-from snapshot.testing.simulation.stepping import go_on, standing, take
+from snapshot.testing.simulation.stepping import go_on, named, standing, take
 from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.world import Mutation, World
 from snapshot.testing.steps import Step, Tick
@@ -42,6 +42,9 @@ class Simulator:
         Who decides what happens next. A seed. Or a list of steps, after which the run goes on by itself to its end,
         without faults. Or a function that is given all possible steps and returns one of them, or any other
         step, or None to let the run go on by itself; see also `Delays`.
+    seed : int, optional
+        With a list or a function: the nodes' chance, and whether several messages share a frame, as with this seed; its
+        schedule then repeats its history. None: every message has a frame of its own.
     faults : int
         How many faults a seed may choose.
     workers : int, optional
@@ -67,6 +70,7 @@ class Simulator:
         graph: Graph,
         choose: int | Sequence[Step] | Ask = 0,
         *,
+        seed: int | None = None,
         faults: int = 0,
         workers: int | None = None,
         alignment: AlignmentWish = "unaligned",
@@ -103,15 +107,15 @@ class Simulator:
             gathering_timeout=3.0,
             regathering_timeout=3.0,
         )
-        seed = choose if isinstance(choose, int) else 0
+        chance = choose if isinstance(choose, int) else seed
         self._max_steps = maxSteps
         self._chooser = _chooser(choose, faults, odds, skips=skipsImpossible)
         self._world = World(
             built,
             settings,
-            seed=seed,
+            seed=chance or 0,
             # A seed decides on frames too: where several messages share one, a cut may fall inside it.
-            seals_each=not isinstance(choose, int) or bool(seed % 2),
+            seals_each=chance is None or bool(chance % 2),
             validates=validates,
             resubmits=odds.stops,
             mutation=mutation,
@@ -134,7 +138,7 @@ class Simulator:
 
     def possible(self) -> list[Step]:
         """All steps that can be taken now, besides faults, orders and what time brings."""
-        steps = [place.step for place in self._world.agenda.places]
+        steps = [named(self._world, place) for place in self._world.agenda.places]
         return [*steps, Tick()] if self._world.agenda.next_due() is not None else steps
 
     def take(self, step: Step) -> None:
@@ -166,7 +170,7 @@ class Simulator:
             if choice is None:
                 return self.finish()
             if isinstance(choice, Place):
-                history.schedule.append(choice.step)
+                history.schedule.append(named(world, choice))
                 choice.act()
             else:
                 self._try(choice)

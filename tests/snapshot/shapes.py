@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from snapshot.declared.topology import Spread
@@ -20,11 +20,11 @@ def make_node(plan: Plan) -> Node:
     return BatchWalker(plan) if plan.takes_batches else Walker(plan)
 
 
-def make_graph(plans: Mapping[str, Plan]) -> Graph:
+def make_graph(plans: Mapping[str, Plan], node_of: Callable[[Plan], Node] = make_node) -> Graph:
     """The graph of a set of plans."""
     graph = Graph("walks")
     for plan in plans.values():
-        graph.add(plan.name, make_node(plan), parallelism=plan.parallelism)
+        graph.add(plan.name, node_of(plan), parallelism=plan.parallelism)
     for plan in plans.values():
         for edge in plan.edges:
             if edge.spread is Spread.HASH:

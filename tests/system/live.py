@@ -107,7 +107,10 @@ class Live:
         """End what is active, whatever state it is in."""
         for run in self.runs:
             if run.isActive:
-                run.stop()
+                ending = threading.Thread(target=run.stop, name=f"ending {run.name}", daemon=True)
+                ending.start()
+                ending.join(DEADLINE_S)
+                assert not ending.is_alive(), f"run {run.name!r} cannot be stopped"
         self.runs.clear()
 
 

@@ -74,9 +74,10 @@ class _Delivery:
     def on_end(self) -> None:
         """Nothing of a finished run was lost on the way. A cycle ends without a message that says so."""
         history = self._history
-        if history.outcome is not Outcome.FINISHED or not history.origins:
+        begun = [event.incarnation for event in history.events if event.kind is Kind.RESTORED]
+        if history.outcome is not Outcome.FINISHED or not begun:
             return
-        last = max(history.origins)
+        last = max(begun)
         for channel in history.topology.channels:
             end = (last, channel)
             sent, processed = self._start(end)

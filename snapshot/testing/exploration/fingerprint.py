@@ -68,11 +68,10 @@ def _content(value: Any, met: dict[int, int]) -> tuple[Hashable, ...]:
         return (frozenset(_of(each, met) for each in value),)
     if isinstance(value, Random):
         return value.getstate()
-    if _is_plain(type(value)):
-        names = [*_slots(type(value)), *getattr(value, "__dict__", ())]
-        return tuple(
-            [part for name in names if hasattr(value, name) for part in (name, _of(getattr(value, name), met))]
-        )
+    kind = value.__class__
+    if _is_plain(kind):
+        names = [name for name in (*_slots(kind), *getattr(value, "__dict__", ())) if hasattr(value, name)]
+        return tuple([part for name in names for part in (name, _of(getattr(value, name), met))])
     return (cloudpickle.dumps(value),)
 
 
@@ -83,7 +82,7 @@ def _pairs(value: Mapping[Any, Any], met: dict[int, int]) -> tuple[Hashable, ...
 @cache
 def _is_plain(kind: type) -> bool:
     """All that it holds is in its attributes: it is pickled as every object is."""
-    return kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    return not any(name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__"))
 
 
 @cache

@@ -56,7 +56,8 @@ class Ledger:
         self._handled: dict[ChannelId, list[bytes]] = {each.end.channel: [] for each in parts.inputs}
         self._sent.update((channel, list(messages)) for channel, messages in before.sent)
         self._handled.update((channel, list(messages)) for channel, messages in before.handled)
-        self._cuts: list[int] = []
+        #: snapshots that were cut, in that order
+        self.cuts: list[int] = []
         #: {snapshot_id: where its cut was}, until it is handed out
         self._points: dict[int, Point] = {}
         for channel, end in parts.outputs.items():
@@ -90,7 +91,7 @@ class Ledger:
     def _point(self) -> Point:
         sent = tuple((channel, tuple(log)) for channel, log in self._sent.items())
         handled = tuple((channel, tuple(log)) for channel, log in self._handled.items())
-        return Point(sent, handled, tuple(self._cuts))
+        return Point(sent, handled, tuple(self.cuts))
 
     def _hear_sending(self, end: Any, log: list[bytes]) -> None:
         send, send_batch, send_end, codec = end.send, end.send_batch, end.send_end, self._codec
@@ -127,7 +128,7 @@ class Ledger:
 
         def heard_cut(snapshot_id: int, timestamp: float) -> Any:
             self._points[snapshot_id] = self._point()
-            self._cuts.append(snapshot_id)
+            self.cuts.append(snapshot_id)
             return capture(snapshot_id, timestamp)
 
         if defines(node, "onMessage"):

@@ -6,7 +6,7 @@ about them is the desk's; every snapshot that is whole is held against the truth
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -15,16 +15,16 @@ from snapshot.coordinator.events import TellWorker
 from snapshot.coordinator.members import Members
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.coordinator.snapshot_book import SnapshotOrder, SnapshotPolicy
+from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotOrder, SnapshotPolicy
 from snapshot.coordinator.snapshot_desk import SnapshotDesk
 from snapshot.declared.built import Built
 from snapshot.ids import Subtask
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
 from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.ledger import NOWHERE, Point
+from snapshot.testing.exploration.ledger import Point
 from snapshot.testing.exploration.local_states import Said, View
-from snapshot.testing.exploration.local_subtask import Contribution, Life
+from snapshot.testing.exploration.subtask_events import Contribution, Life
 from snapshot.testing.simulation.violation import Violation
 
 
@@ -100,6 +100,8 @@ class LocalCoordinator:
         self._publishing: list[int] = []
         #: of this incarnation
         self._published: list[int] = []
+        #: became so by the last event
+        self._whole: PendingSnapshot | None = None
         self._newest: tuple[Manifest, dict[Subtask, Point]] | None = None
         self._members = Members(len(topology.subtasks), "")
         for number in range(len(topology.subtasks)):
@@ -116,6 +118,7 @@ class LocalCoordinator:
 
     def step(self, event: CoordinatorEvent) -> list[Said]:
         """Take one event; what is said is for the subtask of each worker."""
+        self._whole = None
         match event:
             case Begun():
                 self._begin_incarnation()
@@ -159,18 +162,22 @@ class LocalCoordinator:
         whole = self._desk.acknowledge(snapshot_id, record)
         if whole is None:
             return
-        wrong = self._desk.problems(whole)
-        if wrong:
-            raise Violation("certificate", f"snapshot {snapshot_id}: {wrong}")
         self._desk.hand_over(whole, self._members.incarnation)
-        self._check(snapshot_id)
         self._publishing.append(snapshot_id)
+        self._whole = whole
         self._forget_settled()
 
-    def _check(self, snapshot_id: int) -> None:
+    def check(self) -> None:
+        """If a snapshot became whole: its certificate first, then the truth."""
+        if self._whole is None:
+            return
+        snapshot_id = self._whole.snapshot_id
+        wrong = self._desk.problems(self._whole)
+        if wrong:
+            raise Violation("certificate", f"snapshot {snapshot_id}: {wrong}")
         manifest, points = self._desk.manifest(snapshot_id), self._points[snapshot_id]
         check_cut(self._topology, manifest, points)
-        check_order(snapshot_id, [*self._published, *self._publishing], points)
+        check_order(snapshot_id, [*self._published, *self._publishing[:-1]], points)
         check_invariants(manifest, self._built.invariants)
         if self._initiators[snapshot_id] > 1:
             self._seen["several initiators of one snapshot"] = None
@@ -230,17 +237,17 @@ class LocalCoordinator:
     # ---------------------------------------------------------------- states
 
     def key(self) -> Hashable:
-        """All that is mutable; acknowledgements are a set, since manifests are in the topology's order."""
+        """All that is mutable. Acknowledgements are a set, since manifests are in the topology's order."""
         book = self._desk.book
         pending = tuple(
-            (snapshot.snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._points.get(s, {})))
-            for s, snapshot in book.pending.items()
+            (snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._points.get(snapshot_id, {})))
+            for snapshot_id, snapshot in book.pending.items()
         )
-        newest = (
-            None
-            if self._newest is None
-            else (self._newest[0].snapshot_id, self._newest[0].records, _sorted(self._newest[1]))
-        )
+        newest = None
+        if self._newest is not None:
+            manifest, points = self._newest
+            newest = (manifest.snapshot_id, manifest.incarnation, manifest.records, _sorted(points))
+        # Which cycles were told that they are over follows from the newest manifest: it shows them over, or ended.
         rest = (self._ordered, self._aborts_left, self._initiators, self._publishing, self._published, book.floor)
         told = (self._members.incarnation, self._desk.aborted, book.failures_in_a_row, book.orders)
         return (pending, newest, fingerprint((rest, told)))
@@ -267,5 +274,5 @@ class LocalCoordinator:
         return f"the coordinator waits for {'; '.join(missing)}" if missing else ""
 
 
-def _sorted(by_subtask: dict[Subtask, Hashable]) -> Hashable:
+def _sorted(by_subtask: Mapping[Subtask, Hashable]) -> Hashable:
     return tuple(sorted(by_subtask.items(), key=lambda item: item[0]))

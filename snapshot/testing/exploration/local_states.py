@@ -16,9 +16,8 @@ from snapshot.errors import CutlineError
 Said = tuple[Hashable, Hashable]
 
 #: Machines that are kept alive because their next event is likely to come soon; a few MB.
-_ALIVE_MAX = 500
+_ALIVE_MAX = 1000
 
-E = TypeVar("E", bound=Hashable, contravariant=True)
 B = TypeVar("B", bound=Hashable)
 Event = TypeVar("Event", bound=Hashable)
 
@@ -37,16 +36,19 @@ class View(Generic[Event]):
     unsettled: str
 
 
-class Local(Protocol[E]):
+class Local(Protocol[Event]):
     """One machine, with what stands beside it. Deterministic."""
 
-    def step(self, event: E) -> list[Said]:
-        """Take one event; returns what goes out. Raises what a check, or the machine itself, finds wrong."""
+    def step(self, event: Event) -> list[Said]:
+        """Take one event; returns what goes out. Raises what the machine itself refuses."""
+
+    def check(self) -> None:
+        """Raise what is wrong with the last event or what came of it. Not asked where events are repeated."""
 
     def key(self) -> Hashable:
         """Equal for equal states."""
 
-    def view(self) -> View[E]:  # type: ignore[misc]  # it is asked, and then told, the same events
+    def view(self) -> View[Event]:
         """What the state shows."""
 
 
@@ -135,6 +137,7 @@ class LocalStates(Generic[B, Event]):
         machine = self.again(state)
         try:
             said = machine.step(event)
+            machine.check()
         except (CutlineError, AssertionError) as error:
             return Move(-1, (), f"{type(error).__name__}: {error}")
         return Move(self._number(machine, (state, event)), tuple(map(self._post, said)), "")
@@ -145,7 +148,7 @@ class LocalStates(Generic[B, Event]):
         if number == len(self.views):
             self.views.append(machine.view())
             self._origins.append(origin)
-            self._alive[number] = machine
-            if len(self._alive) > _ALIVE_MAX:
-                del self._alive[next(iter(self._alive))]
+        self._alive[number] = machine
+        if len(self._alive) > _ALIVE_MAX:
+            del self._alive[next(iter(self._alive))]
         return number

@@ -7,7 +7,6 @@ took for a snapshot into its parts and their record. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from logging import LoggerAdapter
 from random import Random
 from typing import Any, assert_never
@@ -21,84 +20,29 @@ from snapshot.declared.built import Built
 from snapshot.ids import ChannelId
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import decode_frames, decode_part
-from snapshot.subtask.assembly import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
 from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.ledger import NOWHERE, Ledger, Point
+from snapshot.testing.exploration.ledger import Ledger
 from snapshot.testing.exploration.local_states import Said, View
+from snapshot.testing.exploration.subtask_events import (
+    COORDINATOR,
+    Arrived,
+    Contribution,
+    Handled,
+    Heard,
+    Life,
+    SubtaskEvent,
+    Taken,
+    TimedOut,
+    Woken,
+)
 
 #: Time stands still, but for timers and polls, which come whenever they are due next.
 _NOW = 0.0
-
-#: Whom reports are for.
-COORDINATOR = "coordinator"
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The first item of a link came."""
-
-    channel: ChannelId
-    item: Frame | Marker
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The next thing that the coordinator said came."""
-
-    message: control.CoordinatorMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Handled:
-    """The node handles the next message of a channel."""
-
-    channel: ChannelId
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What is next in an out-buffer goes on its link."""
-
-    channel: ChannelId
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """It is time for the next timer or poll."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The time to align a snapshot is over."""
-
-    snapshot_id: int
-
-
-SubtaskEvent = Arrived | Heard | Handled | Taken | Woken | TimedOut
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """How a subtask begins: from the restore plan, and where it was in truth at the cut."""
-
-    incarnation: int
-    start: control.RestoredSubtask
-    before: Point = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """A subtask's acknowledgement of a snapshot, and what the truth says of its cut."""
-
-    acknowledged: control.SnapshotAcknowledged
-    point: Point
-    #: it was told to start the snapshot, and had not heard of it
-    initiated: bool
-
 
 class _Silent(LoggerAdapter[Any]):
     """Nobody reads what nodes log here."""
@@ -139,12 +83,14 @@ class LocalSubtask:
         self._aligning: list[int] = []
         #: snapshots that were started here
         self._initiated: list[int] = []
+        self._cuts_before = 0
 
     # ---------------------------------------------------------------- events
 
     def step(self, event: SubtaskEvent) -> list[Said]:
-        """Take one event to its end, then look at every invariant."""
+        """Take one event to its end."""
         machine, said = self._machine, list[Said]()
+        self._cuts_before = len(self.ledger.cuts)
         match event:
             case Arrived(channel, item):
                 self._arrive(channel, item)
@@ -163,11 +109,22 @@ class LocalSubtask:
         if isinstance(event, Handled | Woken):
             for end in machine.inputs.values():
                 self.ledger.note_end(end)
-        machine.validate()
         for report in machine.take_reports():
             said += self._report(report)
-        self._look()
         return said
+
+    def check(self) -> None:
+        """Every invariant of the machine; and note what occurred."""
+        self._machine.validate()
+        inputs, recorder = self._machine.inputs.values(), self._machine.cutter.recorder
+        has_cut = len(self.ledger.cuts) > self._cuts_before
+        self._note(
+            {
+                "overlap": len(recorder.unfinished()) > 1,
+                "channel held": any(end.held for end in inputs),
+                "cut inside a frame": has_cut and any(map(_is_inside_a_frame, inputs)),
+            }
+        )
 
     def _arrive(self, channel: ChannelId, item: Frame | Marker) -> None:
         if isinstance(item, Frame):
@@ -243,24 +200,19 @@ class LocalSubtask:
     # ---------------------------------------------------------------- what is seen
 
     def _note_parts(self, taken: SnapshotTaken) -> None:
-        occurred = {
-            "receiver's part": any(cut.frames for cut in taken.received.values()),
-            "sender's part": any(cut.frames for cut in taken.sent.values()),
-            "snapshot before restored messages drained": any(
-                cut.processed < self._drained_at.get(channel, 0) for channel, cut in taken.received.items()
-            ),
-        }
-        self._seen.update((name, None) for name, occurs in occurred.items() if occurs)
+        drained_at = self._drained_at
+        self._note(
+            {
+                "receiver's part": any(cut.frames for cut in taken.received.values()),
+                "sender's part": any(cut.frames for cut in taken.sent.values()),
+                "snapshot before restored messages drained": any(
+                    cut.processed < drained_at.get(channel, 0) for channel, cut in taken.received.items()
+                ),
+            }
+        )
 
-    def _look(self) -> None:
-        inputs = self._machine.inputs.values()
-        occurs = {
-            "overlap": len(self._machine.cutter.recorder.unfinished()) > 1,
-            "channel held": any(end.held for end in inputs),
-            "cut inside a frame": any(map(_is_inside_a_frame, inputs))
-            and bool(self._machine.cutter.recorder.unfinished()),
-        }
-        self._seen.update((name, None) for name, occurs in occurs.items() if occurs)
+    def _note(self, occurred: dict[str, bool]) -> None:
+        self._seen.update((name, None) for name, occurs in occurred.items() if occurs)
 
     # ---------------------------------------------------------------- states
 

@@ -10,7 +10,7 @@ A world in which something is wrong is a tuple of one: the number of the problem
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from snapshot.channel.frame import Frame, PayloadKind
@@ -25,8 +25,9 @@ from snapshot.testing.exploration.local_coordinator import (
     Wishes,
 )
 from snapshot.testing.exploration.local_states import LocalStates, Move, Said
-from snapshot.testing.exploration.local_subtask import COORDINATOR, Arrived, Contribution, Heard, Life, LocalSubtask
+from snapshot.testing.exploration.local_subtask import LocalSubtask
 from snapshot.testing.exploration.queues import EMPTY, Queues
+from snapshot.testing.exploration.subtask_events import COORDINATOR, Arrived, Contribution, Heard, Life
 
 World = tuple[int, ...]
 
@@ -153,7 +154,7 @@ class Model:
         if reader == self._coordinator:
             return f"coordinator: {_told(item)}", self._states_of_coordinator.move(state, Told(item))
         name = self._names[queue]
-        if isinstance(item, Hashable) and queue in dict(self._controls):
+        if queue in dict(self._controls):
             return f"{name}: hears {item}", self._states[reader].move(state, Heard(item))
         return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
 
@@ -213,11 +214,10 @@ class Model:
         return wrong
 
     def _look_at_rest(self, states: World) -> tuple[Outcome, str]:
-        locals_ = [self._states[place].again(state) for place, state in enumerate(states)]
-        sent = {c: log for each in locals_ for c, log in each.ledger.sent.items()}
-        handled = {c: log for each in locals_ for c, log in each.ledger.handled.items()}
-        wrong = check_delivery(sent, handled)
-        return tuple(each.final_state() for each in locals_), wrong
+        subtasks: list[Any] = [self._states[place].again(state) for place, state in enumerate(states)]
+        sent = {channel: log for subtask in subtasks for channel, log in subtask.ledger.sent.items()}
+        handled = {channel: log for subtask in subtasks for channel, log in subtask.ledger.handled.items()}
+        return tuple(subtask.final_state() for subtask in subtasks), check_delivery(sent, handled)
 
 
 def _told(item: Any) -> str:

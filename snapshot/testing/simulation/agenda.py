@@ -36,20 +36,21 @@ class Place:
     def set(self, enabled: bool) -> None:
         """Let it happen, or not."""
         if enabled:
-            self._group.enable(self)
-        else:
+            if self.index < 0:
+                self._group.enable(self)
+        elif self.index >= 0 or self._group.is_suspended:
             self._group.disable(self)
 
 
 class Group:
     """Places that stop and end together."""
 
-    __slots__ = ("_agenda", "_is_ended", "_is_suspended", "_wanted")
+    __slots__ = ("_agenda", "_is_ended", "_wanted", "is_suspended")
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
         self._wanted: dict[Place, None] = {}
-        self._is_suspended = False
+        self.is_suspended = False
         self._is_ended = False
 
     def place(self, step: Step | Callable[[], Step], act: Callable[[], None]) -> Place:
@@ -69,16 +70,15 @@ class Group:
 
     def enable(self, place: Place) -> None:
         """See `Place.set`."""
-        if place.index >= 0 or self._is_ended:
+        if self._is_ended:
             return
         self._wanted[place] = None
-        if not self._is_suspended:
+        if not self.is_suspended:
             self._agenda.add(place)
 
     def disable(self, place: Place) -> None:
         """See `Place.set`."""
-        if self._wanted:
-            self._wanted.pop(place, None)
+        self._wanted.pop(place, None)
         if place.index >= 0:
             self._agenda.remove(place)
 
@@ -89,14 +89,14 @@ class Group:
 
     def suspend(self) -> None:
         """Nothing of it happens until it is resumed."""
-        self._is_suspended = True
+        self.is_suspended = True
         for place in self._wanted:
             if place.index >= 0:
                 self._agenda.remove(place)
 
     def resume(self) -> None:
         """Go on."""
-        self._is_suspended = False
+        self.is_suspended = False
         for place in self._wanted:
             self._agenda.add(place)
 

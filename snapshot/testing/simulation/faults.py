@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, assert_never
 
 from snapshot.coordinator import control
+from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.testing import steps
 from snapshot.testing.history import Kind
@@ -88,7 +89,7 @@ def _worker(world: World, process: int) -> Worker:
     return worker
 
 
-def _hosting(world: World, subtask: steps.Subtask) -> Worker:
+def _hosting(world: World, subtask: Subtask) -> Worker:
     worker = world.worker_of(subtask)
     if worker is None:
         raise Impossible(f"no worker runs {subtask} now")
@@ -96,7 +97,7 @@ def _hosting(world: World, subtask: steps.Subtask) -> Worker:
 
 
 def _crash(world: World, fault: steps.Crash) -> None:
-    named = isinstance(fault.worker, steps.Subtask)
+    named = isinstance(fault.worker, Subtask)
     worker = _hosting(world, fault.worker) if named else _worker(world, fault.worker)
     world.see("a worker crashed")
     if worker.has_pending_uploads:
@@ -130,7 +131,7 @@ def _freeze(world: World, fault: steps.Freeze) -> None:
     groups = (worker.group, worker.data, worker.uploads)
     for group in groups:
         group.suspend()
-    world.agenda.at(world.now + fault.seconds, lambda: [group.resume() for group in groups])
+        world.agenda.at(world.now + fault.seconds, group.resume)
 
 
 def _break_store(world: World, fault: steps.FailStore | steps.TearStore) -> None:

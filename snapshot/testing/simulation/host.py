@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
@@ -20,15 +20,18 @@ from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.reports import Report, Standing
 from snapshot.testing.history import Kind
+from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.agenda import Agenda, Group, Place
 from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.witness import Life
-from snapshot.testing.steps import Arrive, Deliver, Poll, Timer, Transmit
+from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
 if TYPE_CHECKING:
     from typing import Any
 
 Item = Frame | Marker
+
+S = TypeVar("S", Deliver, Arrive, Transmit)
 
 
 class SimulatedMachine(SubtaskMachine):
@@ -114,13 +117,12 @@ class Host:
         Of the worker's data: it ends with the incarnation.
     """
 
-    def __init__(
-        self, machine: SimulatedMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group
-    ) -> None:
+    def __init__(self, machine: SimulatedMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group) -> None:
         self.machine = machine
         self.subtask: Subtask = machine.subtask
         self.life = life
         self.is_idle = False
+        self.list_sink = machine.node if isinstance(machine.node, ListSink) else None
         #: {snapshot that aligns here: where its time is over}
         self.alignments: dict[int, Place] = {}
         self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in machine.inputs}
@@ -131,7 +133,8 @@ class Host:
         self._delivers = [(end, group.place(*self._deliver_of(end))) for end in machine.inputs.values()]
         self._arrives = {channel: group.place(*self._arrive_of(channel)) for channel in machine.inputs}
         self._transmits = [(end, group.place(*self._transmit_of(end))) for end in machine.outputs.values()]
-        self._waits_until = -1.0
+        #: {place: when it is looked at again}
+        self._waits: dict[Place, float] = {}
         #: the channel whose marker is being taken
         self.cause: ChannelId | None = None
         #: {channel that brought the first marker of a snapshot}
@@ -142,29 +145,19 @@ class Host:
 
     # ---------------------------------------------------------------- the places
 
-    def _deliver_of(self, end: ReceivingEnd) -> tuple[Callable[[], Deliver], Callable[[], None]]:
-        source, target = end.channel
+    def _deliver_of(self, end: ReceivingEnd) -> tuple[Callable[[], Step], Callable[[], None]]:
+        steps = _Steps(Deliver, end.channel)
+        return lambda: steps.of(end.head), lambda: self._act(lambda: self._deliver(end))
 
-        def step() -> Deliver:
-            head = end.head
-            is_end = isinstance(head, Frame) and head.kind is PayloadKind.END
-            return Deliver(source, target, marker=isinstance(head, Marker), end=is_end)
+    def _arrive_of(self, channel: ChannelId) -> tuple[Callable[[], Step], Callable[[], None]]:
+        steps, wire = _Steps(Arrive, channel), self.wires[channel]
+        return lambda: steps.of(wire[0]), lambda: self._act(lambda: self._arrive(channel))
 
-        return step, lambda: self._act(lambda: self._deliver(end))
-
-    def _arrive_of(self, channel: ChannelId) -> tuple[Callable[[], Arrive], Callable[[], None]]:
-        wire = self.wires[channel]
-
-        def step() -> Arrive:
-            item = wire[0]
-            is_end = isinstance(item, Frame) and item.kind is PayloadKind.END
-            return Arrive(*channel, marker=isinstance(item, Marker), end=is_end)
-
-        return step, lambda: self._act(lambda: self._arrive(channel))
-
-    def _transmit_of(self, end: SendingEnd) -> tuple[Callable[[], Transmit], Callable[[], None]]:
-        source, target = end.channel
-        return lambda: Transmit(source, target, marker=end.has_marker), lambda: self._act(lambda: self._transmit(end))
+    def _transmit_of(self, end: SendingEnd) -> tuple[Callable[[], Step], Callable[[], None]]:
+        steps = _Steps(Transmit, end.channel)
+        return lambda: steps.named(is_marker=end.has_marker, is_end=False), lambda: self._act(
+            lambda: self._transmit(end)
+        )
 
     def deliver_place(self, channel: ChannelId) -> Place:
         """Where the next message of an input is handled."""
@@ -178,6 +171,22 @@ class Host:
         """Where the next item of an output goes on the wire."""
         return next(place for end, place in self._transmits if end.channel == channel)
 
+    def place_of(self, step: Step) -> Place | None:
+        """Where a step on the data of this subtask happens; None: nowhere here."""
+        match step:
+            case Poll(subtask):
+                return self._poll if subtask == self.subtask else None
+            case Timer(subtask):
+                return self._timer if subtask == self.subtask else None
+            case Arrive():
+                return self._arrives.get(step.channel)
+            case Deliver():
+                return next((place for end, place in self._delivers if end.channel == step.channel), None)
+            case Transmit():
+                return next((place for end, place in self._transmits if end.channel == step.channel), None)
+            case _:
+                return None
+
     def refresh(self) -> None:
         """Look again at what can happen here, once the worker is started."""
         machine = self.machine
@@ -189,24 +198,20 @@ class Host:
             is_idle = is_idle and not waits
             place.set(waits)
         self.is_idle = is_idle
-        now = self._agenda.now
-        poll_at, timer_at = machine.poll_at(), machine.timer_at()
-        self._poll.set(poll_at is not None and poll_at <= now)
-        self._timer.set(timer_at is not None and timer_at <= now)
-        later = [at for at in (poll_at, timer_at) if at is not None and at > now]
-        if later and min(later) != self._waits_until:
-            self._waits_until = min(later)
-            self._agenda.at(self._waits_until, self._wake)
+        self._set_due(self._poll, machine.poll_at())
+        self._set_due(self._timer, machine.timer_at())
+
+    def _set_due(self, place: Place, at: float | None) -> None:
+        place.set(at is not None and at <= self._agenda.now)
+        if at is not None and at > self._agenda.now and self._waits.get(place) != at:
+            self._waits[place] = at
+            self._agenda.at(at, self.refresh)
 
     def start(self) -> None:
         """The worker is told to start: what came before may come in now."""
         self.machine.start(self._agenda.now)
         for channel, wire in self.wires.items():
             self._arrives[channel].set(bool(wire))
-
-    def _wake(self) -> None:
-        self._waits_until = -1.0
-        self.refresh()
 
     # ---------------------------------------------------------------- what happens
 
@@ -272,3 +277,27 @@ class Host:
     def take_reports(self) -> list[Report]:
         """What the machine has to say."""
         return self.machine.take_reports()
+
+
+class _Steps(Generic[S]):
+    """The steps of one kind on one channel, each made when it is first named."""
+
+    __slots__ = ("_channel", "_kind", "_made")
+
+    def __init__(self, kind: type[S], channel: ChannelId) -> None:
+        self._kind: type[S] = kind
+        self._channel = channel
+        self._made: list[S | None] = [None, None, None]
+
+    def of(self, item: Item | None) -> S:
+        """For the item that is next."""
+        is_end = isinstance(item, Frame) and item.kind is PayloadKind.END
+        return self.named(is_marker=isinstance(item, Marker), is_end=is_end)
+
+    def named(self, *, is_marker: bool, is_end: bool) -> S:
+        """For a marker, the end, or else a message."""
+        number = 1 if is_marker else 2 if is_end else 0
+        step = self._made[number]
+        if step is None:
+            step = self._made[number] = self._kind(*self._channel, marker=is_marker, end=is_end)
+        return step

@@ -37,10 +37,26 @@ def take(world: World, step: steps.Step) -> None:
             inject(world, step)
         case steps.Land(request, True):
             _find(world, steps.Land(request)).set(False)
-        case steps.Deliver():
+        case steps.InProcess(process, inner):
+            _zombie_place(world, process, inner).act()
+        case steps.Deliver() if _data_place(world, step) is None:
             _deliver(world, step)
         case _:
             _find(world, step).act()
+
+
+def named(world: World, place: Place) -> steps.Step:
+    """The step that a place stands for, such that `take` takes it there and nowhere else."""
+    step = place.step
+    if not world.has_replaced or not isinstance(step, steps.DATA):
+        return step
+    subtask = _subtask_of(step)
+    newest = world.worker_of(subtask)
+    if newest is not None and newest.hosts[subtask].place_of(step) is place:
+        return step
+    hosting = (worker for worker in world.workers if subtask in worker.hosts)
+    process = next(worker.process for worker in hosting if worker.hosts[subtask].place_of(step) is place)
+    return steps.InProcess(process, step)
 
 
 def settle(world: World) -> None:
@@ -90,11 +106,47 @@ def _prepare(world: World) -> bool:
     return True
 
 
+def _subtask_of(step: steps.Step) -> Subtask:
+    """Whose data a step is on."""
+    match step:
+        case steps.Poll(subtask) | steps.Timer(subtask) | steps.Transmit(subtask):
+            found = subtask
+        case steps.Arrive(_, subtask) | steps.Deliver(_, subtask):
+            found = subtask
+        case _:
+            raise AssertionError(f"{step!r} is on no data")
+    assert isinstance(found, Subtask)
+    return found
+
+
+def _data_place(world: World, step: steps.Step) -> Place | None:
+    """Where a step on data can be taken now, just so; None: nowhere."""
+    subtask = _subtask_of(step)
+    worker = world.worker_of(subtask)
+    place = None if worker is None else worker.hosts[subtask].place_of(step)
+    return place if place is not None and place.index >= 0 and place.step == step else None
+
+
+def _zombie_place(world: World, process: int, step: steps.Step) -> Place:
+    worker = world.processes[process] if 0 <= process < len(world.processes) else None
+    host = None if worker is None or not isinstance(step, steps.DATA) else worker.hosts.get(_subtask_of(step))
+    place = None if host is None else host.place_of(step)
+    if place is None or place.index < 0 or place.step != step:
+        raise Impossible(f"{step!r} is not possible now in process {process}")
+    return place
+
+
+def _place(world: World, step: steps.Step) -> Place | None:
+    if isinstance(step, steps.DATA):
+        return _data_place(world, step)
+    return next((place for place in world.agenda.places if place.step == step), None)
+
+
 def _find(world: World, step: steps.Step) -> Place:
     while True:
-        for place in world.agenda.places:
-            if place.step == step:
-                return place
+        place = _place(world, step)
+        if place is not None:
+            return place
         if not _prepare(world):
             raise Impossible(f"{step!r} is not possible now")
 

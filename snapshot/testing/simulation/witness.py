@@ -6,6 +6,7 @@ message with its sender's. After a restore both go on from the cut of the snapsh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,10 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing.history import Cut, Event, History, Kind
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.agenda import Agenda
+
+#: Subtasks up to which every event has a vector clock. Beyond, it has Lamport's clock, one number: a clock of thousands
+#: of numbers at every event would be all that a simulation does.
+VECTOR_CLOCKS_MAX = 256
 
 
 class Witness:
@@ -38,7 +43,11 @@ class Witness:
         self.seals_each = seals_each
         self._agenda = agenda
         self._codec = codec
-        self._numbers = {subtask: number for number, subtask in enumerate(history.topology.subtasks)}
+        subtasks = history.topology.subtasks
+        is_vector = len(subtasks) <= VECTOR_CLOCKS_MAX
+        #: {subtask: its place in the clock}; where all share one place, it is Lamport's clock
+        self._numbers = {subtask: number if is_vector else 0 for number, subtask in enumerate(subtasks)}
+        self._zero = (0,) * (len(subtasks) if is_vector else 1)
         #: {(incarnation, channel): {number: the sender's clock}}
         self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
 
@@ -46,8 +55,8 @@ class Witness:
         """A subtask begins a life: afresh, or from the cut of a snapshot, named by its incarnation and id."""
         subtask = machine.subtask
         cut = None if origin is None else self.history.cuts[*origin, subtask]
-        zero = (0,) * len(self._numbers)
-        life = Life(self, machine, incarnation, self._numbers[subtask], list(zero if cut is None else cut.clock))
+        clock = list(self._zero if cut is None else cut.clock)
+        life = Life(self, machine, incarnation, self._numbers[subtask], clock)
         for channel in machine.outputs:
             life.sent[channel] = 0 if cut is None else cut.sent[channel]
         for channel in machine.inputs:
@@ -111,6 +120,7 @@ class Life:
         self._clock = clock
         for channel, end in machine.outputs.items():
             self._tap(channel, end)
+        self._receivers = {channel: self._receiver(channel) for channel in machine.inputs}
 
     def note(self, kind: Kind, *, snapshot_id: int = 0, payload: bytes = b"", text: str = "") -> None:
         """Something that counts for its clock."""
@@ -126,43 +136,49 @@ class Life:
         """Hear what a sending end is given. Set on the instance: production code has no hook, and pays nothing."""
         send, send_batch, send_end, codec = end.send, end.send_batch, end.send_end, self._witness.codec
         seals_each = self._witness.seals_each
+        note = self._sender(channel)
 
         def heard_send(message: Any) -> None:
             packed = pack(message, codec)
             send(message)
             if seals_each:
                 end.seal()
-            self._sent(channel, Kind.SEND, packed)
+            note(Kind.SEND, packed)
 
         def heard_batch(batch: pa.RecordBatch) -> None:
             rows = pack_rows(batch, codec)
             send_batch(batch)
             for row in rows:
-                self._sent(channel, Kind.SEND, row)
+                note(Kind.SEND, row)
 
         def heard_end() -> None:
             send_end()
-            self._sent(channel, Kind.END_SENT, None)
+            note(Kind.END_SENT, None)
 
         end.send, end.send_batch, end.send_end = heard_send, heard_batch, heard_end
 
-    def _sent(self, channel: ChannelId, kind: Kind, packed: bytes | None) -> None:
-        number = self.sent[channel] = self.sent[channel] + 1
-        self._clock[self._number] += 1
-        clock = tuple(self._clock)
-        witness, incarnation = self._witness, self._incarnation
-        witness.log(incarnation, channel)[number] = packed
-        witness.stamps(incarnation, channel)[number] = clock
-        self._events.append(
-            Event(witness.now, kind, incarnation, self._subtask, clock, channel, number, 0, packed or b"")
-        )
+    def _sender(self, channel: ChannelId) -> Callable[[Kind, bytes | None], None]:
+        """What notes the messages of an output: its parts are looked up once, for this is called for every message."""
+        witness, incarnation, subtask = self._witness, self._incarnation, self._subtask
+        log, stamps = witness.log(incarnation, channel), witness.stamps(incarnation, channel)
+        sent, clock, own, append = self.sent, self._clock, self._number, self._events.append
+
+        def note(kind: Kind, packed: bytes | None) -> None:
+            number = sent[channel] = sent[channel] + 1
+            clock[own] += 1
+            log[number] = packed
+            stamp = stamps[number] = tuple(clock)
+            append(Event(witness.now, kind, incarnation, subtask, stamp, channel, number, 0, packed or b""))
+
+        return note
 
     # ---------------------------------------------------------------- receiving
 
     def receives(self, channel: ChannelId, frame: Frame, processed: int, *, is_whole: bool) -> None:
         """The next message of the head frame is about to be handled, or all that are left of it."""
+        note = self._receivers[channel]
         if frame.kind is PayloadKind.END:
-            self._received(channel, Kind.END_RECEIVED, b"")
+            note(Kind.END_RECEIVED, b"")
             return
         messages, codec = messages_of(frame, self._witness.codec), self._witness.codec
         start = processed + 1 - frame.first
@@ -172,18 +188,23 @@ class Life:
         else:
             packed = [pack(message, codec) for message in messages[start:stop]]
         for each in packed:
-            self._received(channel, Kind.RECEIVE, each)
+            note(Kind.RECEIVE, each)
 
-    def _received(self, channel: ChannelId, kind: Kind, packed: bytes) -> None:
-        number = self.processed[channel] = self.processed[channel] + 1
-        stamp = self._witness.stamps(self._incarnation, channel).get(number)
-        clock = self._clock
-        if stamp is not None:
-            clock[:] = map(max, clock, stamp)
-        clock[self._number] += 1
-        self._events.append(
-            Event(self._witness.now, kind, self._incarnation, self._subtask, tuple(clock), channel, number, 0, packed)
-        )
+    def _receiver(self, channel: ChannelId) -> Callable[[Kind, bytes], None]:
+        """What notes the messages of an input, likewise."""
+        witness, incarnation, subtask = self._witness, self._incarnation, self._subtask
+        stamps = witness.stamps(incarnation, channel)
+        processed, clock, own, append = self.processed, self._clock, self._number, self._events.append
+
+        def note(kind: Kind, packed: bytes) -> None:
+            number = processed[channel] = processed[channel] + 1
+            stamp = stamps.get(number)
+            if stamp is not None:
+                clock[:] = map(max, clock, stamp)
+            clock[own] += 1
+            append(Event(witness.now, kind, incarnation, subtask, tuple(clock), channel, number, 0, packed))
+
+        return note
 
     # ---------------------------------------------------------------- snapshots
 

@@ -28,7 +28,6 @@ from snapshot.subtask.reports import (
     SubtaskEnded,
 )
 from snapshot.testing.history import Kind
-from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.host import Host, HostOwner, Item
 from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.steps import Hear, Link, NoticeLoss, Register, Restore, Store, TimeOut
@@ -84,6 +83,8 @@ class Worker(HostOwner):
         self._said_idle = False
         #: since it was deployed; nothing runs here until it is deployed again
         self._has_failed = False
+        #: all subtasks that it was deployed with are here; there may be none
+        self._is_restored = False
         self.look_for_coordinator()
 
     # ---------------------------------------------------------------- the coordinator's connection
@@ -132,7 +133,7 @@ class Worker(HostOwner):
                 self.incarnation = incarnation
                 self.data.once(Restore(self.process), lambda: self._restore(message))
             case control.Connect():
-                self._check_order(message.incarnation, is_ready=bool(self.hosts))
+                self._check_order(message.incarnation, is_ready=self._is_restored)
                 self.data.once(Link(self.process), lambda: self._link(message))
             case control.StartProcessing(incarnation):
                 self._check_order(incarnation, is_ready=self.peers is not None)
@@ -172,6 +173,7 @@ class Worker(HostOwner):
     # ---------------------------------------------------------------- machines
 
     def act(self, event: Callable[[], object], host: Host) -> None:
+        """See `HostOwner`."""
         self._attempt(event, [host])
 
     def initiate(self, subtask: Subtask, snapshot_id: int, running: tuple[int, ...], floor: int) -> None:
@@ -202,7 +204,7 @@ class Worker(HostOwner):
         incarnation = self.incarnation
         try:
             event()
-            if self._world.validates:
+            if self._world.is_time_to_validate():
                 for host in hosts:
                     host.machine.validate()
         except CutlineError as error:
@@ -220,9 +222,8 @@ class Worker(HostOwner):
                 self._busy += was_idle - host.is_idle
             for report in host.take_reports():
                 self._report(host, report)
-            node = host.machine.node
-            if isinstance(node, ListSink) and node.visible:
-                self._world.committed(host, node.take_visible())
+            if host.list_sink is not None and host.list_sink.visible:
+                self._world.committed(host, host.list_sink.take_visible())
         is_idle = self.is_started and not self._busy
         if is_idle is not self._said_idle:
             self._said_idle = is_idle
@@ -256,6 +257,7 @@ class Worker(HostOwner):
     # ---------------------------------------------------------------- channels
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
+        """See `HostOwner`."""
         assert self.peers is not None
         peer = self.peers[self._world.placement[channel.target]]
         if peer.is_connected(self.incarnation):
@@ -264,6 +266,7 @@ class Worker(HostOwner):
             self._world.refuse(self.incarnation, f"{channel}: the receiver is gone")
 
     def see(self, what: str) -> None:
+        """See `HostOwner`."""
         self._world.see(what)
 
     def is_connected(self, incarnation: int) -> bool:
@@ -306,6 +309,7 @@ class Worker(HostOwner):
         except (CutlineError, OSError) as error:
             self._fail(str(error), is_permanent=isinstance(error, SnapshotCorrupt | RestoreRefused))
         else:
+            self._is_restored = True
             self._busy = len(self.hosts)
             self.say(control.WorkerRestored(self.number, self.incarnation))
 
@@ -330,16 +334,12 @@ class Worker(HostOwner):
         host = Host(machine, life, self, world.agenda, self.data)
         world.spring_trap(machine)
         machine.restore(state, world.now)
-        self._commit_again(host)
+        if host.list_sink is not None:
+            world.committed(host, host.list_sink.take_visible())
         return host
 
-    def _commit_again(self, host: Host) -> None:
-        node = host.machine.node
-        if isinstance(node, ListSink):
-            self._world.committed(host, node.take_visible())
-
     def _link(self, connect: control.Connect) -> None:
-        if connect.incarnation != self.incarnation or not self.hosts:
+        if connect.incarnation != self.incarnation or not self._is_restored:
             return
         self.peers = self._world.peers(connect.addresses)
         self.say(control.WorkerConnected(self.number, self.incarnation))
@@ -362,7 +362,7 @@ class Worker(HostOwner):
         self.data.end()
         self.data = self._world.agenda.group()
         self.hosts, self.peers = {}, None
-        self.is_started = self._said_idle = self._has_failed = False
+        self.is_started = self._said_idle = self._has_failed = self._is_restored = False
         self._busy = 0
         self._notice_loss.set(False)
         self._world.peers_changed()

@@ -41,6 +41,10 @@ from state_backends.store import RunStore
 _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+#: Events of machines between two looks at their invariants: the looks cost as much as the events.
+_VALIDATE_EVERY = 8
+
+
 @dataclass(frozen=True)
 class Mutation:
     """The classes that a run is made of; mutants of them show that the checkers bite."""
@@ -80,7 +84,8 @@ class World:
         self.built = built
         self.run = settings.run
         self.seed = seed
-        self.validates = validates
+        self._validates = validates
+        self._events = 0
         self.mutation = mutation or Mutation()
         self.agenda = Agenda()
         self.codec = Codec()
@@ -102,6 +107,7 @@ class World:
         self._store = self.open_store(None)
         self._backends: dict[int, SimulatedBackend] = {}
         self._checked: dict[int, None] = {}
+        self._deployed: dict[int, None] = {}
         #: {snapshot_id: who triggered it}
         self._triggered: dict[int, str] = {}
         self._lives = 0
@@ -114,6 +120,11 @@ class World:
     def now(self) -> float:
         """Virtual seconds."""
         return self.agenda.now
+
+    def is_time_to_validate(self) -> bool:
+        """Now and then is enough: what breaks an invariant of a machine does not mend by itself."""
+        self._events += 1
+        return self._validates and not self._events % _VALIDATE_EVERY
 
     def see(self, what: str) -> None:
         """Something happened that must happen in some run."""
@@ -133,7 +144,7 @@ class World:
     @property
     def is_over(self) -> bool:
         """The run has ended, and nobody is left who has yet to find out."""
-        if any(driver.outcome is None for driver in self.drivers):
+        if self.drivers[-1].outcome is None or any(driver.outcome is None for driver in self.drivers):
             return False
         again = (Outcome.FENCED, Outcome.STOPPED) if self._resubmits else (Outcome.FENCED,)
         if self.driver.outcome in again and len(self.drivers) < len(_OWNERS):
@@ -152,6 +163,11 @@ class World:
         """The process that runs a subtask now; None: none does."""
         running = [worker for worker in self.workers if subtask in worker.hosts]
         return max(running, key=lambda worker: worker.incarnation, default=None)
+
+    @property
+    def has_replaced(self) -> bool:
+        """A process has been replaced by another one, or is about to be: both may live, and run the same subtasks."""
+        return len(self.processes) > self._settings.worker_count
 
     @property
     def workers(self) -> list[Worker]:
@@ -237,11 +253,11 @@ class World:
         self.witness.note(Kind.REFUSED, incarnation, text=what)
 
     def deployed(self, message: control.Deploy) -> None:
-        """An incarnation begins."""
-        if message.incarnation not in self.history.origins:
+        """Workers are told to begin an incarnation; none of them may ever hear it."""
+        if message.incarnation not in self._deployed:
+            self._deployed[message.incarnation] = None
             states = [restored.state for restored in message.subtasks if restored.state is not None]
             origin = (states[0].incarnation, states[0].snapshot_id) if states else None
-            self.history.origins[message.incarnation] = origin
             self.witness.note(Kind.DEPLOYED, message.incarnation, snapshot_id=origin[1] if origin else 0)
 
     def check_published(self, life: CoordinatorLife) -> None:

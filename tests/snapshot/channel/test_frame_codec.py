@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
+from snapshot.channel.open_batches import OpenBatches
 from snapshot.channel.serialization import Codec
 from tests.snapshot.sample import batch, tuples, values
 
@@ -55,3 +56,57 @@ def test_the_end_is_one_message_without_a_value() -> None:
     frame = frame_of_end(7)
     assert (frame.first, frame.last, listed(frame)) == (7, 7, [])
     assert cut_frame(frame, 6, 7, CODEC) is frame
+
+
+def read(frame: Frame) -> pa.RecordBatch:
+    """The record batch of a frame."""
+    messages = messages_of(frame, CODEC)
+    assert isinstance(messages, pa.RecordBatch)
+    return messages
+
+
+def joined() -> Frame:
+    """Messages 5 to 9, in batches of 2, 2 and 1 rows that share a frame."""
+    batches = [pa.record_batch({"x": [1, 2], "w": ["a", None]}), pa.record_batch({"x": [3, 4], "w": ["b", "a"]})]
+    batches.append(batches[0].slice(1))
+    frame = OpenBatches(batches[0].schema)
+    for each in batches:
+        frame.add(each)
+    return frame.frame(5)
+
+
+def test_batches_that_share_a_frame_are_one_batch() -> None:
+    """Rows in order, in one piece; cut like any other."""
+    frame = joined()
+    rows = [{"x": x, "w": w} for x, w in ((1, "a"), (2, None), (3, "b"), (4, "a"), (2, None))]
+    assert (frame.first, frame.last, listed(frame)) == (5, 9, rows)
+    cut = cut_frame(frame, 6, 8, CODEC)
+    assert (cut.first, cut.last, listed(cut)) == (7, 8, rows[2:4])
+
+
+def test_dictionaries_of_batches_that_share_a_frame_are_joined() -> None:
+    """Each batch may bring its own."""
+    words = [pa.array(words).dictionary_encode() for words in (["a", None], ["b", "a"])]
+    frame = OpenBatches(pa.schema({"w": words[0].type}))
+    for each in words:
+        frame.add(pa.record_batch({"w": each}))
+    assert listed(frame.frame(1)) == [{"w": word} for word in ("a", None, "b", "a")]
+
+
+def test_a_batch_is_read_where_it_lies() -> None:
+    """Columns refer to the payload, as it came, without a copy."""
+    frame = batch(1, 1_000)
+    payload = pa.py_buffer(frame.payload)
+    column = read(frame).column("x").buffers()[1]
+    assert payload.address <= column.address < payload.address + payload.size
+    assert read(frame._replace(payload=bytes(frame.payload))).equals(read(frame))
+
+
+@pytest.mark.parametrize("offset", [1, 4, 8])
+def test_a_batch_may_lie_anywhere_in_a_stored_part(offset: int) -> None:
+    """What computes on its columns finds them aligned."""
+    frame = batch(1, 1_000)
+    stored = memoryview(bytes(offset) + bytes(frame.payload))[offset:]
+    found = read(frame._replace(payload=stored))
+    assert found.equals(read(frame))
+    assert found.column("x").to_numpy().flags.aligned

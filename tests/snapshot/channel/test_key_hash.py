@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -106,6 +107,24 @@ def test_several_columns_hash_as_tuples(rows: list[tuple[int, str, bool]]) -> No
     ]
     assert hash_columns(columns, as_tuple=True).tolist() == [stable_hash(row) for row in rows]
     assert hash_columns(columns[:1], as_tuple=True).tolist() == [stable_hash(row[:1]) for row in rows]
+
+
+@pytest.mark.parametrize("values", [["a", None, "b"], [b"a", None, b"b"], [7, None, -1]], ids=str)
+def test_dictionaries_hash_as_their_values(values: list[Any]) -> None:
+    """Whatever the dictionary holds twice, in vain, or as null."""
+    indices = pa.array([0, 1, 2, None, 3, 0], pa.int8())
+    column = pa.DictionaryArray.from_arrays(indices, pa.array([*values, values[0], values[2]]))
+    expected = [stable_hash(value) for value in (*values, None, values[0], values[0])]
+    assert hash_columns([column], as_tuple=False).tolist() == expected
+    assert hash_columns([column[3:]], as_tuple=False).tolist() == expected[3:]
+
+
+def test_long_columns_hash_as_short_ones() -> None:
+    """Rows are mixed a block at a time; no block is left out or mixed twice."""
+    values = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 40_001)
+    hashed = hash_columns([pa.array(values)], as_tuple=False)
+    assert hashed.tolist() == [stable_hash(value) for value in values.tolist()]
+    assert values[0] == pa.array(values)[0].as_py()  # what was hashed is not changed
 
 
 def test_null_columns_hash_as_none() -> None:

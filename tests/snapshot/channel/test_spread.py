@@ -60,6 +60,26 @@ def test_more_keys_than_are_remembered_go_where_they_went() -> None:
     assert hashed.choose(3) == subtask_of_group(key_group(3), 7)
 
 
+@pytest.mark.parametrize("parallelism", [2, 4, 5, 300, KEY_GROUPS])
+def test_no_row_is_lost_among_many_targets(parallelism: int) -> None:
+    """Few targets are found by scans, many by a sort; rows for one target keep their order."""
+    batch = pa.record_batch({"k": [number % 700 for number in range(5_000)], "row": range(5_000)})
+    split = partitioner(Spread.HASH, "k", 0, parallelism).split(batch)
+    assert [target for target, _ in split] == sorted({subtask_of_group(key_group(k), parallelism) for k in range(700)})
+    for target, part in split:
+        rows = part.column("row").to_pylist()
+        assert rows == sorted(rows)
+        assert {subtask_of_group(key_group(k), parallelism) for k in part.column("k").to_pylist()} == {target}
+    assert sum(part.num_rows for _, part in split) == 5_000
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_column_that_is_no_key_is_refused(parallelism: int) -> None:
+    """Also where there is but one target: with another parallelism it would be refused too."""
+    with pytest.raises(TypeError, match="a column of double cannot be a key"):
+        partitioner(Spread.HASH, "k", 0, parallelism).split(pa.record_batch({"k": [1.5]}))
+
+
 def test_a_missing_key_column_is_named() -> None:
     """With the columns that there are."""
     with pytest.raises(TypeError, match="no key column 'letter'; it has word, number, row"):

@@ -16,7 +16,7 @@ from snapshot.coordinator.fence_events import (
 )
 from snapshot.coordinator.history import Base, Claim, history
 from snapshot.ids import claim_of_snapshot
-from tests.explorer import explore
+from snapshot.testing.exploration.search import search
 from tests.snapshot.fence_model import Model, Owner, World
 
 #: More than the largest world below has.
@@ -106,7 +106,7 @@ def test_no_interleaving_loses_or_doubles_committed_output(
     owners: tuple[Owner, ...], states_min: int, also_seen: set[str]
 ) -> None:
     """Several coordinators under one run name, every interleaving: the committed output is the history's."""
-    found = explore(World(owners), Model().steps, disorder, seen=situations, states_max=STATES_MAX)
+    found = search(World(owners), Model().steps, disorder, seen=situations, states_max=STATES_MAX)
     print(found)
     assert found.violation is None, str(found)
     assert found.states >= states_min
@@ -194,6 +194,6 @@ def test_without_a_rule_output_is_lost_or_doubled(
     without: Model, owners: tuple[Owner, ...], check: Callable[[World], str | None], violation: str
 ) -> None:
     """Each rule of the fence is needed: without it the exploration finds the named harm."""
-    found = explore(World(owners), without.steps, check, states_max=STATES_MAX)
+    found = search(World(owners), without.steps, check, states_max=STATES_MAX)
     print(found)
     assert found.violation == violation

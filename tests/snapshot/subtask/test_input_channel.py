@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from snapshot.channel.frame_codec import frame_of_batch
 from snapshot.errors import NodeError
 from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
 from tests.snapshot.hosted import Hosted
 
@@ -93,6 +95,21 @@ def test_messages_that_do_not_fit_the_schema_are_named() -> None:
     """The error names the channel and shows the schema."""
     with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: messages do not fit the edge's schema:\nx: int64"):
         ran(Batches(), {"x": "no number"}, schema="x long")
+
+
+@pytest.mark.parametrize("message", [{"x": 1, "y": 2}, {"y": 2}, {}, (1,), 7])
+def test_messages_with_other_columns_are_refused(message: Any) -> None:
+    """A column more would be lost, one less be null, without a word."""
+    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: messages do not fit the edge's schema:\nx: int64"):
+        ran(Batches(), {"x": 1}, message, schema="x long")
+
+
+def test_a_restored_batch_of_another_schema_is_named() -> None:
+    """Channel state may come from a graph whose edge had another schema."""
+    hosted = Hosted(Graph("g").add("a", Feed()).add("b", Batches()).connect("a", "b", schema="y string"))
+    hosted["b"].inputs[ChannelId(Subtask("a"), Subtask("b"))].deliver(frame_of_batch(1, BATCH))
+    with pytest.raises(NodeError, match=r"(?s)a\[0\]->b\[0\]: a batch with the schema\nx: int64.*y: string"):
+        hosted["b"].run(0.0, 10)
 
 
 def test_a_slice_inside_a_batch_hands_on_the_rest() -> None:

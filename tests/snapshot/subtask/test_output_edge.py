@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from snapshot.channel.frame import Frame
 from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, End, Node, Source
+from snapshot.subtask.output_edge import BATCH_ROWS_MAX
 from tests.snapshot.hosted import Hosted, values
 
 
@@ -113,6 +115,16 @@ def test_a_batch_must_have_the_schema_of_its_edge() -> None:
     context.send(pa.record_batch({"x": [1]}), "b")
     with pytest.raises(NodeError, match=r"(?s)a\[0\]->b: a batch with the schema\ny: int64.*x: int64"):
         context.send(pa.record_batch({"y": [1]}), "b")
+
+
+def test_a_huge_batch_leaves_in_parts() -> None:
+    """In order, each row once."""
+    host = hosted(2, spread="rebalance")
+    host["a"].context.send(pa.record_batch({"x": range(2 * BATCH_ROWS_MAX + 1)}), "b")
+    host["a"].seal()
+    taken = [list(iter(end.take, None)) for end in host["a"].outputs.values()]
+    counts = [[frame.count for frame in frames if isinstance(frame, Frame)] for frames in taken]
+    assert counts == [[BATCH_ROWS_MAX, 1], [BATCH_ROWS_MAX], []]
 
 
 def test_a_directed_edge_wants_a_name() -> None:

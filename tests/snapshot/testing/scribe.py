@@ -9,6 +9,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
+from snapshot.testing.checkers import Verdict
 from snapshot.testing.history import Cut, Event, History, Kind
 from snapshot.testing.payload import pack
 from tests.snapshot import sample
@@ -177,3 +178,10 @@ def sample_history(rolled_back: bool = False) -> History:
         scribe.receive(sample.PQ)
     scribe.receive(sample.QP)
     return scribe.finish()
+
+
+def assert_broken(verdict: Verdict, *words: str) -> None:
+    """It is against the run, and says so in these words."""
+    assert not verdict.holds, verdict
+    for word in words:
+        assert word in verdict.text, verdict

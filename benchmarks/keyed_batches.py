@@ -1,0 +1,117 @@
+"""Rows per second through the vectorised keyed aggregate, with snapshots off, seldom and often.
+
+Beside it, in turn with it, DuckDB and Polars grouping the same rows all at once on as many cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from benchmarks.effort import Effort
+from benchmarks.group_by import group_by_rows_per_second
+from benchmarks.keyed_nodes import Batches, Collected
+from benchmarks.keyed_rows import KEY_COUNT, batches, groups_of_batches, require_equal
+from benchmarks.result import Metric, Result, metric, paired_ratio
+from benchmarks.session import Place
+from benchmarks.timed_run import Timed, timed_run
+from snapshot import Graph
+from snapshot.aggregate import KeyedAggregate
+from tests.system.live import Live
+
+ENGINES = ("duckdb", "polars")
+
+
+class Case(NamedTuple):
+    """One configuration."""
+
+    parallelism: int
+    key_type: str
+    rows_per_batch: int
+    #: seconds between snapshots; None: off
+    interval: float | None
+
+
+#: What takes turns and is compared: each group shares its parallelism and its keys, so one limit serves it.
+GROUPS = (
+    [Case(1, "int64", 65_536, interval) for interval in (None, 1.0, 0.1)],
+    [Case(2, "int64", 65_536, interval) for interval in (None, 1.0, 0.1)] + [Case(2, "int64", 8_192, 1.0)],
+    [Case(2, "string", 65_536, 1.0)],
+)
+QUICK_GROUPS = ([Case(2, "int64", 65_536, None), Case(2, "int64", 8_192, 0.1)], [Case(2, "string", 65_536, 1.0)])
+
+
+def measure(effort: Effort, place: Place) -> Iterator[Result]:
+    """One result for each case."""
+    live = place()
+    for group in effort.choose(GROUPS, QUICK_GROUPS):
+        runs: dict[Case, list[Timed]] = {case: [] for case in group}
+        limits: list[Mapping[str, float]] = []
+        for _ in range(effort.repeats):
+            for case, timed in runs.items():
+                timed.append(_run(live, case, effort))
+            limits.append(group_by_rows_per_second(group[0].key_type, group[0].parallelism, effort.seconds))
+        for case in runs:
+            yield _result(case, runs, limits, effort)
+
+
+def _run(live: Live, case: Case, effort: Effort) -> Timed:
+    source = Batches(effort.seconds, case.key_type, case.rows_per_batch)
+    node = KeyedAggregate("key", aggregates={"count": ("value", "count"), "total": ("value", "sum")})
+    graph = Graph("keyed-batches")
+    graph.add("rows", source, parallelism=case.parallelism)
+    graph.add("groups", node, parallelism=case.parallelism)
+    graph.add("collected", Collected(), parallelism=case.parallelism)
+    graph.connect("rows", "groups", key="key", schema=batches(case.key_type, case.rows_per_batch)[0].schema)
+    graph.connect("groups", "collected", schema=_result_schema(case.key_type))
+    timed = timed_run(
+        live,
+        graph,
+        source="rows",
+        last="collected",
+        seconds=effort.seconds,
+        interval=case.interval,
+        workers=case.parallelism,
+    )
+    found: dict[object, tuple[int, int]] = {}
+    for collected in timed.results:
+        assert isinstance(collected, list)
+        found |= {row["key"]: (row["count"], row["total"]) for batch in collected for row in batch.to_pylist()}
+    require_equal("keyed-batches", found, groups_of_batches(case.key_type, case.rows_per_batch, timed.rounds))
+    return timed
+
+
+def _result_schema(key_type: str) -> pa.Schema:
+    return pa.schema([("key", key_type), ("count", pa.int64()), ("total", pa.int64())])
+
+
+def _rate(timed: Timed, case: Case) -> float:
+    return sum(timed.rounds) * case.rows_per_batch / timed.seconds
+
+
+def _result(case: Case, runs: dict[Case, list[Timed]], limits: list[Mapping[str, float]], effort: Effort) -> Result:
+    timed = runs[case]
+    rates = [_rate(each, case) for each in timed]
+    ratios = {engine: paired_ratio(rates, [limit[engine] for limit in limits]) for engine in ENGINES}
+    off = case._replace(interval=None)
+    if case.interval is not None and off in runs:
+        ratios["without_snapshots"] = paired_ratio(rates, [_rate(each, off) for each in runs[off]])
+    metrics: dict[str, Metric] = {
+        "rows_per_s": metric("rows/s", rates),
+        "startup_s": metric("s", [each.startup_seconds for each in timed]),
+        "snapshots": metric("snapshots", [each.snapshots for each in timed]),
+    }
+    for engine in ENGINES:
+        metrics[f"{engine}_rows_per_s"] = metric("rows/s", [limit[engine] for limit in limits])
+    configuration = {
+        "parallelism": case.parallelism,
+        "snapshot_interval_s": case.interval,
+        "payload": "arrow",
+        "rows_per_batch": case.rows_per_batch,
+        "key_type": case.key_type,
+        "keys": KEY_COUNT,
+        **effort.configuration(),
+    }
+    return Result("keyed-batches", configuration, metrics, ratios)

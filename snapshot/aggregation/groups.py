@@ -1,0 +1,174 @@
+"""The groups of a keyed aggregate: their keys and totals, as they grow, are stored, and are told at the end.
+
+::
+
+    state    key columns | count(a) | sum(a) | min(b) ...     one row a group, in the order of their numbers
+    result   key columns | outputs                            one row a group, sorted by the keys, nulls last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snapshot.aggregation.group_keys import GroupKeys, key_type
+from snapshot.aggregation.integer_table import Integers
+from snapshot.aggregation.totals import Measure, SumOverflow, Total, make_total, numbers_of, total_type
+from snapshot.errors import NodeError
+
+#: Rows that are added at a time, so that what is between two steps stays in the cache (256 KiB an array).
+_BLOCK_ROWS: Final = 32 * 1024
+
+Function = Literal["count", "sum", "min", "max", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """What is asked for: key columns, and ``{output: (column, function)}``."""
+
+    keys: tuple[str, ...]
+    outputs: Mapping[str, tuple[str, Function]]
+
+    def measures(self) -> dict[str, dict[Measure, None]]:
+        """What must be kept of each column. Always the count: a sum of nothing is null."""
+        kept: dict[str, dict[Measure, None]] = {}
+        for column, function in self.outputs.values():
+            kept.setdefault(column, {"count": None})["sum" if function == "mean" else function] = None
+        return kept
+
+    def state_names(self) -> list[str]:
+        """The columns of the state."""
+        totals = [_name(measure, column) for column, measures in self.measures().items() for measure in measures]
+        return [*self.keys, *totals]
+
+    def state_schema(self, given: pa.Schema) -> pa.Schema:
+        """The schema of the state when batches have the schema `given`.
+
+        Raises
+        ------
+        TypeError
+            if a column is missing, or its type has no such keys or totals.
+        """
+        fields = [pa.field(name, key_type(_type_of(given, name))) for name in self.keys]
+        for column, measures in self.measures().items():
+            kind = _type_of(given, column)
+            fields += [pa.field(_name(measure, column), total_type(measure, kind)) for measure in measures]
+        return pa.schema(fields)
+
+
+class Groups:
+    """All groups of one subtask.
+
+    Parameters
+    ----------
+    aggregates : Aggregates
+    schema : pyarrow.Schema
+        Of the state.
+    """
+
+    def __init__(self, aggregates: Aggregates, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._aggregates = aggregates
+        self._keys = GroupKeys([schema.field(index).type for index in range(len(aggregates.keys))])
+        self._count = 0
+        types = iter(schema.types[len(aggregates.keys) :])
+        self._totals: dict[str, dict[Measure, Total]] = {
+            column: {measure: make_total(measure, next(types)) for measure in measures}
+            for column, measures in aggregates.measures().items()
+        }
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch.
+
+        Raises
+        ------
+        NodeError
+            if an integer does not fit 64 bits, or there are too many groups.
+        """
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            self._add_block(batch.slice(start, _BLOCK_ROWS))
+
+    def state(self) -> pa.RecordBatch:
+        """Keys and totals, in memory of their own."""
+        arrays = self._keys.columns()
+        for totals in self._totals.values():
+            arrays += [self._kept(totals, measure) for measure in totals]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def restore(self, state: pa.RecordBatch) -> None:
+        """Take over what `state` returned. There must be no groups yet."""
+        columns = iter(state.columns)
+        groups = self._number([next(columns) for _ in self._aggregates.keys])
+        for totals in self._totals.values():
+            for total in totals.values():
+                column = next(columns)
+                known = column.is_valid().to_numpy(zero_copy_only=False)
+                total.put(groups[known], numbers_of(column.drop_null()), self._count)
+
+    def result(self) -> pa.RecordBatch:
+        """The groups with what is asked for."""
+        arrays = dict(zip(self._aggregates.keys, self._keys.columns(), strict=True))
+        for output, (column, function) in self._aggregates.outputs.items():
+            arrays[output] = self._output(column, function)
+        batch = pa.RecordBatch.from_pydict(arrays)
+        return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in self._aggregates.keys]))
+
+    def _add_block(self, batch: pa.RecordBatch) -> None:
+        groups = self._number([batch.column(name) for name in self._aggregates.keys])
+        for name, totals in self._totals.items():
+            try:
+                self._add_column(groups, batch.column(name), totals)
+            except SumOverflow as error:
+                raise NodeError(
+                    f"the sum of column {name!r} for the key {self._key(error.group)} does not fit 64 bits: "
+                    "make it a column of floats, which round, or of larger units"
+                ) from error
+            except pa.ArrowInvalid as error:
+                raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
+
+    def _number(self, columns: Sequence[pa.Array]) -> Integers:
+        groups = self._keys.numbers(columns)
+        if len(groups):
+            self._count = max(self._count, int(groups.max()) + 1)
+        return groups
+
+    def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
+        if column.null_count:
+            groups = groups[column.is_valid().to_numpy(zero_copy_only=False)]
+            column = column.drop_null()
+        is_only_counted = list(totals) == ["count"]
+        values = groups if is_only_counted else numbers_of(column)
+        for total in totals.values():
+            total.add(groups, values, self._count)
+
+    def _output(self, column: str, function: Function) -> pa.Array:
+        totals = self._totals[column]
+        if function != "mean":
+            return self._kept(totals, function)
+        counts, sums = totals["count"].values(self._count), totals["sum"].values(self._count)
+        return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
+
+    def _kept(self, totals: Mapping[Measure, Total], measure: Measure) -> pa.Array:
+        """A total of every group; null where there is none."""
+        total, counts = totals[measure], totals["count"].values(self._count)
+        values = total.values(self._count).copy()
+        return pa.array(values, mask=None if measure == "count" else counts == 0).cast(total.kind)
+
+    def _key(self, group: int) -> Any:
+        values = [column[group].as_py() for column in self._keys.columns()]
+        return repr(values[0] if len(values) == 1 else tuple(values))
+
+
+def _name(measure: Measure, column: str) -> str:
+    return f"{measure}({column})"
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType:
+    if schema.names.count(name) != 1:
+        raise TypeError(f"there is no one column {name!r} in {schema.names}")
+    return schema.field(name).type

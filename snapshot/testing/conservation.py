@@ -1,0 +1,50 @@
+"""Demands that something is the same in every snapshot of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from snapshot.snapshot import Snapshot
+from snapshot.testing.checkers import Verdict, conservation
+from snapshot.testing.checking.values import named, shortened
+from snapshot.testing.strategies import schedules
+from snapshot.testing.trial import GraphMaker, Run, Trial
+
+#: What is conserved must be so behind a restore too.
+_FAULTS = 1
+
+
+def checkConservation(graph: GraphMaker, measure: Callable[[Snapshot], Any], *, examples: int = 200) -> None:
+    """Take snapshots of a graph at generated moments, and demand that `measure` gives the same for all of them.
+
+    Parameters
+    ----------
+    graph : Graph, or function that makes one
+        As for `checkRecovery`.
+    measure : callable
+        Of a snapshot: as a rule a sum over node states *and* channel states. Compared by ``==``, with the last snapshot
+        of a run without faults.
+    examples : int
+        Schedules that are tried; there is a crash in some of them.
+
+    Raises
+    ------
+    CheckFailed, GraphError, ValueError
+        As `checkRecovery`.
+    """
+    trial = Trial(graph)
+    due = measure(trial.reference.history.snapshots[-1])
+
+    def broken(run: Run) -> Verdict | None:
+        verdict = conservation(run.history, measure)
+        if not verdict.holds or not run.history.snapshots:
+            return None if verdict.holds else verdict
+        first = run.history.snapshots[0]
+        measured = measure(first)
+        if measured == due:
+            return None
+        was = f"{shortened(repr(due))} at the end of a run without faults"
+        return Verdict("conservation", False, f"{named(first)} measures {shortened(repr(measured))}, but it is {was}")
+
+    trial.demand(schedules(trial.graph, faults=_FAULTS), broken, examples)

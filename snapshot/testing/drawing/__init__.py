@@ -1,0 +1,1 @@
+"""The inside of space-time diagrams; `snapshot.testing.diagram` is their door."""

@@ -1,0 +1,235 @@
+"""What Hypothesis draws: small graphs, schedules of a graph, and the faults that may come into them.
+
+A schedule is sparse: what it names is taken in its order, as far as it is possible, and all else happens by the
+plainest rule. ::
+
+    @given(schedules(graph, faults=2))
+    def test_nothing_is_lost(schedule):
+        history = Simulator(graph, schedule, skipsImpossible=True).run()
+
+Everything shrinks: steps that are not needed go, and what stays is near the beginning of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from snapshot.declared.built import build
+from snapshot.declared.topology import Topology
+from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import defines
+from snapshot.testing.lists import ListSink, ListSource
+from snapshot.testing.relay import Relay
+from snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
+from snapshot.testing.steps import (
+    Crash,
+    CrashCoordinator,
+    CutControl,
+    DelayAcknowledgement,
+    Deliver,
+    Doubt,
+    Fail,
+    FailHook,
+    FailStage,
+    FailStore,
+    Fault,
+    Freeze,
+    HangStore,
+    Initiate,
+    KillDriver,
+    LoseAcknowledgement,
+    OrphanCoordinator,
+    Poll,
+    RepeatAcknowledgement,
+    Settle,
+    Step,
+    SubmitAgain,
+    TearStore,
+    Tick,
+    Timer,
+)
+
+#: Parts of a schedule between two faults: enough for a snapshot with messages on both sides of it, and another one.
+_PARTS_MAX = 6
+#: One in so many steps of a part is left out, so that markers and messages come in every order.
+_LEAVES_OUT = 8
+#: Worker processes that faults name: those that a run starts with.
+_PROCESSES = 2
+#: Tokens of a source or relay of `graphs`, and the hops that each of them makes.
+_TOKENS_MAX, _HOPS_MAX = 3, 4
+
+
+# ---- schedules
+
+
+def schedules(graph: Graph, *, faults: int = 0) -> SearchStrategy[list[Step]]:
+    """Schedules of a graph, to be given to `Simulator` with ``skipsImpossible=True``.
+
+    Parameters
+    ----------
+    graph : Graph
+        Whose nodes and channels they name.
+    faults : int
+        How many come at most; behind the last one the run goes on to its end.
+    """
+    topology = build(graph, "unaligned").topology
+    parts = st.lists(_parts(graph, topology), max_size=_PARTS_MAX).map(_joined)
+    if not faults:
+        return parts.map(_numbered)
+    stretches = st.tuples(parts, _faults(graph, topology)).map(lambda pair: [*pair[0], pair[1]])
+    return st.tuples(st.lists(stretches, max_size=faults).map(_joined), parts).map(_joined).map(_numbered)
+
+
+def _parts(graph: Graph, topology: Topology) -> SearchStrategy[list[Step]]:
+    """A few steps that belong together: one that moves data, a round of them, or a snapshot."""
+    singles = st.sampled_from(_data_steps(graph, topology)).map(lambda step: [step])
+    return st.one_of(singles, _round(topology), _snapshot(topology))
+
+
+def _data_steps(graph: Graph, topology: Topology) -> list[Step]:
+    timed = [declared.name for declared in graph.nodes if defines(declared.node, "onTimer")]
+    return [
+        *(Poll(subtask) for subtask in topology.subtasks if topology.node(subtask.node).is_source),
+        *(Deliver(*channel) for channel in _downstream(topology, topology.initiators())),
+        *(Timer(subtask) for subtask in topology.subtasks if subtask.node in timed),
+        Tick(),
+    ]
+
+
+def _round(topology: Topology) -> SearchStrategy[list[Step]]:
+    """Every source is polled and every channel delivers, along the graph."""
+    polls = [Poll(subtask) for subtask in topology.subtasks if topology.node(subtask.node).is_source]
+    return _some_of([*polls, *(Deliver(*channel) for channel in _downstream(topology, topology.initiators()))])
+
+
+def _snapshot(topology: Topology) -> SearchStrategy[list[Step]]:
+    """A snapshot is initiated somewhere, its markers go along the graph, and it is published."""
+
+    def steps(initiators: list[Subtask]) -> SearchStrategy[list[Step]]:
+        begun: list[Step] = [Initiate(0, subtask) for subtask in initiators]
+        channels = _downstream(topology, (*initiators, *topology.initiators()))
+        markers = [Deliver(*channel, marker=True) for channel in channels]
+        return _some_of([Settle(), *markers, Settle()]).map(lambda rest: [*begun, *rest])
+
+    subtasks = st.sampled_from([*topology.initiators(), *topology.subtasks])
+    return st.lists(subtasks, min_size=1, max_size=2, unique=True).flatmap(steps)
+
+
+def _downstream(topology: Topology, starts: Sequence[Subtask]) -> list[ChannelId]:
+    """All channels, nearest to `starts` first."""
+    reached = dict.fromkeys((*starts, *topology.initiators()))
+    channels: list[ChannelId] = []
+    queue = list(reached)
+    for subtask in queue:
+        for channel in topology.outputs_of(subtask):
+            channels.append(channel)
+            if channel.target not in reached:
+                reached[channel.target] = None
+                queue.append(channel.target)
+    return channels
+
+
+def _some_of(steps: Sequence[Step]) -> SearchStrategy[list[Step]]:
+    """These steps in their order, few of them left out; shrinks to fewer."""
+    keeps = st.tuples(*(st.integers(0, _LEAVES_OUT - 1) for _ in steps))
+    return keeps.map(lambda drawn: [step for step, kept in zip(steps, drawn, strict=True) if kept])
+
+
+def _joined(parts: Sequence[Sequence[Step]]) -> list[Step]:
+    return [step for part in parts for step in part]
+
+
+def _numbered(steps: Sequence[Step]) -> list[Step]:
+    """Ids go up from snapshot to snapshot; initiators side by side start the same one."""
+    numbered: list[Step] = []
+    snapshot_id = 0
+    for place, step in enumerate(steps):
+        if isinstance(step, Initiate):
+            beside = place > 0 and isinstance(steps[place - 1], Initiate)
+            snapshot_id += 0 if beside else 1
+            step = Initiate(snapshot_id, step.at)
+        numbered.append(step)
+    return numbered
+
+
+# ---- faults
+
+
+def faults(graph: Graph) -> SearchStrategy[Fault]:
+    """One fault of a run of a graph: mostly one of its nodes or their workers."""
+    return _faults(graph, build(graph, "unaligned").topology)
+
+
+def _faults(graph: Graph, topology: Topology) -> SearchStrategy[Fault]:
+    subtasks = topology.subtasks
+    plain: list[Fault] = [*(Fail(subtask) for subtask in subtasks), *(Crash(subtask) for subtask in subtasks)]
+    hooks = [
+        FailHook(subtask, hook)
+        for declared in graph.nodes
+        for subtask in subtasks
+        for hook in (*NEW_HOOKS, *RUNNING_HOOKS)
+        if subtask.node == declared.name and defines(declared.node, hook)
+    ]
+    kinds = (FailStore, TearStore, HangStore, Freeze, CutControl)
+    acknowledgements = (LoseAcknowledgement, RepeatAcknowledgement, DelayAcknowledgement)
+    rare: list[Fault] = [
+        FailStage(),
+        CrashCoordinator(),
+        OrphanCoordinator(),
+        KillDriver(),
+        SubmitAgain(),
+        *(Doubt(what) for what in ("done", "late", "never")),
+        *(kind(process) for kind in (*kinds, *acknowledgements) for process in range(_PROCESSES)),
+        *hooks,
+    ]
+    return st.one_of(st.sampled_from(plain), st.sampled_from(rare))
+
+
+# ---- graphs
+
+
+def graphs(*, nodesMax: int = 5) -> SearchStrategy[Graph]:
+    """Small graphs of relays that pass tokens on: rings, meshes, stars, acyclic and arbitrary graphs.
+
+    Every run of one ends, and the same tokens come out of its node "out" whatever the order.
+
+    Parameters
+    ----------
+    nodesMax : int
+        Relays at most; a source and a `ListSink` come on top.
+    """
+    tokens = st.lists(st.integers(0, _HOPS_MAX), max_size=_TOKENS_MAX)
+    sizes = st.integers(2, max(2, nodesMax))
+    return sizes.flatmap(lambda size: st.builds(_graph, _edges(size), st.lists(tokens, min_size=size, max_size=size)))
+
+
+def _edges(size: int) -> SearchStrategy[list[tuple[int, int]]]:
+    """Edges between so many relays."""
+    ring = [(number, (number + 1) % size) for number in range(size)]
+    mesh = [(source, target) for source in range(size) for target in range(size) if source != target]
+    star = [edge for number in range(1, size) for edge in ((0, number), (number, 0))]
+    forward = [(source, target) for source, target in mesh if source < target]
+    return st.one_of(
+        *(st.just(edges) for edges in (ring[:-1], ring, star, mesh)),
+        st.lists(st.sampled_from(forward), unique=True),
+        st.lists(st.sampled_from([*mesh, *((number, number) for number in range(size))]), unique=True),
+    )
+
+
+def _graph(edges: Sequence[tuple[int, int]], tokens: Sequence[Sequence[int]]) -> Graph:
+    graph = Graph("relays")
+    graph.add("in", ListSource(*tokens[0]))
+    for number, own in enumerate(tokens):
+        # The tokens of the first one come from the source.
+        graph.add(f"n{number}", Relay(() if number == 0 else own))
+    graph.add("out", ListSink())
+    graph.connect("in", "n0")
+    for source, target in edges:
+        graph.connect(f"n{source}", f"n{target}")
+    for number in range(len(tokens)):
+        graph.connect(f"n{number}", "out")
+    return graph

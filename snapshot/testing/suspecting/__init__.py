@@ -1,0 +1,1 @@
+"""Looks for the reason why a run of a user's nodes went wrong."""

@@ -1,0 +1,191 @@
+"""Names the usual mistakes in nodes, from what was seen of them in a run that went wrong.
+
+::
+
+    state kept outside snapshotState            it changes while the node runs, and no restore brings it back
+    mutable state shared with the snapshot      what is restored is not what was recorded: it went on changing
+    state lost in restoreState                  snapshotState returned it, and restoreState did not take it over
+    sends in the constructor or in open         sent again after every restore
+    non-determinism where replay needs ...      the same state and the same inputs, and another message
+
+A suspicion is where to look first. It is raised only for runs in which a checker found something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from snapshot.ids import Subtask
+from snapshot.testing.checking.values import same, shown, told
+from snapshot.testing.history import History, Kind
+from snapshot.testing.payload import pack, unpack
+from snapshot.testing.suspecting.portrait import Spot
+from snapshot.testing.suspecting.probe import Probe, Recorded, WatchedLife
+from snapshot.testing.suspecting.replays import Replay, repeated, replayed
+
+
+class Mistake(Enum):
+    """What may be wrong with a node."""
+
+    KEPT_OUTSIDE = "state kept outside snapshotState"
+    SHARED = "mutable state shared with the snapshot"
+    LOST = "state lost in restoreState"
+    SENT_AT_START = "sends in the constructor or in open"
+    NOT_REPEATED = "non-determinism where replay needs determinism"
+
+
+_ADVICE = {
+    Mistake.KEPT_OUTSIDE: "Return it from snapshotState, and take it over in restoreState.",
+    Mistake.SHARED: "Return the value itself from snapshotState, not what leads to it, and keep it in the instance.",
+    Mistake.LOST: "Take over in restoreState all that snapshotState returns.",
+    Mistake.SENT_AT_START: "Send in onStart, which is called once in a node's life.",
+    Mistake.NOT_REPEATED: "Let it depend on state and inputs only: context.random goes on as in the snapshot; the "
+    "clock, uuid, the random module, and a queue or file that has gone on do not.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What is probably wrong, and where."""
+
+    mistake: Mistake
+    subtask: Subtask
+    #: the attribute or hook; "" where none can be named
+    where: str
+    #: what was seen
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.subtask}: {self.mistake.value}: {self.text}. {_ADVICE[self.mistake]}"
+
+
+def suspicions(history: History, probe: Probe, reference: History, reference_probe: Probe) -> list[Suspicion]:
+    """What may be wrong with the nodes of a run.
+
+    Parameters
+    ----------
+    history, probe
+        The run that went wrong, and what was seen of its nodes.
+    reference, reference_probe
+        A run of the same graph without faults.
+
+    Returns
+    -------
+    list of Suspicion
+        Each mistake once for each subtask and place; for a node whose messages differ because of its state, the latter.
+    """
+    found: dict[tuple[Mistake, str, str], Suspicion] = {}
+    for subtask in history.topology.subtasks:
+        lives = [life for life in probe.lives.values() if life.subtask == subtask]
+        seen = [suspicion for life in lives for suspicion in _of_life(history, probe, reference_probe, life)]
+        for suspicion in seen or _of_replays(history, reference, lives, subtask):
+            # The subtasks of a node have the same code.
+            found.setdefault((suspicion.mistake, subtask.node, suspicion.where), suspicion)
+    return list(found.values())
+
+
+# ---- state
+
+
+def _of_life(history: History, probe: Probe, reference: Probe, life: WatchedLife) -> Iterator[Suspicion]:
+    origin = history.origins.get(life.incarnation)
+    if life.begun is None:
+        return
+    if origin is None:
+        first = reference.first(life.subtask)
+        if first is not None and first.begun is not None:
+            yield from _of_fresh(history, life, first)
+        return
+    earlier = probe.lives.get((origin[0], life.subtask))
+    recorded = earlier.cuts.get(origin[1]) if earlier is not None else None
+    if life.sent_in_open:
+        text = f"open sent {life.sent_in_open} messages in incarnation {life.incarnation}, after a restore"
+        yield Suspicion(Mistake.SENT_AT_START, life.subtask, "open", text)
+    if recorded is not None:
+        yield from _of_restored(history, probe, life, recorded)
+
+
+def _of_fresh(history: History, life: WatchedLife, first: WatchedLife) -> Iterator[Suspicion]:
+    """Something is left of an earlier life, or of another run, in a node that begins."""
+    assert life.begun is not None and first.begun is not None
+    for spot, value in life.begun.items():
+        due = first.begun.get(spot)
+        if spot.is_shared and due is not None and not same(value, due, history.codec):
+            was, now = shown(due, history.codec), shown(value, history.codec)
+            text = f"{spot} is {now} in a fresh node, and was {was} in the first one: all instances share it"
+            yield Suspicion(_shared_mistake(life, spot), life.subtask, spot.name, text)
+
+
+def _of_restored(history: History, probe: Probe, life: WatchedLife, recorded: Recorded) -> Iterator[Suspicion]:
+    """The node is not what it was at the cut from which it was restored."""
+    assert life.begun is not None
+    codec = history.codec
+    for spot, was in recorded.node.items():
+        now = life.begun.get(spot)
+        if now is not None and same(was, now, codec):
+            continue
+        mistake = _mistake(history, probe, life, recorded, spot)
+        if mistake is not None:
+            is_now = "is gone" if now is None else f"is {shown(now, codec)}"
+            text = f"{spot} was {shown(was, codec)} when snapshot {recorded.snapshot_id} was recorded, and {is_now} after the "
+            yield Suspicion(mistake, life.subtask, spot.name, text + "restore from it")
+
+
+def _mistake(history: History, probe: Probe, life: WatchedLife, recorded: Recorded, spot: Spot) -> Mistake | None:
+    """Why a value differs after a restore; None: it is one that `open` makes anew each time."""
+    codec = history.codec
+    if spot.is_shared:
+        return _shared_mistake(life, spot)
+    if same(recorded.copy.get(spot), recorded.node[spot], codec):
+        return Mistake.SHARED
+    if recorded.again is not None and not same(recorded.again, recorded.state, codec):
+        return Mistake.LOST
+    made = life.made.get(spot)
+    if made is not None and not life.is_source and _were_sent(history, life.subtask, made):
+        return Mistake.SENT_AT_START
+    return Mistake.KEPT_OUTSIDE if _is_as_new(history, probe, life, spot) else None
+
+
+def _is_as_new(history: History, probe: Probe, life: WatchedLife, spot: Spot) -> bool:
+    """It is what it was when the node was made, or opened for the first time."""
+    assert life.begun is not None
+    now, first = life.begun.get(spot), probe.first(life.subtask)
+    opened = None if first is None or first.begun is None else first.begun.get(spot)
+    return now is None or any(same(now, new, history.codec) for new in (life.made.get(spot), opened))
+
+
+def _shared_mistake(life: WatchedLife, spot: Spot) -> Mistake:
+    return Mistake.SHARED if spot.name in life.snapshot_names else Mistake.KEPT_OUTSIDE
+
+
+def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:
+    """The constructor put messages there that the node then sent."""
+    value = unpack(made, history.codec)
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    sent = [event.payload for event in history.events if event.kind is Kind.SEND and event.subtask == subtask]
+    return all(pack(each, history.codec) in sent for each in value)
+
+
+# ---- replay
+
+
+def _of_replays(history: History, reference: History, lives: list[WatchedLife], subtask: Subtask) -> Iterator[Suspicion]:
+    """The node did something else than before, though it began in the same state and had the same inputs."""
+    for life in lives:
+        origin = history.origins[life.incarnation]
+        replay = None if origin is None else replayed(history, subtask, life.incarnation)
+        if origin is not None and replay is not None:
+            yield _not_repeated(history, subtask, replay, f"in incarnation {origin[0]}", f"in {life.incarnation}")
+            return
+    replay = repeated(history, reference, subtask)
+    if replay is not None:
+        yield _not_repeated(history, subtask, replay, "in the run without faults", "in this one")
+
+
+def _not_repeated(history: History, subtask: Subtask, replay: Replay, once: str, again: str) -> Suspicion:
+    first, second = told(replay.first, history.codec), told(replay.second, history.codec)
+    text = f"from the same state and with the same inputs came the {first}, {once}, and the {second}, {again}"
+    return Suspicion(Mistake.NOT_REPEATED, subtask, "", text)

@@ -1,0 +1,188 @@
+"""Runs a graph again and again, without faults and by generated schedules, until a checker finds something.
+
+What it finds is told with the shortest schedule that shows it, with the mistakes that may be behind it, and drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, Verbosity, given, settings
+from hypothesis.errors import Flaky
+from hypothesis.strategies import SearchStrategy
+
+from snapshot.graph import Graph
+from snapshot.testing.checkers import CheckFailed, Verdict
+from snapshot.testing.diagram import Diagram
+from snapshot.testing.history import History
+from snapshot.testing.simulator import Mutation, Simulator, Violation
+from snapshot.testing.steps import Step
+from snapshot.testing.suspecting.probe import Probe
+from snapshot.testing.suspicions import suspicions
+
+#: A graph, or a function that makes it anew, and with it all that its nodes use outside of themselves.
+GraphMaker = Graph | Callable[[], Graph]
+
+#: Steps after which a run is cut off, for one of the run without faults: each fault makes it repeat a part.
+_STEPS_FACTOR, _STEPS_MIN = 20, 5_000
+#: The last events of a failure that are drawn.
+_EVENTS_DRAWN = 80
+#: A schedule that is longer than this takes a line a step.
+_LINE_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the graph."""
+
+    history: History
+    #: what `output` gave, at once: what is outside of the nodes is gone with the next run
+    output: Any
+    #: a rule of Cutline that was broken while it ran
+    violation: Verdict | None
+
+
+#: What is wrong with a run; None: nothing.
+Judge = Callable[[Run], Verdict | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A run in which something is wrong."""
+
+    verdict: Verdict
+    schedule: Sequence[Step]
+    #: the same happens without leaving anything out
+    is_exact: bool
+
+
+class _Found(Exception):
+    """Tells Hypothesis that an example fails."""
+
+
+class Trial:
+    """The runs of one graph.
+
+    Parameters
+    ----------
+    graph : Graph or callable
+    output : callable, optional
+        Asked behind each run.
+
+    Raises
+    ------
+    ValueError
+        if the graph does not come to its end by itself.
+    """
+
+    def __init__(self, graph: GraphMaker, output: Callable[[History], Any] | None = None) -> None:
+        self._make = graph if callable(graph) else lambda: graph
+        self._output = output
+        self._max_steps: int | None = None
+        self.graph = self._make()
+        self.reference = self.run(())
+        if self.reference.history.outcome is None:
+            raise ValueError(
+                f"graph {self.graph.name!r} does not end by itself, so there is nothing to compare with "
+                f"({self.reference.history.reason}). Give it sources that end"
+            )
+        self._max_steps = max(_STEPS_MIN, _STEPS_FACTOR * len(self.reference.history.events))
+
+    def run(self, schedule: Sequence[Step], *, skips: bool = False, mutation: Mutation | None = None) -> Run:
+        """One run by a schedule."""
+        options = {} if self._max_steps is None else {"maxSteps": self._max_steps}
+        simulator = Simulator(self._make(), schedule, skipsImpossible=skips, mutation=mutation, **options)
+        violation = None
+        try:
+            simulator.run()
+        except Violation as error:
+            violation = Verdict(error.checker, False, str(error))
+        history = simulator.history
+        return Run(history, None if self._output is None else self._output(history), violation)
+
+    def demand(self, schedules: SearchStrategy[list[Step]], judge: Judge, examples: int) -> None:
+        """Judge the run without faults, then runs by so many schedules.
+
+        Raises
+        ------
+        CheckFailed
+            if one is not as it should be: its text says all that helps to find out why.
+        """
+        failing = self._attempt((), judge) or self._search(schedules, judge, examples)
+        if failing is not None:
+            raise CheckFailed(failing.verdict.checker, self._told(failing))
+
+    # ---------------------------------------------------------------- the search
+
+    def _search(self, schedules: SearchStrategy[list[Step]], judge: Judge, examples: int) -> Failing | None:
+        found: list[Failing] = []
+
+        @settings(
+            max_examples=examples,
+            database=None,
+            deadline=None,
+            derandomize=True,
+            verbosity=Verbosity.quiet,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(schedules)
+        def attempt(schedule: list[Step]) -> None:
+            failing = self._attempt(schedule, judge)
+            if failing is not None:
+                found.append(failing)
+                raise _Found
+
+        try:
+            attempt()
+        except (_Found, Flaky):  # flaky: the nodes do not do the same again, which is what is wrong with them
+            return found[-1]
+        return None
+
+    def _attempt(self, schedule: Sequence[Step], judge: Judge) -> Failing | None:
+        """Run by a schedule; None: nothing is wrong."""
+        run = self.run(schedule, skips=True)
+        verdict = run.violation or judge(run)
+        if verdict is None:
+            return None
+        taken = list(run.history.schedule)
+        if taken == list(schedule):
+            return Failing(verdict, schedule, is_exact=True)
+        # What was left out may have brought things forward. As a rule it makes no difference.
+        exact = self.run(taken, skips=True)
+        again = exact.violation or judge(exact)
+        if again is not None and exact.history.schedule == taken:
+            return Failing(again, taken, is_exact=True)
+        return Failing(verdict, schedule, is_exact=False)
+
+    # ---------------------------------------------------------------- what is told
+
+    def _told(self, failing: Failing) -> str:
+        plain, probe = Probe(), Probe()
+        reference = self.run((), mutation=plain.mutation).history
+        history = self.run(failing.schedule, skips=True, mutation=probe.mutation).history
+        named = [f"  {suspicion}" for suspicion in suspicions(history, probe, reference, plain)]
+        skips = "" if failing.is_exact else ", skipsImpossible=True"
+        return "\n".join(
+            [
+                failing.verdict.text,
+                "",
+                "Look here first:" if named else "No usual mistake is seen in the nodes; the diagram shows the run.",
+                *named,
+                "",
+                "The shortest schedule that shows it:",
+                f"  Simulator(graph, {_listed(failing.schedule)}{skips}).run()",
+                "",
+                Diagram(history, -_EVENTS_DRAWN).text(),
+            ]
+        )
+
+
+def _listed(steps: Sequence[Step]) -> str:
+    """A schedule as it is written."""
+    line = repr(list(steps))
+    if len(line) <= _LINE_CHARACTERS:
+        return line
+    return "[\n" + "".join(f"      {step!r},\n" for step in steps) + "  ]"

@@ -1,0 +1,134 @@
+"""Each benchmark works: a quick look at it gives results of the promised form, and they say that they are quick.
+
+What they compute they check themselves; how fast it was is no matter of tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchmarks import keyed_batches, keyed_messages, recovery, scale, snapshot
+from benchmarks.effort import Effort
+from benchmarks.keyed_rows import require_equal, sums_of_bursts
+from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio
+from benchmarks.session import Place
+from benchmarks.table import table_of
+from tests.source_files import ROOT
+from tests.system.live import Live
+
+EFFORT = Effort(seconds=0.3, repeats=1, quick=True)
+#: Seconds that one benchmark may take on a crowded machine.
+_DEADLINE_S = 110.0
+
+_FIELDS = ("benchmark", "configuration", "metrics", "ratios", "machine", "versions")
+_METRIC = ("median", "min", "max", "p50", "p99", "unit", "runs")
+
+
+def assert_schema(line: str) -> dict[str, Any]:
+    """A JSON line has exactly the promised fields, with finite numbers in them."""
+    found: dict[str, Any] = json.loads(line)
+    assert tuple(found) == _FIELDS
+    for name, figure in found["metrics"].items():
+        assert tuple(figure) == _METRIC, name
+        assert figure["min"] <= figure["median"] <= figure["max"] and figure["p50"] <= figure["p99"], name
+        assert figure["runs"] >= 1 and isinstance(figure["unit"], str), name
+    assert all(math.isfinite(ratio) and ratio >= 0 for ratio in found["ratios"].values())
+    assert found["configuration"]["quick"] is True and found["configuration"]["seconds"] == EFFORT.seconds
+    assert found["machine"]["cores"] >= 1 and found["versions"]["cutline"]
+    return found
+
+
+def _looked_at(measure: Callable[[Effort, Place], Any], live: Live) -> list[dict[str, Any]]:
+    results: list[Result] = list(measure(EFFORT, lambda: live))
+    assert table_of(results).row_count == len(results)
+    return [assert_schema(result.json()) for result in results]
+
+
+def test_command_line_and_channel() -> None:
+    """``python -m benchmarks`` prints nothing but JSON lines on standard output, and needs no Spark for a channel."""
+    command = [sys.executable, "-m", "benchmarks", "channel", "--json", "--quick", "--seconds", str(EFFORT.seconds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    found = [assert_schema(line) for line in done.stdout.splitlines()]
+    kinds = [(each["configuration"]["payload"], each["configuration"]["rows_per_batch"]) for each in found]
+    assert kinds == [("messages", None), ("arrow", 1024), ("arrow", 8192), ("arrow", 65_536), ("messages", None)]
+    assert all("bare_socket" in each["ratios"] for each in found)
+    assert {"messages_per_s", "bytes_per_s"} <= found[0]["metrics"].keys()
+    assert {"rows_per_s", "bytes_per_s"} <= found[1]["metrics"].keys()
+    assert "round_trip_us" in found[-1]["metrics"]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_keyed_messages(live: Live) -> None:
+    """Messages with snapshots off, seldom and often, beside a bare loop."""
+    found = _looked_at(keyed_messages.measure, live)
+    assert [each["configuration"]["snapshot_interval_s"] for each in found] == [None, 1.0, 0.1]
+    assert all("records_per_s" in each["metrics"] for each in found)
+    assert all("without_snapshots" in each["ratios"] for each in found[1:])
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_keyed_batches(live: Live) -> None:
+    """Batches with int64 and with string keys, beside DuckDB and Polars."""
+    found = _looked_at(keyed_batches.measure, live)
+    assert [each["configuration"]["key_type"] for each in found] == ["int64", "int64", "string"]
+    assert all({"duckdb", "polars"} <= each["ratios"].keys() for each in found)
+    assert all("rows_per_s" in each["metrics"] for each in found)
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_snapshot(live: Live) -> None:
+    """Small states idle and under back-pressure, and one that is stored apart, beside a bare write."""
+    found = _looked_at(snapshot.measure, live)
+    assert [each["configuration"]["load"] for each in found] == ["idle", "back_pressure", "load"]
+    assert all({"duration_ms", "pause_ms"} <= each["metrics"].keys() for each in found)
+    assert "bare_write" in found[-1]["ratios"] and "bytes_per_s" in found[-1]["metrics"]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_recovery(live: Live) -> None:
+    """Every tier, each with the steps that its time goes to."""
+    found = _looked_at(recovery.measure, live)
+    faults = [each["configuration"]["fault"] for each in found]
+    assert faults == ["exception", "worker_kill", "task_kill", "coordinator_kill"]
+    for each in found[:-1]:
+        steps = sum(each["metrics"][f"{step}_s"]["median"] for step in recovery.STEPS)
+        assert steps == pytest.approx(each["metrics"]["seconds"]["median"], abs=0.05)
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_scale(live: Live) -> None:
+    """As many markers as channels, which are the square of half of the subtasks."""
+    found = _looked_at(scale.measure, live)
+    for each in found:
+        channels = (each["configuration"]["subtasks"] // 2) ** 2
+        assert each["configuration"]["channels"] == channels == each["metrics"]["markers"]["median"]
+    assert "duration_per_channel" in found[-1]["ratios"]
+
+
+def test_metrics_of_runs_and_samples() -> None:
+    """The median is of runs, the quantiles are of all samples; ratios are of neighbours in time."""
+    assert metric("s", [3.0, 1.0, 2.0]) == Metric(2.0, 1.0, 3.0, 2.0, 3.0, "s", 3)
+    assert metric_of_samples("ms", [[1.0, 2.0, 90.0], [4.0]]) == Metric(3.0, 2.0, 4.0, 2.0, 90.0, "ms", 2)
+    assert paired_ratio([1.0, 20.0, 3.0], [2.0, 20.0, 3.0]) == 1.0
+
+
+def test_a_wrong_result_fails() -> None:
+    """A sum that is off by one is found, and named."""
+    expected = sums_of_bursts([300, 17])
+    assert sums_of_bursts([317]) != expected
+    key = next(iter(expected))
+    with pytest.raises(RuntimeError, match=f"sums: 1 keys are wrong: '{key}'"):
+        require_equal("sums", {**expected, key: expected[key] + 1}, expected)

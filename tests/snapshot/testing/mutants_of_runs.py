@@ -1,0 +1,144 @@
+"""A simulated run with one rule taken away: its coordinator, its fence, its workers or its machines are mutants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapshot.coordinator.deployment import Deployment, News
+from snapshot.coordinator.ending import Ending
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_events import FenceEffect
+from snapshot.coordinator.history import Claim
+from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook
+from snapshot.stored.contribution import parts_of
+from snapshot.stored.part import Handle, Part
+from snapshot.subtask.assembly import RestoredChannels, assemble
+from snapshot.subtask.reports import SnapshotTaken
+from snapshot.testing.simulation.host import SimulatedMachine
+from snapshot.testing.simulation.worker import Worker
+from snapshot.testing.steps import Store
+from state_backends.layout import part_path
+
+Patch = pytest.MonkeyPatch
+
+
+class EagerWorker(Worker):
+    """Acknowledges its parts when it begins to store them."""
+
+    def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+        parts = parts_of(taken, self._world.run, incarnation)
+        self.acknowledge(taken, incarnation, [self._said_stored(part) for part in parts])
+        store = super()._upload
+        self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(taken, incarnation))
+
+    def _said_stored(self, part: Part) -> Handle:
+        is_small = part.handle.size <= self._store.backend.inline_bytes_max
+        return part.inline() if is_small else part.stored(part_path(part))
+
+
+class HearsEverybody(Deployment):
+    """Takes what is said of any incarnation for what is said of the present one."""
+
+    def restored(self, worker: int, incarnation: int) -> News | None:
+        return super().restored(worker, self._members.incarnation)
+
+    def connected(self, worker: int, incarnation: int) -> News | None:
+        return super().connected(worker, self._members.incarnation)
+
+    def failed(self, worker: int, incarnation: int, reason: str) -> News | None:
+        return super().failed(worker, self._members.incarnation, reason)
+
+
+class IncarnationIgnored(Coordinator):
+    """Without PROTOCOL 6.1 in the coordinator."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deployment.__class__ = HearsEverybody
+
+
+class TakesAnyFrame(Worker):
+    """Without PROTOCOL 6.1 among workers: frames go to whoever has the channel, in whatever incarnation."""
+
+    def is_connected(self, incarnation: int) -> bool:
+        return self.is_alive and self.peers is not None
+
+
+class UsesIdsAgain(SnapshotBook):
+    """Gives the id of an aborted snapshot to the next one."""
+
+    def close_failed(self, snapshot_id: int, now: float) -> PendingSnapshot:
+        self._next_id = min(self._next_id, snapshot_id)
+        return super().close_failed(snapshot_id, now)
+
+
+class IdReused(Coordinator):
+    """Without PROTOCOL 3.2."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._desk.book.__class__ = UsesIdsAgain
+
+
+class NeverSettles(SnapshotBook):
+    """Says of no snapshot that it is over."""
+
+    @property
+    def floor(self) -> int:
+        return 0
+
+
+class FloorNotSent(Coordinator):
+    """Without PROTOCOL 3.4."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._desk.book.__class__ = NeverSettles
+
+
+class DropsPrepared(SimulatedMachine):
+    """Discards what was prepared for snapshots that were aborted: PROTOCOL 8, read plainly."""
+
+    def raise_floor(self, floor: int) -> None:
+        for snapshot_id in list(self._prepared.values()):
+            if snapshot_id < floor:
+                self._prepared._values[snapshot_id] = None
+        super().raise_floor(floor)
+
+
+class NeverLooks(Fence):
+    """Without PROTOCOL 7.2."""
+
+    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
+        return super()._on_looked(None)
+
+
+class ForgetsTheStop(Coordinator):
+    """A rollback forgets that the run is to stop."""
+
+    def _roll_back(self, reason: str) -> None:
+        self._ending = Ending(self.topology.subtasks)
+        super()._roll_back(reason)
+
+
+def counters_restarted(patch: Patch) -> None:
+    """Without PROTOCOL 6.2."""
+
+    def mutant(subtask: Any, built: Any, around: Any, restored: RestoredChannels) -> Any:
+        return assemble(subtask, built, around, RestoredChannels({}, restored.frames, {}))
+
+    patch.setattr("snapshot.testing.simulation.worker.assemble", mutant)
+
+
+def parts_swapped(patch: Patch) -> None:
+    """The parts of a channel are restored in the wrong order (PROTOCOL 1.3)."""
+    real = Worker._host
+
+    def mutant(self: Worker, restored: Any) -> Any:
+        return real(self, replace(restored, channel_parts=restored.channel_parts[::-1]))
+
+    patch.setattr(Worker, "_host", mutant)

@@ -1,0 +1,246 @@
+"""Space-time diagrams: what happened is where it happened, in characters and in drawings."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from snapshot.declared.topology import Topology
+from snapshot.ids import ChannelId, Subtask
+from snapshot.testing.diagram import Diagram
+from snapshot.testing.history import History, Kind
+from tests.snapshot import sample
+from tests.snapshot.testing.scribe import Scribe, sample_history, sample_scribe
+
+P, Q, PQ, QP = sample.P, sample.Q, sample.PQ, sample.QP
+SVG = "{http://www.w3.org/2000/svg}"
+
+EXPECTED = """\
+bank: events 1 to 23 of 36
+ event     time      P           Q
+     1    0.000   ▶ incarnation 7, afresh ───
+     2    0.000      ╤ start     │
+     3    0.000      │           ╤ start
+     4    0.000      ●1→Q        │            'one'
+     5    0.000      ●2→Q        │            'two'
+     6    0.000      ├──1───────>●            'one'
+     7    0.000      ├──2───────>●            'two'
+     8    0.000      │           ●1→P         'back'
+     9    0.000      ●<───────1──┤            'back'
+    10    0.000      ●*3→Q       │            'three'
+    11    0.000      ●*4→Q       │            (4, 'four')
+    12    0.000      ●*5→Q       │            (5, 'five')
+    13    0.000      ●*6→Q       │            {'x': 6}
+    14    0.000      ●*7→Q       │            {'x': 7}
+    15    0.000      ●*8→Q       │            {'eight': 8}
+    16    0.000      │           ●*2 end→P
+    17    0.500   ═╡42╞═         │
+    18    0.500      ◇42→Q       │
+    19    0.500      ├┄┄42┄┄┄┄┄┄>◆
+    20    1.000      │        ═╡42╞═
+    21    1.000      │           ◇42→P
+    22    1.000      ◆<┄┄┄┄┄┄42┄┄┤
+    23    1.000   ✓ published 42 ────────────
+cut 42 (published): in flight P→Q 3, 4, 5, 6, 7, 8; Q→P 2"""
+
+
+def rows(diagram: Diagram) -> list[str]:
+    """The text, by lines."""
+    return str(diagram).splitlines()
+
+
+# ---------------------------------------------------------------- characters
+
+
+def test_a_run_in_columns() -> None:
+    """Messages, markers, the cut, and what is in flight across it."""
+    assert str(Diagram(sample_history(rolled_back=True), stop=23)) == EXPECTED
+
+
+def test_a_rollback_is_seen() -> None:
+    """The fault, the new incarnation, the restored messages, and what was refused."""
+    text = rows(Diagram(sample_history(rolled_back=True), 23))
+    assert text[0] == "bank: events 24 to 36 of 36"
+    assert text[2:9] == [
+        "    24    2.000      ├──3───────>●            'three'",
+        "    25    2.000   ✗ Crash('Q') ──────────────",
+        "    26    2.000   ▶ incarnation 8, from snapshot 42",
+        "    27    2.000      ╤ from 42   │",
+        "    28    2.000      │           ╤ from 42",
+        "    29    2.000   ✗ refused (an acknowledgement)",
+        "    30    2.000      ├──3───────>●            'three' (restored)",
+    ]
+
+
+def test_a_zombie_is_seen() -> None:
+    """What an older incarnation does behind the deployment of a newer one says so, in every slice."""
+    history = sample_scribe().history
+    late = history.events[5]
+    newer = Scribe(sample.TOPOLOGY)
+    newer.deploy(sample.INCARNATION + 1)
+    history.events += [*newer.history.events, late]
+    assert rows(Diagram(history, -1))[-1].endswith("'one' (incarnation 7)")
+    assert "(incarnation" not in rows(Diagram(history, 5, 6))[-1]
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    """What moves nothing is told at its subtask, what concerns the run across all of them."""
+    scribe = Scribe(sample.TOPOLOGY)
+    scribe.deploy(7)
+    for kind in (Kind.POLL, Kind.TIMER, Kind.COMMIT, Kind.FAILED, Kind.REFUSED):
+        scribe.tell(Q, kind, snapshot_id=sample.SNAPSHOT_ID if kind is Kind.COMMIT else 0)
+    scribe.tell(Q, Kind.INJECT, payload=b"\x07")
+    for kind in (Kind.ABORTED, Kind.REFUSED, Kind.FAILED):
+        scribe.note(kind, text="reason")
+    text = "\n".join(rows(Diagram(scribe.history)))
+    for word in ("○ poll", "○ timer", "✓ 42", "✗ failed", "✗ refused", "● injected   7", "aborted (reason)"):
+        assert word in text, text
+
+
+def ring(count: int) -> Topology:
+    """A ring of this many nodes."""
+    names = [f"n{number}" for number in range(count)]
+    node, edge = sample.TOPOLOGY.nodes[0], sample.TOPOLOGY.edges[0]
+    pairs = zip(names, [*names[1:], names[0]], strict=True)
+    return Topology(
+        "ring",
+        tuple(replace(node, name=name) for name in names),
+        tuple(replace(edge, source=source, target=target) for source, target in pairs),
+        sample.TOPOLOGY.components,
+    )
+
+
+def rounds(count: int, messages: int) -> History:
+    """A message goes round a ring while a snapshot is taken, and a node after another fails."""
+    scribe = Scribe(ring(count))
+    scribe.deploy(1)
+    channels = scribe.history.topology.channels
+    scribe.send(channels[0], 0)
+    for number in range(messages):
+        scribe.now += 0.25
+        scribe.receive(channels[number % count])
+        scribe.send(channels[(number + 1) % count], number + 1)
+        if number < count:
+            scribe.cut(Subtask(f"n{(7 * number) % count}"), 1_000_001)
+        if number % 20 == 19:
+            scribe.note(Kind.FAULT, text=f"Crash('n{number % count}')")
+    return scribe.finish(None)
+
+
+def test_arrows_cross_the_lines_between() -> None:
+    """A message to a far column crosses those between, in both directions; to itself it goes nowhere."""
+    topology = ring(4)
+    far = ChannelId(Subtask("n0"), Subtask("n3"))
+    itself = ChannelId(Subtask("n1"), Subtask("n1"))
+    edge = topology.edges[0]
+    topology = replace(
+        topology,
+        edges=(
+            *topology.edges,
+            replace(edge, source="n0", target="n3"),
+            replace(edge, source="n1", target="n1"),
+        ),
+    )
+    scribe = Scribe(topology)
+    scribe.deploy(1)
+    back = ChannelId(Subtask("n3"), Subtask("n0"))
+    scribe.send(far, "x")
+    scribe.receive(far)
+    scribe.send(back, "y")
+    scribe.receive(back)
+    scribe.send(itself, "z")
+    scribe.receive(itself)
+    lines = rows(Diagram(scribe.history))
+    assert "├──1────────┼───────────┼──────────>●" in lines[8]
+    assert "●<──────────┼───────────┼────────1──┤" in lines[10]
+    assert "●<1 itself" in lines[12]
+
+
+def test_a_wide_graph_becomes_a_table() -> None:
+    """Nine subtasks do not fit: every event still has its row, subtask, channel and value."""
+    assert rows(Diagram(rounds(8, 8)))[1].split()[2:] == [f"n{number}" for number in range(8)]
+    text = "\n".join(rows(Diagram(rounds(9, 20))))
+    assert "n1  receive of message 1 (0) on n0[0]->n1[0]" in text
+    assert "✗ Crash('n1')" in text
+    assert " n7  cut 1" in text
+    assert "*n" in text
+
+
+def test_a_terminal_is_wide_enough() -> None:
+    """Eight columns with long names, sixty events: no row is longer than 160 characters."""
+    history = rounds(8, 40)
+    assert max(len(row) for row in rows(Diagram(history, -60))) <= 160
+    assert len(rows(Diagram(history, -60))) == 60 + 2
+
+
+def test_slices() -> None:
+    """A slice shows the subtasks that are in it; an empty one says so."""
+    history = rounds(8, 8)
+    assert rows(Diagram(history, -1))[1].split()[2:] == ["n1", "n2"]
+    assert str(Diagram(history, 5, 5)) == "ring: no events of 42\n event     time"
+    assert "of 0" in str(Diagram(History(ring(2), sample.CODEC)))
+
+
+def test_ids_of_two_claims_are_told_apart() -> None:
+    """Within one claim a snapshot has a short number; where there are two, it has both."""
+    scribe = sample_scribe()
+    scribe.note(Kind.PUBLISHED, 8_000_042, incarnation=8)
+    assert "✓ published 8.42 " in rows(Diagram(scribe.history))[-2]
+    assert "═╡7.42╞═" in str(Diagram(scribe.history))
+
+
+# ---------------------------------------------------------------- drawings
+
+
+def words(svg: str) -> list[str]:
+    """All that is written in a drawing."""
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_a_drawing_holds_all(count: int) -> None:
+    """Subtasks, numbers, the cut, faults and the legend are in it; two of the same are equal."""
+    history = rounds(count, 40)
+    svg = Diagram(history, -200).svg()
+    written = words(svg)
+    for word in (*(f"n{number}" for number in range(count)), "cut 1", "Crash('n19')", "marker"):
+        assert word.replace("n19", f"n{19 % count}") in written
+    assert svg == Diagram(history, -200)._repr_svg_()
+
+
+def test_messages_in_flight_are_starred() -> None:
+    """In the drawing as in the text; a restored message is not."""
+    written = words(Diagram(sample_history(rolled_back=True)).svg())
+    assert [word for word in written if word.startswith("*") and word[1].isdigit()] == [
+        *("*3", "*4", "*5", "*6", "*7", "*8", "*2 end")
+    ]
+    assert {"3", "8", "2 end", "published 42", "incarnation 8, from snapshot 42"} <= set(written)
+
+
+def test_an_image() -> None:
+    """The same as a PNG, for any slice, the empty one too."""
+    history = sample_history(rolled_back=True)
+    for diagram in (Diagram(history), Diagram(history, 20, 30), Diagram(history, 5, 5)):
+        assert diagram.png().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text needs nothing; a drawing names the extra."""
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **others: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **others)
+
+    monkeypatch.delitem(sys.modules, "snapshot.testing.drawing.plot", raising=False)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    diagram = Diagram(sample_history())
+    assert "bank" in diagram.text()
+    with pytest.raises(ImportError, match=r"cutline\[testing\]"):
+        diagram.svg()
