@@ -38,6 +38,13 @@ MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 #: A subtask whose out-buffer on any channel holds this much gets no next event (PROTOCOL 9.1).
 BUFFER_BYTES_MAX = 512 * 1024
 
+#: A message above this size is looked at when it is sent; of smaller ones so many at most may pass unseen, so that an
+#: open frame holds a MiB at most, however sizes change.
+_SMALL_BYTES = 256
+_UNSEEN_MAX = 4096
+
+_VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
+
 
 class Gate:
     """Why a subtask may not be given its next event: looked at once a message, so it is one attribute."""
@@ -95,18 +102,24 @@ class SendingEnd:
         self, channel: ChannelId, codec: Codec, gate: Gate, *, sent: int = 0, spill: Spill | None = None
     ) -> None:
         self.channel = channel
-        self.sent = sent
         self.written = sent
         #: bytes that wait in memory, those of the open frame included
         self.buffered_bytes = 0
         self.ended = False
+        self._pack = codec.pack
         self._encode = codec.encode
         self._gate = gate
         self._closes_gate = False
         self._spill = spill
+        #: number of the last message that is in a frame
+        self._framed = sent
+        #: the messages of the open frame, encoded
         self._pieces: list[bytes] = []
         self._kind = PayloadKind.VALUES
+        #: bytes of the pieces up to `_looked`, and the count at which they are looked at again
         self._piece_bytes = 0
+        self._looked = 0
+        self._look_at = 1
         #: the open frame while its kind is BATCH; else it is `_pieces`
         self._batches: OpenBatches | None = None
         #: frames in order, with the aligned markers between them
@@ -128,59 +141,52 @@ class SendingEnd:
         ChannelError
             if it is larger than `MESSAGE_BYTES_MAX`, or the channel has ended.
         """
-        if type(message) is tuple:
-            kind = PayloadKind.TUPLES
-            piece = self._encode(list(message))
-        else:
-            kind = PayloadKind.VALUES
-            piece = self._encode(message)
-        if kind is not self._kind:
-            self.seal()
-            self._kind = kind
-        size = len(piece)
-        if size > MESSAGE_BYTES_MAX or self.ended:
-            self._refuse(size)
-        self._pieces.append(piece)
-        self.sent += 1
-        self._piece_bytes += size
-        if self._piece_bytes >= FRAME_BYTES_TARGET:
-            self.seal()
+        try:
+            if type(message) is tuple:
+                if self._kind is not _TUPLES:
+                    self._switch(_TUPLES)
+                piece = self._pack(list(message))
+            else:
+                if self._kind is not _VALUES:
+                    self._switch(_VALUES)
+                piece = self._pack(message)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            piece = self._encode(list(message) if type(message) is tuple else message)  # says what is wrong
+        pieces = self._pieces
+        pieces.append(piece)
+        # The hot path ends here: sizes are added up now and then, and at once where one message is large.
+        if len(piece) > _SMALL_BYTES or len(pieces) >= self._look_at:
+            self._look(piece)
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Number, encode and buffer the rows of a record batch; an empty one is nothing. Raises as `send`."""
         if not batch.num_rows:
             return
+        if self.ended or batch.nbytes > MESSAGE_BYTES_MAX:
+            self._refuse(batch.nbytes)
         if self._batches is None or not self._batches.takes(batch):
-            self.seal()
-            self._kind = PayloadKind.BATCH
+            self._switch(PayloadKind.BATCH)
             self._batches = OpenBatches(batch.schema)
-        before = self._batches.byte_count
         self._batches.add(batch)
-        size = self._batches.byte_count - before
-        if size > MESSAGE_BYTES_MAX or self.ended:
-            self._refuse(size)
-        self.sent += batch.num_rows
         if self._batches.is_full:
             self.seal()
 
     def send_end(self) -> None:
         """Number and buffer the end of the stream; nothing may be sent after it."""
         self.seal()
-        self._append(frame_of_end(self.sent + 1))
+        self._append(frame_of_end(self._framed + 1))
         self.ended = True
+        self._look_at = 0  # so that whatever is sent now is looked at, and refused
 
     def seal(self) -> None:
         """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""
         if self._pieces:
-            self.sent -= len(self._pieces)
-            frame = frame_of_pieces(self.sent + 1, self._kind, self._pieces)
-            self._pieces = []
-            self._piece_bytes = 0
-            self._append(frame)
+            pieces, self._pieces = self._pieces, []
+            self._piece_bytes = self._looked = 0
+            self._append(frame_of_pieces(self._framed + 1, self._kind, pieces))
         elif self._batches is not None:
-            self.sent -= self._batches.row_count
             batches, self._batches = self._batches, None
-            self._append(batches.frame(self.sent + 1))
+            self._append(batches.frame(self._framed + 1))
 
     def take(self) -> Frame | Marker | None:
         """What goes on the link next. A frame that is taken counts as written, so take it only to write it."""
@@ -195,6 +201,11 @@ class SendingEnd:
         self.written = item.last
         self._grow(-len(item.payload))
         return item
+
+    @property
+    def sent(self) -> int:
+        """S: number of the last message that was sent."""
+        return self._framed + (len(self._pieces) if self._batches is None else self._batches.row_count)
 
     @property
     def has_marker(self) -> bool:
@@ -225,7 +236,7 @@ class SendingEnd:
     def waiting_bytes(self) -> int:
         """What a marker that overtakes now would make the sender save, in memory and on disk."""
         spilled = 0 if self._spill is None else self._spill.waiting_bytes
-        open_bytes = self._piece_bytes if self._batches is None else self._batches.byte_count
+        open_bytes = sum(map(len, self._pieces)) if self._batches is None else self._batches.byte_count
         return self.buffered_bytes + open_bytes + spilled
 
     def put_marker(self, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
@@ -272,8 +283,27 @@ class SendingEnd:
         open_count = len(self._pieces) if self._batches is None else self._batches.row_count
         assert expected + open_count == self.sent + 1, (self.channel, expected, self.sent)
 
+    def _switch(self, kind: PayloadKind) -> None:
+        """The next message is of another kind, so it begins another frame."""
+        self.seal()
+        self._kind = kind
+
+    def _look(self, piece: bytes) -> None:
+        """Add up what the open frame holds: seal it if that is enough, else say when to look again."""
+        pieces = self._pieces
+        if self.ended or len(piece) > MESSAGE_BYTES_MAX:
+            pieces.pop()
+            self._refuse(len(piece))
+        self._piece_bytes += sum(map(len, pieces[self._looked :]))
+        self._looked = len(pieces)
+        if self._piece_bytes >= FRAME_BYTES_TARGET:
+            self.seal()
+            return
+        room = (FRAME_BYTES_TARGET - self._piece_bytes) * self._looked // self._piece_bytes
+        self._look_at = self._looked + min(max(room, 1), _UNSEEN_MAX)
+
     def _append(self, frame: Frame) -> None:
-        self.sent = frame.last
+        self._framed = frame.last
         if self._spill is not None and (len(self._spill) or self.buffered_bytes >= BUFFER_BYTES_MAX):
             self._spill.append(frame)
             return

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +47,8 @@ class Codec:
         self.safe = safe
         # strict_types: a tuple or a subclass goes to the extension instead of losing its type.
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
+        #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
+        self.pack: Callable[[Any], bytes] = self._packer.pack
 
     def encode(self, value: Any) -> bytes:
         """Encode one value.

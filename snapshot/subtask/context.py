@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from logging import LoggerAdapter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
@@ -17,6 +17,9 @@ from snapshot.node import Context
 if TYPE_CHECKING:
     from snapshot.subtask.output_edge import OutputEdge
     from snapshot.subtask.timers import Timers
+
+#: There is nothing to find a key in.
+NOTHING: Final = object()
 
 
 class SubtaskContext(Context):
@@ -44,17 +47,20 @@ class SubtaskContext(Context):
         self.outputs = tuple(edge.target for edge in edges)
         self.partitions = ()
         self.sender = None
-        self.key = None
+        #: what `key` is found in when a hook asks for it
+        self.keyed: Any = NOTHING
+        self._key: Any = None
+        self._key_of: Callable[[Any], Any] | None = None
         self.now = 0.0
         self.logger = logger
         #: {metric: sum of increments since the worker last took them}
         self.metrics: dict[str, float] = {}
-        #: name of the hook that must not send, while it runs
-        self.silent_hook: str | None = None
+        self._silent_hook: str | None = None
         #: nodes that may not be sent to any more: the members of an ended component
-        self.closed_outputs: tuple[str, ...] = ()
+        self._closed_outputs: tuple[str, ...] = ()
         self._edges = {edge.target: edge for edge in edges}
-        self._emits = tuple(edge.emit for edge in edges)
+        #: what a message goes to that names no receiver
+        self._emits: tuple[Callable[[Any], None], ...] = tuple(edge.emit for edge in edges)
         self._timers = timers
         self._chance = chance
         self._random: Random | None = None
@@ -75,19 +81,52 @@ class SubtaskContext(Context):
         if state is not None:
             self.random.setstate(state)
 
+    @property
+    def key(self) -> Any:  # found when a hook asks: most hooks look into the message itself
+        if self.keyed is not NOTHING:
+            assert self._key_of is not None
+            self._key, self.keyed = self._key_of(self.keyed), NOTHING
+        return self._key
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        self._key, self.keyed = key, NOTHING
+
+    def find_keys_by(self, key_of: Callable[[Any], Any]) -> None:
+        """From now on the key is found by `key_of` in what `keyed` is set to."""
+        self._key_of = key_of
+
+    def silence(self, hook: str) -> None:
+        """`hook` runs, which must not send."""
+        self._silent_hook = hook
+        self._emits = (self._refuse,)
+
+    def unsilence(self) -> None:
+        """It is over."""
+        self._silent_hook = None
+        self.close_outputs(self._closed_outputs)
+
+    def close_outputs(self, nodes: tuple[str, ...]) -> None:
+        """Members of an ended component may not be sent to any more."""
+        self._closed_outputs = nodes
+        self._emits = tuple(edge.emit for target, edge in self._edges.items() if target not in nodes)
+
+    def _refuse(self, message: Any) -> None:
+        raise NodeError(f"{self.subtask}: {self._silent_hook} must not send")
+
     def send(self, message: Any, to: str | Subtask | None = None) -> None:
-        if self.silent_hook is not None:
-            raise NodeError(f"{self.subtask}: {self.silent_hook} must not send")
-        if self.closed_outputs:
-            self._send_outward(message, to)
-        elif to is None:
+        if to is None:
             for emit in self._emits:
                 emit(message)
         else:
             self._send_to(message, to)
 
     def _send_to(self, message: Any, to: str | Subtask) -> None:
+        if self._silent_hook is not None:
+            self._refuse(message)
         name = to.node if isinstance(to, Subtask) else to
+        if name in self._closed_outputs:
+            raise NodeError(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         edge = self._edges.get(name)
         if edge is None:
             raise NodeError(f"{self.subtask}: there is no edge to {name!r}; there are edges to {list(self._edges)}")
@@ -95,17 +134,6 @@ class SubtaskContext(Context):
             edge.emit_to(message, to.index)
         else:
             edge.emit(message)
-
-    def _send_outward(self, message: Any, to: str | Subtask | None) -> None:
-        name = to.node if isinstance(to, Subtask) else to
-        if name in self.closed_outputs:
-            raise NodeError(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
-        if to is not None:
-            self._send_to(message, to)
-            return
-        for target, edge in self._edges.items():
-            if target not in self.closed_outputs:
-                edge.emit(message)
 
     def requestSnapshot(self) -> None:
         self._ask_snapshot()

@@ -138,7 +138,7 @@ class SubtaskMachine:
 
     def close(self) -> str | None:
         """Let the node release what it holds. Best effort: a failure is returned as text, never raised."""
-        self.context.silent_hook = "close"
+        self.context.silence("close")
         try:
             self._node.close()
         except Exception:  # noqa: BLE001  # user code may raise anything, and nothing depends on it any more
@@ -199,7 +199,7 @@ class SubtaskMachine:
         if self.status is not Status.RUNNING:
             return
         self._tick(now)
-        self.context.closed_outputs = self._ends.inner_outputs
+        self.context.close_outputs(self._ends.inner_outputs)
         for channel in self._ends.open_inner_inputs():  # none, if a new life of the coordinator tells it again
             self._input_ended(channel)
         self._end_if_over()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import NotSerialisable
-from snapshot.channel.spread import EVERY, Partitioner
+from snapshot.channel.spread import EVERY, PLAIN_KEYS, HashPartitioner, Partitioner
 from snapshot.declared.transforms import Transform, transformed
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -21,6 +21,8 @@ from snapshot.ids import ChannelId, Subtask
 #: Rows of a larger batch leave in parts of so many: a part fits the cache while it is spread and encoded, and a marker
 #: waits behind a half-written one for a fraction of a millisecond.
 BATCH_ROWS_MAX: Final = 64 * 1024
+
+_RecordBatch = pa.RecordBatch
 
 
 class OutputEdge:
@@ -57,7 +59,12 @@ class OutputEdge:
         self.schema = schema
         self._transforms = tuple(transforms)
         self._choose = partitioner.choose
-        self.emit: Callable[[Any], None] = self._transformed if transforms else self._spread
+        #: sends a message along this edge
+        self.emit: Callable[[Any], None] = self._spread
+        if transforms:
+            self.emit = self._transformed
+        elif isinstance(partitioner, HashPartitioner):
+            self.emit = self._by_key(partitioner)
 
     def emit_to(self, message: Any, index: int) -> None:
         """Send to the subtask that the node named itself; chained functions do not apply to a directed message."""
@@ -70,18 +77,45 @@ class OutputEdge:
             self._spread(result)
 
     def _spread(self, message: Any) -> None:
-        if type(message) is pa.RecordBatch:
+        """The hot path: a message is chosen for, and sent, without another call in between."""
+        if type(message) is _RecordBatch:
             self._spread_batch(message)
             return
         try:
             index = self._choose(message)
         except Exception as error:  # the key may be the user's own function, which may raise anything
             raise self._no_key(message, error) from error
-        if index != EVERY:
-            self._put(index, message)
+        if index == EVERY:
+            for target in self.ends:
+                self._put(target, message)
             return
-        for target in self.ends:
-            self._put(target, message)
+        try:
+            self.ends[index].send(message)
+        except NotSerialisable as error:
+            raise self._refused(index, error) from error
+
+    def _by_key(self, partitioner: HashPartitioner) -> Callable[[Any], None]:
+        """`_spread` for keys that were seen before, in one function: the hot path of keyed streams."""
+        key_of, remembered, ends, spread = partitioner.key_of, partitioner.remembered, self.ends, self._spread
+
+        def emit(message: Any) -> None:
+            if type(message) is _RecordBatch:
+                spread(message)
+                return
+            try:
+                key = key_of(message)
+            except Exception as error:  # as in `_spread`
+                raise self._no_key(message, error) from error
+            index = remembered.get(key) if type(key) in PLAIN_KEYS else None
+            if index is None:
+                spread(message)
+                return
+            try:
+                ends[index].send(message)
+            except NotSerialisable as error:
+                raise self._refused(index, error) from error
+
+        return emit
 
     def _spread_batch(self, batch: pa.RecordBatch) -> None:
         if self.schema is not None and not batch.schema.equals(self.schema):
@@ -109,9 +143,12 @@ class OutputEdge:
     def _put(self, index: int, message: Any) -> None:
         end = self.ends[index]
         try:
-            if type(message) is pa.RecordBatch:
+            if type(message) is _RecordBatch:
                 end.send_batch(message)
             else:
                 end.send(message)
         except NotSerialisable as error:
-            raise NodeError(f"{ChannelId(self.source, Subtask(self.target, index))}: {error}") from error
+            raise self._refused(index, error) from error
+
+    def _refused(self, index: int, error: NotSerialisable) -> NodeError:
+        return NodeError(f"{ChannelId(self.source, Subtask(self.target, index))}: {error}")

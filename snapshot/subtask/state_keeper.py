@@ -48,11 +48,11 @@ class StateKeeper:
 
     def _users_state(self, snapshot_id: int) -> Any:
         context = self._parts.context
-        context.silent_hook = "snapshotState"
+        context.silence("snapshotState")
         try:
             return self._parts.node.snapshotState(snapshot_id, context.now)
         finally:
-            context.silent_hook = None
+            context.unsilence()
 
     def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool) -> NodeState:
         context = self._parts.context
@@ -91,7 +91,7 @@ class StateKeeper:
         context = self._parts.context
         context.inputs = self._ends.open_inputs
         if self._ends.inner_ended:
-            context.closed_outputs = self._ends.inner_outputs
+            context.close_outputs(self._ends.inner_outputs)
         if kept.ended:
             for output in self._parts.outputs.values():
                 output.ended = True
