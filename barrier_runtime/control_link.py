@@ -7,6 +7,7 @@ registration repeats: a pending snapshot is aborted by the new life anyway (PROT
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import deque
 from typing import Any
@@ -27,7 +28,33 @@ COORDINATOR = "coordinator"
 #: driver that is gone must not leave workers behind.
 COORDINATOR_SECONDS_MAX = 60.0
 
+_TAG_BYTES = 8
+
 _logger = logging.getLogger("cutline.worker")
+
+
+def line_identity(run: str, worker: int) -> Identity:
+    """Who a worker is on one line to the coordinator, that is on a control connection and on its heartbeats'.
+
+    No two lines have the same name: heartbeats count for the control connection that bears theirs, and say nothing
+    about another process, of another stage, that has the same number.
+    """
+    return Identity(run, f"worker-{worker}-{secrets.token_hex(_TAG_BYTES)}", 0)
+
+
+def worker_number(name: str) -> int:
+    """The number in a name that `line_identity` made.
+
+    Raises
+    ------
+    ChannelError
+        if it did not: whoever holds the run's secret may call himself what he likes.
+    """
+    prefix, _, rest = name.partition("-")
+    number, _, _ = rest.partition("-")
+    if prefix != "worker" or not number.isdecimal():
+        raise ChannelError(f"{name!r} is no worker's name")
+    return int(number)
 
 
 class ControlLink:
@@ -46,7 +73,7 @@ class ControlLink:
     def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, reactor: Reactor) -> None:
         self.connection: ControlConnection | None = None
         self._launch = launch
-        self._own = Identity(launch.run, f"worker-{worker}", 0)
+        self._worker = worker
         self._heartbeats = heartbeats
         self._reactor = reactor
         #: what the connecting thread has brought: a connection, or the error that ends all trying
@@ -77,6 +104,11 @@ class ControlLink:
             self.connection.send(encode_message(message))
         except ChannelError as error:
             self.lose(str(error))
+
+    @property
+    def wants_write(self) -> bool:
+        """Something waits until the coordinator reads."""
+        return self.connection is not None and self.connection.wants_write
 
     def pump(self) -> None:
         """Write what waits."""
@@ -119,11 +151,12 @@ class ControlLink:
         launch = self._launch
         made: ControlConnection | ChannelError
         try:
-            dial = (launch.coordinator, self._own, COORDINATOR)
+            own = line_identity(launch.run, self._worker)
+            dial = (launch.coordinator, own, COORDINATOR)
             sock, peer = connect(*dial, Purpose.CONTROL, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
-            made = ControlConnection(sock, self._own, peer)
+            made = ControlConnection(sock, own, peer)
             sock, peer = connect(*dial, Purpose.HEARTBEAT, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
-            self._heartbeats.add(sock, self._own, peer)
+            self._heartbeats.add(sock, own, peer)
         except ChannelError as error:
             made = error
         self._made.append(made)

@@ -5,18 +5,19 @@ Runs on the coordinator's one loop thread, except for heartbeats, whose thread o
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.control_link import COORDINATOR
+from barrier_runtime.control_link import COORDINATOR, worker_number
 from barrier_runtime.reactor import Reactor
 from channels.admission import EndpointAdmission
 from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
-from channels.listener import Listener
+from channels.listener import Admitted, Listener
 from snapshot.coordinator.control import CoordinatorMessage, Quit, WorkerRegistered
 from snapshot.errors import ChannelError
 
@@ -24,6 +25,8 @@ from snapshot.errors import ChannelError
 OnMessage = Callable[[int, Any], None]
 #: Told that a worker is gone: worker number, reason.
 OnLost = Callable[[int, str], None]
+
+_logger = logging.getLogger("cutline.coordinator")
 
 
 class Endpoint:
@@ -61,7 +64,9 @@ class Endpoint:
         self._is_newest = is_newest
         self._on_message = on_message
         self._on_lost = on_lost
-        #: {worker: its newest connection}
+        #: {name of a line: its control connection}; all that are open, also before they register or if they are refused
+        self._lines: dict[str, ControlConnection] = {}
+        #: {worker: the connection that it has registered on last}
         self._workers: dict[int, ControlConnection] = {}
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._note_silence)
@@ -80,27 +85,23 @@ class Endpoint:
     def send(self, worker: int, message: CoordinatorMessage) -> None:
         """Send, if the worker is there; if it is not, its loss is told anyway."""
         connection = self._workers.get(worker)
-        if connection is None:
-            return
-        try:
-            connection.send(encode_message(message))
-        except ChannelError as error:
-            self._lose(connection, str(error))
+        if connection is not None:
+            self._tell(connection, message)
 
     def look_around(self) -> None:
         """Act on heartbeats that stopped, and on handshakes that take too long. Called by the loop when it wakes."""
         while self._silent:
             identity, reason = self._silent.popleft()
-            connection = self._workers.get(_number(identity.name))
+            connection = self._lines.get(identity.name)
             if connection is not None:
                 self._lose(connection, reason)
         if self._listener.pending_count:
             self._accept()
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up on everybody."""
         self._heartbeats.close()
-        for connection in self._workers.values():
+        for connection in self._lines.values():
             connection.close()
         self._listener.close()
 
@@ -111,16 +112,32 @@ class Endpoint:
     def _accept(self) -> None:
         for admitted in self._listener.accept():
             if admitted.purpose is Purpose.HEARTBEAT:
-                self._heartbeats.add(admitted.sock, self._own, admitted.peer)
-                continue
-            connection = ControlConnection(admitted.sock, self._own, admitted.peer)
-            self._reactor.add_writer(connection, self._reader(connection))
+                self._add_heartbeats(admitted)
+            else:
+                self._add_line(admitted)
 
-    def _reader(self, connection: ControlConnection) -> Callable[[], None]:
-        return lambda: self._serve(connection)
+    def _add_heartbeats(self, admitted: Admitted) -> None:
+        # A worker dials the control connection first: where there is none of the name, it is gone already.
+        if admitted.peer.name in self._lines:
+            self._heartbeats.add(admitted.sock, self._own, admitted.peer)
+        else:
+            admitted.sock.close()
 
-    def _serve(self, connection: ControlConnection) -> None:
-        number = _number(connection.peer.name)
+    def _add_line(self, admitted: Admitted) -> None:
+        name = admitted.peer.name
+        try:
+            number = worker_number(name)
+            if name in self._lines:
+                raise ChannelError(f"{name} is connected already, and no line has another's name")
+        except ChannelError as error:
+            _logger.warning("run %s: hung up: %s", self._own.run, error)
+            admitted.sock.close()
+            return
+        connection = ControlConnection(admitted.sock, self._own, admitted.peer)
+        self._lines[name] = connection
+        self._reactor.add_writer(connection, lambda: self._serve(number, connection))
+
+    def _serve(self, number: int, connection: ControlConnection) -> None:
         try:
             connection.pump()
             messages = [decode_message(data) for data in connection.receive()]
@@ -130,7 +147,7 @@ class Endpoint:
         for message in messages:
             if isinstance(message, WorkerRegistered) and not self._is_newest(message):
                 # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
-                connection.send(encode_message(Quit("its stage is over: a newer one has taken its place")))
+                self._tell(connection, Quit("its stage is over: a newer one has taken its place"))
                 return
             if isinstance(message, WorkerRegistered):
                 self._replace(number, connection)
@@ -144,22 +161,24 @@ class Endpoint:
             self._hang_up(former)
             self._on_lost(number, "it connected anew")
 
+    def _tell(self, connection: ControlConnection, message: CoordinatorMessage) -> None:
+        try:
+            connection.send(encode_message(message))
+        except ChannelError as error:
+            self._lose(connection, str(error))
+
     def _lose(self, connection: ControlConnection, reason: str) -> None:
-        number = _number(connection.peer.name)
+        """Hang up; if a worker is registered on it, that is lost too."""
         self._hang_up(connection)
+        number = worker_number(connection.peer.name)
         if self._workers.get(number) is connection:
             del self._workers[number]
-            self._heartbeats.remove(connection.peer.name)
             self._on_lost(number, reason)
 
     def _hang_up(self, connection: ControlConnection) -> None:
+        name = connection.peer.name
+        if self._lines.get(name) is connection:
+            del self._lines[name]
+            self._heartbeats.remove(name)
         self._reactor.remove(connection)
         connection.close()
-
-
-def _number(name: str) -> int:
-    """The number in a worker's name, which the handshake has proved to come from somebody of the run."""
-    prefix, _, number = name.rpartition("-")
-    if prefix != "worker" or not number.isdigit():
-        raise ChannelError(f"{name!r} is no worker's name")
-    return int(number)

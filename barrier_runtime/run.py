@@ -12,6 +12,7 @@ from typing import Any
 
 from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory
 from barrier_runtime.supervisor import Supervisor, raise_for
+from barrier_runtime.verdicts import Verdicts
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.events import CloseOrder, SnapshotOrdered, StopOrdered
 from snapshot.coordinator.snapshot_book import SnapshotOrder
@@ -54,10 +55,7 @@ class Run:
         self._client = client
         self._store = store
         self._codec = codec
-        self._invariants = invariants
-        #: {invariant: {"holds": bool, "snapshot": id of the last one judged, "violations": [ids]}}
-        self._verdicts: dict[str, dict[str, Any]] = {}
-        self._judged = 0
+        self._verdicts = Verdicts(store, codec, invariants)
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
         #: what came of orders, once the coordinator is not there any more to be asked
         self._last_orders: dict[int, CloseOrder] = {}
@@ -76,7 +74,7 @@ class Run:
     def status(self) -> dict[str, Any]:
         """How it stands: phase, incarnation, snapshots, aborted, restarts with their reasons, workers, progress."""
         status = self._ask_status()
-        status["invariants"] = {name: dict(verdict) for name, verdict in self._verdicts.items()}
+        status["invariants"] = self._verdicts.as_status()
         return status
 
     @property
@@ -245,7 +243,7 @@ class Run:
             while not self._supervisor.join(_MONITOR_SECONDS):
                 before = self._look(before)
             if self._supervisor.error is None:
-                self._judge(self._supervisor.status["snapshots"])
+                self._verdicts.judge(self._supervisor.status["snapshots"])
         finally:
             self._supervisor.join(None)
             self._release()
@@ -270,34 +268,9 @@ class Run:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
             self._supervisor.cancel()  # nobody is left who would tell the workers to leave
             return before
-        self._judge(status["snapshots"])
+        self._verdicts.judge(status["snapshots"])
         self._recent.append(_progress(self.name, now, status, before))
         return now, status
-
-    def _judge(self, snapshot_ids: list[int]) -> None:
-        for snapshot_id in snapshot_ids:
-            if snapshot_id > self._judged and self._invariants:
-                try:
-                    snapshot = self._store.read_snapshot(snapshot_id, self._codec)
-                except FileNotFoundError:
-                    continue  # retention was faster
-                except (OSError, CutlineError) as error:
-                    _logger.warning("run %s: snapshot %d is not judged yet: %s", self.name, snapshot_id, error)
-                    return
-                self._judged = snapshot_id
-                for name, holds in self._invariants.items():
-                    self._judge_one(name, holds, snapshot)
-
-    def _judge_one(self, name: str, holds: Invariant, snapshot: Snapshot) -> None:
-        try:
-            is_held, why = bool(holds(snapshot)), "it returned False"
-        except Exception as error:  # noqa: BLE001  # the user's own function may raise anything: that is a verdict too
-            is_held, why = False, f"it raised {type(error).__name__}: {error}"
-        verdict = self._verdicts.setdefault(name, {"holds": True, "snapshot": 0, "violations": []})
-        verdict["holds"], verdict["snapshot"] = is_held, snapshot.id
-        if not is_held:
-            verdict["violations"].append(snapshot.id)
-            _logger.error("run %s: invariant %s does not hold in snapshot %d: %s", self.name, name, snapshot.id, why)
 
 
 def _progress(

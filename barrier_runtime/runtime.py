@@ -56,6 +56,9 @@ _SECRET_BYTES = 32
 _logger = logging.getLogger("cutline.runtime")
 
 
+#: One submission at a time in this driver, whichever `BarrierRuntime` it is: each looks who is live, then adds itself.
+_SUBMITTING = threading.Lock()
+
 #: {(backend, name): the run that this driver submitted there last}
 _LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
 
@@ -127,7 +130,6 @@ class BarrierRuntime:
         self._alignment: AlignmentWish = alignment
         self._restart_policy = restartPolicy
         self._safe = safe
-        self._lock = threading.Lock()
         #: {name: the run of that name that this driver submitted last, and its storage as it is reached from here}
         self._live: dict[str, tuple[Run, RunStore]] = {}
 
@@ -171,7 +173,7 @@ class BarrierRuntime:
         if unknown:
             raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
         origin = origin_of(restoreFrom, run_name)
-        with self._lock:
+        with _SUBMITTING:
             self._refuse_live(run_name)
             self._prepare_sources(graph, run_name)
             built = build(graph, self._alignment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from channels.limits import CONTROL_BYTES_MAX
@@ -22,7 +22,8 @@ STORAGE_THREADS = 4
 
 
 #: Parts of one subtask that may travel inside its acknowledgement: what a memory backend takes of it. Half of what
-#: one control message holds, so that names and numbers fit beside it.
+#: one control message holds, so that names and numbers fit beside it. They come back in `Deploy`, which never puts
+#: more than was acknowledged at one time into one message (`snapshot.coordinator.instalments`).
 INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
 
 
@@ -30,7 +31,8 @@ def _refuse_too_much(inline_bytes: int) -> None:
     if inline_bytes > INLINE_TOTAL_BYTES_MAX:
         raise SnapshotAborted(
             f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
-            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}); use a FileSystemBackend or an ObjectStoreBackend"
+            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
+            "FileSystemBackend or an ObjectStoreBackend; of these only parts up to their inlineBytesMax do: lower it"
         )
 
 
@@ -73,12 +75,10 @@ class Storage:
         self._incarnation = deploy.incarnation
         self._reader.submit(self._read, deploy)
 
-    def take(self) -> list[SnapshotAcknowledged | SnapshotDeclined | RestoredParts]:
-        """What is done since the last call."""
-        done = []
+    def take(self) -> Iterator[SnapshotAcknowledged | SnapshotDeclined | RestoredParts]:
+        """What is done, in order. Whoever stops early gets the rest from the next call, without another `wake`."""
         while self._done:
-            done.append(self._done.popleft())
-        return done
+            yield self._done.popleft()
 
     def close(self) -> None:
         """Start nothing more. Does not wait: the process leaves anyway."""

@@ -29,6 +29,7 @@ from channels.control import ControlConnection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
 from snapshot.coordinator import control
+from snapshot.coordinator.instalments import Arrival
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.subtask import reports
 from state_backends.store import RunStore
@@ -57,6 +58,7 @@ class Worker:
         self._placement = self._built.topology.place(launch.worker_count)
         self._plane: DataPlane | None = None
         self._claim = 0
+        self._arrival = Arrival()
         self._idleness = Idleness()
         self._next_progress = 0.0
         self._deadlines = Deadlines()
@@ -82,10 +84,10 @@ class Worker:
         """
         while self.exit_code is None:
             self._reactor.wait(self._sleep_seconds())
+            self._control.pump()
             self._look_around()
             handled = self._turn() if self.stage is Stage.RUNNING else 0
             self._report_idleness(handled)
-            self._control.pump()
         self._leave()
         return self.exit_code
 
@@ -151,6 +153,8 @@ class Worker:
                 self._on_parts(done)
             else:
                 self._control.send(done)
+            if self._control.wants_write:
+                break  # a few large acknowledgements are all that the line takes at one time
         self._report_failure(self._held.take(clock.now()))
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
@@ -241,11 +245,16 @@ class Worker:
             self._pass_on_reports()
 
     def _deploy(self, message: control.Deploy) -> None:
-        self._drop_plane()
         assert self._peers is not None
-        self.stage, self.incarnation = Stage.RESTORING, message.incarnation
-        self._peers.advance(message.incarnation)
-        self._storage.read(message)
+        if message.incarnation != self.incarnation:
+            self._drop_plane()
+            self.stage, self.incarnation = Stage.RESTORING, message.incarnation
+            self._peers.advance(message.incarnation)
+        whole = self._arrival.take(message)
+        if whole is None:
+            self._control.send(control.DeployTaken(self.number, self.incarnation))
+        else:
+            self._storage.read(whole)
 
     def _on_parts(self, parts: RestoredParts) -> None:
         """Everything was read: make the subtasks and bring them to life."""

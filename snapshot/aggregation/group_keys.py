@@ -29,6 +29,8 @@ _RIGHT: Final = (1 << _PAIR_BITS) - 1
 class _Column(Protocol):
     """Numbers the distinct values of one key column."""
 
+    def __len__(self) -> int: ...
+
     def numbers(self, column: pa.Array) -> Integers:
         """The number of each row's value."""
 
@@ -50,6 +52,9 @@ class GroupKeys:
         self._columns: list[_Column] = [_Integers() if _is_integer(kind) else _Texts() for kind in kinds]
         self._pairs = [IntegerTable() for _ in kinds[1:]]
 
+    def __len__(self) -> int:
+        return len(self._pairs[-1] if self._pairs else self._columns[0])
+
     def numbers(self, columns: Sequence[pa.Array]) -> Integers:
         """The number of each row's group; groups that are new are added.
 
@@ -61,7 +66,7 @@ class GroupKeys:
         numbers = self._columns[0].numbers(columns[0])
         for pairs, numbered, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
             numbers = pairs.numbers(numbers << _PAIR_BITS | numbered.numbers(column))
-        if len(numbers) and int(numbers.max()) >= GROUPS_MAX:
+        if len(self) > GROUPS_MAX:
             raise NodeError(f"more than {GROUPS_MAX:,} groups: aggregate by coarser keys, or with more subtasks")
         return numbers
 
@@ -110,6 +115,9 @@ class _Integers:
         #: how many values were numbered before null; None: no null has come
         self._null: int | None = None
 
+    def __len__(self) -> int:
+        return len(self._table) + (self._null is not None)
+
     def numbers(self, column: pa.Array) -> Integers:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -137,6 +145,9 @@ class _Texts:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     def numbers(self, column: pa.Array) -> Integers:
         encoded = _encoded(column)

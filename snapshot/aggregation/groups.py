@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,6 @@ from snapshot.aggregation.group_keys import GroupKeys, key_type
 from snapshot.aggregation.integer_table import Integers
 from snapshot.aggregation.totals import Measure, SumOverflow, Total, make_total, numbers_of, total_type
 from snapshot.errors import NodeError
-
-#: Rows that are added at a time, so that what is between two steps stays in the cache (256 KiB an array).
-_BLOCK_ROWS: Final = 32 * 1024
 
 Function = Literal["count", "sum", "min", "max", "mean"]
 
@@ -75,7 +72,6 @@ class Groups:
         self.schema = schema
         self._aggregates = aggregates
         self._keys = GroupKeys([schema.field(index).type for index in range(len(aggregates.keys))])
-        self._count = 0
         types = iter(schema.types[len(aggregates.keys) :])
         self._totals: dict[str, dict[Measure, Total]] = {
             column: {measure: make_total(measure, next(types)) for measure in measures}
@@ -90,36 +86,7 @@ class Groups:
         NodeError
             if an integer does not fit 64 bits, or there are too many groups.
         """
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            self._add_block(batch.slice(start, _BLOCK_ROWS))
-
-    def state(self) -> pa.RecordBatch:
-        """Keys and totals, in memory of their own."""
-        arrays = self._keys.columns()
-        for totals in self._totals.values():
-            arrays += [self._kept(totals, measure) for measure in totals]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def restore(self, state: pa.RecordBatch) -> None:
-        """Take over what `state` returned. There must be no groups yet."""
-        columns = iter(state.columns)
-        groups = self._number([next(columns) for _ in self._aggregates.keys])
-        for totals in self._totals.values():
-            for total in totals.values():
-                column = next(columns)
-                known = column.is_valid().to_numpy(zero_copy_only=False)
-                total.put(groups[known], numbers_of(column.drop_null()), self._count)
-
-    def result(self) -> pa.RecordBatch:
-        """The groups with what is asked for."""
-        arrays = dict(zip(self._aggregates.keys, self._keys.columns(), strict=True))
-        for output, (column, function) in self._aggregates.outputs.items():
-            arrays[output] = self._output(column, function)
-        batch = pa.RecordBatch.from_pydict(arrays)
-        return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in self._aggregates.keys]))
-
-    def _add_block(self, batch: pa.RecordBatch) -> None:
-        groups = self._number([batch.column(name) for name in self._aggregates.keys])
+        groups = self._keys.numbers([batch.column(name) for name in self._aggregates.keys])
         for name, totals in self._totals.items():
             try:
                 self._add_column(groups, batch.column(name), totals)
@@ -131,11 +98,30 @@ class Groups:
             except pa.ArrowInvalid as error:
                 raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
 
-    def _number(self, columns: Sequence[pa.Array]) -> Integers:
-        groups = self._keys.numbers(columns)
-        if len(groups):
-            self._count = max(self._count, int(groups.max()) + 1)
-        return groups
+    def state(self) -> pa.RecordBatch:
+        """Keys and totals, in memory of their own."""
+        arrays = self._keys.columns()
+        for totals in self._totals.values():
+            arrays += [self._kept(totals, measure) for measure in totals]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def restore(self, state: pa.RecordBatch) -> None:
+        """Take over what `state` returned. There must be no groups yet."""
+        columns = iter(state.columns)
+        groups = self._keys.numbers([next(columns) for _ in self._aggregates.keys])
+        for totals in self._totals.values():
+            for total in totals.values():
+                column = next(columns)
+                known = column.is_valid().to_numpy(zero_copy_only=False)
+                total.put(groups[known], numbers_of(column.drop_null()), len(self._keys))
+
+    def result(self) -> pa.RecordBatch:
+        """The groups with what is asked for."""
+        arrays = dict(zip(self._aggregates.keys, self._keys.columns(), strict=True))
+        for output, (column, function) in self._aggregates.outputs.items():
+            arrays[output] = self._output(column, function)
+        batch = pa.RecordBatch.from_pydict(arrays)
+        return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in self._aggregates.keys]))
 
     def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
         if column.null_count:
@@ -144,19 +130,19 @@ class Groups:
         is_only_counted = list(totals) == ["count"]
         values = groups if is_only_counted else numbers_of(column)
         for total in totals.values():
-            total.add(groups, values, self._count)
+            total.add(groups, values, len(self._keys))
 
     def _output(self, column: str, function: Function) -> pa.Array:
         totals = self._totals[column]
         if function != "mean":
             return self._kept(totals, function)
-        counts, sums = totals["count"].values(self._count), totals["sum"].values(self._count)
+        counts, sums = totals["count"].values(len(self._keys)), totals["sum"].values(len(self._keys))
         return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
 
     def _kept(self, totals: Mapping[Measure, Total], measure: Measure) -> pa.Array:
         """A total of every group; null where there is none."""
-        total, counts = totals[measure], totals["count"].values(self._count)
-        values = total.values(self._count).copy()
+        total, counts = totals[measure], totals["count"].values(len(self._keys))
+        values = total.values(len(self._keys)).copy()
         return pa.array(values, mask=None if measure == "count" else counts == 0).cast(total.kind)
 
     def _key(self, group: int) -> Any:

@@ -32,6 +32,12 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 _EMPTY: Final = -1
 
+#: Values from 0 to here have a place of their own in 8 MB at most: ids are often such numbers.
+_SMALL_MAX: Final = 1 << 20
+
+#: Values that are looked up at a time, so that what is between two steps stays in the cache (128 KiB an array).
+_BLOCK_ROWS: Final = 16 * 1024
+
 
 class IntegerTable:
     """Numbers distinct integers in the order in which they are added; those of one `numbers` call ascending."""
@@ -39,6 +45,8 @@ class IntegerTable:
     def __init__(self) -> None:
         self._values: Integers = np.zeros(0, dtype=np.int64)
         self._count = 0
+        #: the numbers of small values, by value, as far as they were asked for: found in one step
+        self._of_small: Integers = np.full(0, _EMPTY, dtype=np.int64)
         self._make_slots(_FIRST_SLOTS_LOG2)
 
     def __len__(self) -> int:
@@ -51,9 +59,23 @@ class IntegerTable:
 
     def numbers(self, values: Integers) -> Integers:
         """The number of each value; values that are new are added."""
-        numbers = self._find(values)
-        if len(numbers) and numbers.min() == _EMPTY:
+        greatest = int(values.max()) if len(values) else _EMPTY
+        if not 0 <= greatest < _SMALL_MAX or values.min() < 0:
+            return self._looked_up(values)
+        self._of_small = grown(self._of_small, greatest + 1, _EMPTY)
+        numbers: Integers = self._of_small.take(values)
+        if numbers.min() == _EMPTY:
             absent = np.flatnonzero(numbers == _EMPTY)
+            numbers[absent] = found = self._looked_up(values[absent])
+            self._of_small[values[absent]] = found
+        return numbers
+
+    def _looked_up(self, values: Integers) -> Integers:
+        numbers = np.empty(len(values), dtype=np.int64)
+        for start in range(0, len(values), _BLOCK_ROWS):
+            numbers[start : start + _BLOCK_ROWS] = self._find(values[start : start + _BLOCK_ROWS])
+        absent = np.flatnonzero(numbers == _EMPTY)
+        if len(absent):
             self._add(np.unique(values[absent]))
             numbers[absent] = self._find(values[absent])
         return numbers

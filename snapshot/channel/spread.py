@@ -183,6 +183,7 @@ class HashPartitioner(_Stateless):
         self._of_small: Targets | None = None
 
     def choose(self, message: Any) -> int:
+        """See `Partitioner`."""
         key = self.key_of(message)
         if type(key) in PLAIN_KEYS or (type(key) is tuple and PLAIN_KEYS.issuperset(map(type, key))):
             chosen = self.remembered.get(key)
@@ -190,6 +191,7 @@ class HashPartitioner(_Stateless):
         return subtask_of_group(key_group(key), self._parallelism)
 
     def split(self, batch: pa.RecordBatch) -> Split:
+        """See `Partitioner`."""
         if self._columns is None:
             chosen = np.array([self.choose(row) for row in batch.to_pylist()], dtype=np.uint16)
             return _split_by_target(batch, chosen, self._parallelism)

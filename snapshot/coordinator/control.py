@@ -31,6 +31,14 @@ class WorkerRegistered:
 
 
 @dataclass(frozen=True, slots=True)
+class DeployTaken:
+    """An instalment of a deployment is here; the next one may come."""
+
+    worker: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRestored:
     """State and channel state are in place; nothing runs yet."""
 
@@ -104,6 +112,7 @@ class PublicationDone:
 
 WorkerMessage = (
     WorkerRegistered
+    | DeployTaken
     | WorkerRestored
     | WorkerConnected
     | WorkerIdle
@@ -142,10 +151,15 @@ class RestoredSubtask:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Drop everything, make these subtasks anew under `incarnation`, and say when they are restored."""
+    """Drop everything, make these subtasks anew under `incarnation`, and say when they are restored.
+
+    What is more than a message holds comes in several, put together by `snapshot.coordinator.instalments`.
+    """
 
     incarnation: int
     subtasks: tuple[RestoredSubtask, ...]
+    #: another one follows this one's `DeployTaken`; nothing is made before the last
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)

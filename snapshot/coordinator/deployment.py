@@ -7,6 +7,7 @@ A failure of data that runs is `Broken`; any other is counted here, once for eac
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from snapshot.coordinator.control import (
     WorkerRegistered,
 )
 from snapshot.coordinator.events import CancelStage, ReadManifest
+from snapshot.coordinator.instalments import instalments
 from snapshot.coordinator.members import Members
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
@@ -101,6 +103,8 @@ class Deployment:
         #: what workers may still process is not adopted: something failed, or this life has deployed or adopted
         self._must_restore = False
         self._is_over = False
+        #: {worker: what it is still to be deployed with, a message each}
+        self._to_deploy: dict[int, deque[tuple[RestoredSubtask, ...]]] = {}
         #: the run's first stage was launched, and none of its workers has come
         self._never_started = False
         #: when the phase has lasted too long; None: it may last
@@ -212,6 +216,12 @@ class Deployment:
         self.known = manifest
         return self._gather()  # some may have left in the meantime
 
+    def deploy_taken(self, worker: int, incarnation: int) -> None:
+        """A worker has an instalment: the next one goes out."""
+        is_current = incarnation == self._members.incarnation and self.phase is Phase.RESTORING
+        if is_current and self._to_deploy.get(worker):
+            self._deploy_next(worker)
+
     def restored(self, worker: int, incarnation: int) -> News | None:
         """A worker has its state and channel state."""
         if incarnation != self._members.incarnation or self.phase is not Phase.RESTORING:
@@ -283,10 +293,16 @@ class Deployment:
         # The claim was taken before anything of this incarnation exists, so its number is the incarnation's.
         self._members.incarnation = self._claim
         for worker in self._members.numbers():
-            subtasks = tuple(restored for restored in plan if self._placement[restored.subtask] == worker)
-            self._outbox.tell(worker, Deploy(self._claim, subtasks))
+            own = (restored for restored in plan if self._placement[restored.subtask] == worker)
+            self._to_deploy[worker] = deque(instalments(own))
+            self._deploy_next(worker)
         # What may be written in the time of a snapshot can be read in it.
         self._enter(Phase.RESTORING, self._settings.policy.timeout)
+
+    def _deploy_next(self, worker: int) -> None:
+        waiting = self._to_deploy[worker]
+        subtasks = waiting.popleft()
+        self._outbox.tell(worker, Deploy(self._members.incarnation, subtasks, has_more=bool(waiting)))
 
     def _broken(self, reason: str) -> Broken:
         """PROTOCOL 6.1: several reports in one incarnation are one failure, so only the first finds it deployed."""

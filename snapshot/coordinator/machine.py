@@ -54,7 +54,6 @@ class Coordinator:
 
     def __init__(self, settings: RunSettings, fence: Fence, *, launch: str, epoch_offset: float) -> None:
         self.settings = settings
-        self.topology = settings.topology
         self.outcome: Outcome | None = None
         self.reason = ""
         self._fence = fence
@@ -186,6 +185,8 @@ class Coordinator:
         match message:
             case control.WorkerRegistered():
                 self._on_news(self._deployment.registered(message))
+            case control.DeployTaken(_, incarnation):
+                self._deployment.deploy_taken(worker, incarnation)
             case control.WorkerRestored(_, incarnation):
                 self._on_news(self._deployment.restored(worker, incarnation))
             case control.WorkerConnected(_, incarnation):

@@ -74,12 +74,13 @@ def suspicions(history: History, probe: Probe, reference: History, reference_pro
     Returns
     -------
     list of Suspicion
-        Each mistake once for each subtask and place; for a node whose messages differ because of its state, the latter.
+        Each mistake once for each subtask and place; a node whose messages differ because of its state has only the latter.
     """
     found: dict[tuple[Mistake, str, str], Suspicion] = {}
     for subtask in history.topology.subtasks:
-        lives = [life for life in probe.lives.values() if life.subtask == subtask]
-        seen = [suspicion for life in lives for suspicion in _of_life(history, probe, reference_probe, life)]
+        lives = [life for life in probe.lives.values() if life.subtask == subtask and life.begun is not None]
+        seen = [suspicion for life in lives for suspicion in _of_restored(history, probe, life)]
+        seen = seen or [suspicion for life in lives for suspicion in _of_fresh(history, reference_probe, life)]
         for suspicion in seen or _of_replays(history, reference, lives, subtask):
             # The subtasks of a node have the same code.
             found.setdefault((suspicion.mistake, subtask.node, suspicion.where), suspicion)
@@ -89,39 +90,17 @@ def suspicions(history: History, probe: Probe, reference: History, reference_pro
 # ---- state
 
 
-def _of_life(history: History, probe: Probe, reference: Probe, life: WatchedLife) -> Iterator[Suspicion]:
-    origin = history.origins.get(life.incarnation)
-    if life.begun is None:
-        return
+def _of_restored(history: History, probe: Probe, life: WatchedLife) -> Iterator[Suspicion]:
+    """The node is not what it was at the cut from which it was restored, or sends by being restored."""
+    origin = history.origins[life.incarnation]
     if origin is None:
-        first = reference.first(life.subtask)
-        if first is not None and first.begun is not None:
-            yield from _of_fresh(history, life, first)
         return
-    earlier = probe.lives.get((origin[0], life.subtask))
-    recorded = earlier.cuts.get(origin[1]) if earlier is not None else None
+    incarnation, snapshot_id = origin
     if life.sent_in_open:
         text = f"open sent {life.sent_in_open} messages in incarnation {life.incarnation}, after a restore"
         yield Suspicion(Mistake.SENT_AT_START, life.subtask, "open", text)
-    if recorded is not None:
-        yield from _of_restored(history, probe, life, recorded)
-
-
-def _of_fresh(history: History, life: WatchedLife, first: WatchedLife) -> Iterator[Suspicion]:
-    """Something is left of an earlier life, or of another run, in a node that begins."""
-    assert life.begun is not None and first.begun is not None
-    for spot, value in life.begun.items():
-        due = first.begun.get(spot)
-        if spot.is_shared and due is not None and not same(value, due, history.codec):
-            was, now = shown(due, history.codec), shown(value, history.codec)
-            text = f"{spot} is {now} in a fresh node, and was {was} in the first one: all instances share it"
-            yield Suspicion(_shared_mistake(life, spot), life.subtask, spot.name, text)
-
-
-def _of_restored(history: History, probe: Probe, life: WatchedLife, recorded: Recorded) -> Iterator[Suspicion]:
-    """The node is not what it was at the cut from which it was restored."""
     assert life.begun is not None
-    codec = history.codec
+    recorded, codec = probe.lives[incarnation, life.subtask].cuts[snapshot_id], history.codec
     for spot, was in recorded.node.items():
         now = life.begun.get(spot)
         if now is not None and same(was, now, codec):
@@ -129,8 +108,22 @@ def _of_restored(history: History, probe: Probe, life: WatchedLife, recorded: Re
         mistake = _mistake(history, probe, life, recorded, spot)
         if mistake is not None:
             is_now = "is gone" if now is None else f"is {shown(now, codec)}"
-            text = f"{spot} was {shown(was, codec)} when snapshot {recorded.snapshot_id} was recorded, and {is_now} after the "
+            text = f"{spot} was {shown(was, codec)} when snapshot {snapshot_id} was recorded, and {is_now} after the "
             yield Suspicion(mistake, life.subtask, spot.name, text + "restore from it")
+
+
+def _of_fresh(history: History, reference: Probe, life: WatchedLife) -> Iterator[Suspicion]:
+    """Something is left of an earlier life, or of another run, in a node that begins."""
+    first = reference.first(life.subtask)
+    if history.origins[life.incarnation] is not None or first is None or first.begun is None:
+        return
+    assert life.begun is not None
+    for spot, value in life.begun.items():
+        due = first.begun.get(spot)
+        if spot.is_shared and due is not None and not same(value, due, history.codec):
+            was, now = shown(due, history.codec), shown(value, history.codec)
+            text = f"{spot} is {now} in a fresh node, and was {was} in the first one: all instances share it"
+            yield Suspicion(_shared_mistake(life, spot), life.subtask, spot.name, text)
 
 
 def _mistake(history: History, probe: Probe, life: WatchedLife, recorded: Recorded, spot: Spot) -> Mistake | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, Verbosity, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
@@ -126,6 +126,7 @@ class Trial:
             derandomize=True,
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
+            phases=(Phase.generate, Phase.shrink),  # to explain, Hypothesis would trace every line of every run
             suppress_health_check=list(HealthCheck),
         )
         @given(schedules)

@@ -248,6 +248,9 @@ class LocalSubtask:
         waiting = [str(channel) for channel, end in machine.inputs.items() if not end.drained]
         if waiting:
             return f"messages wait on {', '.join(waiting)}"
+        held = [str(channel) for channel, end in machine.inputs.items() if end.held]
+        if held:
+            return f"held are {', '.join(held)}"
         if machine.gate.closed:
             return f"{machine.subtask} waits for an answer to requestSnapshot"
         if machine.cutter.recorder.unfinished() or any(end.recorded_bytes for end in machine.inputs.values()):

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator import control
 from snapshot.declared.built import Built
 from snapshot.testing.exploration.cut_check import check_delivery
 from snapshot.testing.exploration.local_coordinator import (
@@ -155,7 +157,7 @@ class Model:
             return f"coordinator: {_told(item)}", self._states_of_coordinator.move(state, Told(item))
         name = self._names[queue]
         if queue in dict(self._controls):
-            return f"{name}: hears {item}", self._states[reader].move(state, Heard(item))
+            return f"{name}: {_hearing(item)}", self._states[reader].move(state, Heard(item))
         return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
 
     def _after(self, world: World, place: int, move: Move, queue: int = -1, rest: int = EMPTY) -> World:
@@ -210,7 +212,8 @@ class Model:
         crashed = world[self._crashes_left] < self._crashes
         self.outcomes[crashed].setdefault(outcome)
         if not wrong and crashed and outcome in self.forbidden:
-            return f"equivalence: after a crash the nodes keep {outcome}, as in no run without one"
+            kept = [Codec().decode(state) for state in outcome]
+            return f"equivalence: after a crash the nodes keep {kept}, as in no run without one"
         return wrong
 
     def _look_at_rest(self, states: World) -> tuple[Outcome, str]:
@@ -221,9 +224,31 @@ class Model:
 
 
 def _told(item: Any) -> str:
-    if isinstance(item, Contribution):
-        return f"{item.acknowledged.record.subtask} acknowledges {item.acknowledged.snapshot_id}"
-    return str(item)
+    match item:
+        case Contribution(control.SnapshotAcknowledged(_, snapshot_id, record)):
+            return f"{record.subtask} acknowledges {snapshot_id}"
+        case control.SnapshotDeclined(_, snapshot_id, subtask, _):
+            return f"{subtask} declines {snapshot_id}"
+        case control.SnapshotAskedFor(_, subtask):
+            return f"{subtask} asks for a snapshot"
+    raise AssertionError(f"no report: {item}")
+
+
+def _hearing(item: Any) -> str:
+    match item:
+        case control.StartProcessing(incarnation):
+            return f"starts incarnation {incarnation}"
+        case control.TriggerSnapshot(_, snapshot_id, _, running, floor):
+            return f"is to start {snapshot_id}; running are {list(running)}, the floor is {floor}"
+        case control.SettleSnapshots(_, floor):
+            return f"hears that the floor is {floor}"
+        case control.AnnouncePublished(_, snapshot_id, floor):
+            return f"hears that {snapshot_id} is published, the floor is {floor}"
+        case control.EndComponent(_, nodes):
+            return f"hears that the cycle of {', '.join(nodes)} is over"
+        case control.AnswerSnapshotRequest():
+            return "is answered, and goes on"
+    raise AssertionError(f"no message for a running subtask: {item}")
 
 
 def _arriving(item: Any) -> str:

@@ -95,10 +95,11 @@ class Group:
                 self._agenda.remove(place)
 
     def resume(self) -> None:
-        """Go on."""
+        """Go on; what was suspended twice goes on with the first."""
         self.is_suspended = False
         for place in self._wanted:
-            self._agenda.add(place)
+            if place.index < 0:
+                self._agenda.add(place)
 
     def end(self) -> None:
         """Nothing of it ever happens again."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapshot.channel.frame import Frame
 from snapshot.coordinator import control
+from snapshot.coordinator.instalments import Arrival
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
@@ -83,6 +84,9 @@ class Worker(HostOwner):
         self._said_idle = False
         #: since it was deployed; nothing runs here until it is deployed again
         self._has_failed = False
+        self._arrival = Arrival()
+        #: more instalments of the incarnation are to come
+        self._is_arriving = False
         #: all subtasks that it was deployed with are here; there may be none
         self._is_restored = False
         self.look_for_coordinator()
@@ -126,12 +130,8 @@ class Worker(HostOwner):
             case control.Welcome():
                 # What was asked of an earlier life of the coordinator will not be answered.
                 self._each(lambda host: host.machine.answer_request())
-            case control.Deploy(incarnation):
-                if incarnation <= self.incarnation:
-                    raise Violation("fencing", f"{incarnation} is deployed after {self.incarnation}")
-                self.drop()
-                self.incarnation = incarnation
-                self.data.once(Restore(self.process), lambda: self._restore(message))
+            case control.Deploy():
+                self._take(message)
             case control.Connect():
                 self._check_order(message.incarnation, is_ready=self._is_restored)
                 self.data.once(Link(self.process), lambda: self._link(message))
@@ -301,6 +301,22 @@ class Worker(HostOwner):
         self.say(control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record))
 
     # ---------------------------------------------------------------- life
+
+    def _take(self, instalment: control.Deploy) -> None:
+        """Ascending incarnations, each from its first instalment to its last."""
+        incarnation = instalment.incarnation
+        is_next = incarnation == self.incarnation and self._is_arriving
+        if incarnation <= self.incarnation and not is_next:
+            raise Violation("fencing", f"{incarnation} is deployed after {self.incarnation}")
+        if not is_next:
+            self.drop()
+            self.incarnation = incarnation
+        self._is_arriving = instalment.has_more
+        whole = self._arrival.take(instalment)
+        if whole is None:
+            self.say(control.DeployTaken(self.number, incarnation))
+        elif not self._has_failed:
+            self.data.once(Restore(self.process), lambda: self._restore(whole))
 
     def _restore(self, deploy: control.Deploy) -> None:
         try:

@@ -24,7 +24,6 @@ from snapshot.testing.suspecting.portrait import Portrait, names_in_hooks, portr
 class Recorded:
     """A subtask at a cut."""
 
-    snapshot_id: int
     node: Portrait
     #: what `snapshotState` returned, packed
     state: bytes
@@ -103,7 +102,7 @@ class _ProbedMachine(SimulatedMachine):
         state = captured[0]
         copy, again = _restored_copy(self._as_made, state, self._codec, snapshot_id)
         packed = self._codec.encode(NodeState.decode(state, self._codec).state)
-        self._life.cuts[snapshot_id] = Recorded(snapshot_id, portrait_of(self.node, self._codec), packed, copy, again)
+        self._life.cuts[snapshot_id] = Recorded(portrait_of(self.node, self._codec), packed, copy, again)
         return captured
 
 

@@ -75,7 +75,7 @@ def case(seed: int) -> Case:
     kinds = list(SHAPES)
     is_written = seed % 2 == 0
     program = PROGRAMS[seed // 2 % len(PROGRAMS)] if is_written else walk_program(kinds[seed // 2 % len(kinds)], chance)
-    odds = Odds(orders=chance.randrange(3), stops=not chance.randrange(4))
+    odds = Odds(chance.choice((30, 100, 300)), orders=chance.randrange(3), stops=not chance.randrange(4))
     interval = chance.choice((None, 0.2, 0.5))
     return Case(seed, program, chance.randrange(FAULTS_MAX + 1), odds, interval, chance.randrange(3))
 
