@@ -31,6 +31,8 @@ LOADS = {"idle": (100, 1, 0.001, 0.0), "load": (100, 64, 0.0, 0.0), "back_pressu
 STORED_BYTES_MIN = 1_000_000
 #: Snapshots of each run, however long they take.
 SNAPSHOTS_MIN = 3
+#: As long as a snapshot took nothing is done after it, but no longer than this.
+QUIET_SECONDS_MAX = 2.0
 #: Progress reports, four a second, by which back-pressure is told from a start.
 _REPORTS = 8
 
@@ -98,6 +100,8 @@ def _run(live: Live, case: Case, effort: Effort) -> list[Taken]:
 
 def _is_steady(run: Run, load: str) -> bool:
     """The holder has messages; under back-pressure the source may send no more than the holder takes."""
+    if not run.isActive:
+        run.awaitTermination()  # raises what ended it
     recent = [report["progress"] for report in run.recentProgress[-_REPORTS:]]
     if len(recent) < _REPORTS:
         return False
@@ -122,7 +126,7 @@ def _take(run: Run, folder: Path, size: int, effort: Effort) -> list[_Window]:
         ordered_at = time.monotonic()
         snapshot = run.takeSnapshot(timeout=DEADLINE_S)
         published_at = time.monotonic()
-        time.sleep(published_at - ordered_at)
+        time.sleep(min(published_at - ordered_at, QUIET_SECONDS_MAX))
         quiet_until = time.monotonic()
         bare = bare_write_bytes_per_second(folder, size) if size >= STORED_BYTES_MIN else 0.0
         seconds = published_at - ordered_at
