@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import frame_of_end, frame_of_pieces
-from snapshot.channel.open_batches import OpenBatches
+from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.open_batches import JOINED_ROWS_MAX, OpenBatches
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId
@@ -164,6 +164,10 @@ class SendingEnd:
             return
         if self.ended or batch.nbytes > MESSAGE_BYTES_MAX:
             self._refuse(batch.nbytes)
+        if batch.num_rows >= JOINED_ROWS_MAX:  # it fills a frame alone
+            self.seal()
+            self._append(frame_of_batch(self._framed + 1, batch))
+            return
         if self._batches is None or not self._batches.takes(batch):
             self._switch(PayloadKind.BATCH)
             self._batches = OpenBatches(batch.schema)

@@ -124,10 +124,17 @@ def array_header(count: int) -> bytes:
 
 def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
     """One record batch as an Arrow IPC stream; column buffers are copied once."""
-    sink = pa.BufferOutputStream()
+    sized = pa.MockOutputStream()
+    _write_stream(sized, batch)
+    buffer = pa.allocate_buffer(sized.size())  # of the right size, so that nothing is copied while it grows
+    with pa.FixedSizeBufferWriter(buffer) as sink:
+        _write_stream(sink, batch)
+    return buffer
+
+
+def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
 
 
 def decode_batch(data: bytes | memoryview | pa.Buffer) -> pa.RecordBatch:
