@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from enum import Enum
-from functools import cache
 from logging import LoggerAdapter
 from random import Random
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cloudpickle
 import pyarrow as pa
@@ -68,24 +68,26 @@ def _content(value: Any, met: dict[int, int]) -> tuple[Hashable, ...]:
         return (frozenset(_of(each, met) for each in value),)
     if isinstance(value, Random):
         return value.getstate()
-    kind = value.__class__
-    if _is_plain(kind):
-        names = [name for name in (*_slots(kind), *getattr(value, "__dict__", ())) if hasattr(value, name)]
-        return tuple([part for name in names for part in (name, _of(getattr(value, name), met))])
-    return (cloudpickle.dumps(value),)
+    slots = _slots(type(value))
+    if slots is None:
+        return (cloudpickle.dumps(value),)
+    names = [name for name in (*slots, *getattr(value, "__dict__", ())) if hasattr(value, name)]
+    return tuple([part for name in names for part in (name, _of(getattr(value, name), met))])
 
 
 def _pairs(value: Mapping[Any, Any], met: dict[int, int]) -> tuple[Hashable, ...]:
     return tuple([_of(each, met) for pair in value.items() for each in pair])
 
 
-@cache
-def _is_plain(kind: type) -> bool:
-    """All that it holds is in its attributes: it is pickled as every object is."""
-    return not any(name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__"))
+def _slots(kind: type) -> tuple[str, ...] | None:
+    """What its objects hold besides a ``__dict__``; None if pickle, too, has to be told what they hold."""
+    if kind not in _SLOTS:
+        bases = kind.__mro__[:-1]
+        is_plain = not any(name in vars(base) for base in bases for name in ("__reduce__", "__reduce_ex__"))
+        slots = [name for base in bases for name, value in vars(base).items() if type(value) is MemberDescriptorType]
+        _SLOTS[kind] = tuple(slots) if is_plain else None
+    return _SLOTS[kind]
 
 
-@cache
-def _slots(kind: type) -> tuple[str, ...]:
-    named = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-    return tuple(name for name in named if name not in ("__dict__", "__weakref__"))
+#: By type. Weak, because the ledger makes types.
+_SLOTS: WeakKeyDictionary[type, tuple[str, ...] | None] = WeakKeyDictionary()

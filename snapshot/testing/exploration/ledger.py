@@ -15,7 +15,7 @@ import pyarrow as pa
 from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
-from snapshot.node import defines
+from snapshot.node import Context, Node, defines
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.testing.payload import pack, pack_rows
 
@@ -45,7 +45,7 @@ class Ledger:
     Parameters
     ----------
     parts : SubtaskParts
-        Not yet in use. Its node and its sending ends are made to be heard, on these very instances.
+        Not yet in use. Its node and its sending ends are made to be heard: these very instances.
     before : Point
         Where the life begins.
     """
@@ -111,28 +111,32 @@ class Ledger:
 
         end.send, end.send_batch, end.send_end = heard, heard_batch, heard_end
 
-    def _hear_node(self, node: Any, parts: SubtaskParts) -> None:
-        handle, handle_batch, capture, codec = node.onMessage, node.onBatch, node.snapshotState, self._codec
+    def _hear_node(self, node: Node, parts: SubtaskParts) -> None:
+        """By a class of its own for this instance: its attributes are the user's, who may store all of them."""
+        kind, codec = type(node), self._codec
 
         def log() -> list[bytes]:
             assert parts.context.sender is not None
             return self._handled[ChannelId(parts.context.sender, parts.subtask)]
 
-        def heard(message: Any, context: Any) -> None:
+        def heard(node: Node, message: Any, context: Context) -> None:
             log().append(pack(message, codec))
-            handle(message, context)
+            kind.onMessage(node, message, context)
 
-        def heard_batch(batch: pa.RecordBatch, context: Any) -> None:
+        def heard_batch(node: Node, batch: pa.RecordBatch, context: Context) -> None:
             log().extend(pack_rows(batch, codec))
-            handle_batch(batch, context)
+            kind.onBatch(node, batch, context)
 
-        def heard_cut(snapshot_id: int, timestamp: float) -> Any:
+        def heard_cut(node: Node, snapshot_id: int, timestamp: float) -> Any:
             self._points[snapshot_id] = self._point()
             self.cuts.append(snapshot_id)
-            return capture(snapshot_id, timestamp)
+            return kind.snapshotState(node, snapshot_id, timestamp)
 
+        hooks: dict[str, Any] = {"snapshotState": heard_cut}
         if defines(node, "onMessage"):
-            node.onMessage = heard
+            hooks["onMessage"] = heard
         if defines(node, "onBatch"):
-            node.onBatch = heard_batch
-        node.snapshotState = heard_cut
+            hooks["onBatch"] = heard_batch
+        names = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        metaclass: Any = type(kind)
+        node.__class__ = metaclass(kind.__name__, (kind,), names | hooks)

@@ -85,13 +85,18 @@ class LocalCoordinator:
     wishes : Wishes
     seen : dict
         Situations that occurred are added.
+    sound : dict
+        Cuts that were checked are added; the same cut comes about in many ways.
     """
 
-    def __init__(self, built: Built, run: str, wishes: Wishes, seen: dict[str, None]) -> None:
+    def __init__(
+        self, built: Built, run: str, wishes: Wishes, seen: dict[str, None], sound: dict[Hashable, None]
+    ) -> None:
         self._built = built
         self._topology = topology = built.topology
         self._wishes = wishes
         self._seen = seen
+        self._sound = sound
         self._ordered = 0
         self._aborts_left = wishes.aborts
         self._points: dict[int, dict[Subtask, Point]] = {}
@@ -168,19 +173,23 @@ class LocalCoordinator:
         self._forget_settled()
 
     def check(self) -> None:
-        """If a snapshot became whole: its certificate first, then the truth."""
+        """If a snapshot became whole: the order of cuts, its certificate, then the truth."""
         if self._whole is None:
             return
         snapshot_id = self._whole.snapshot_id
+        manifest, points = self._desk.manifest(snapshot_id), self._points[snapshot_id]
+        check_order(snapshot_id, [*self._published, *self._publishing[:-1]], points)
+        if self._initiators[snapshot_id] > 1:
+            self._seen["several initiators of one snapshot"] = None
+        cut = (manifest.incarnation, manifest.records, _sorted(points))
+        if cut in self._sound:
+            return
         wrong = self._desk.problems(self._whole)
         if wrong:
             raise Violation("certificate", f"snapshot {snapshot_id}: {wrong}")
-        manifest, points = self._desk.manifest(snapshot_id), self._points[snapshot_id]
         check_cut(self._topology, manifest, points)
-        check_order(snapshot_id, [*self._published, *self._publishing[:-1]], points)
         check_invariants(manifest, self._built.invariants)
-        if self._initiators[snapshot_id] > 1:
-            self._seen["several initiators of one snapshot"] = None
+        self._sound[cut] = None
 
     def _order(self) -> None:
         initiators = self._wishes.snapshots[self._ordered]

@@ -44,6 +44,7 @@ from snapshot.testing.exploration.subtask_events import (
 #: Time stands still, but for timers and polls, which come whenever they are due next.
 _NOW = 0.0
 
+
 class _Silent(LoggerAdapter[Any]):
     """Nobody reads what nodes log here."""
 

@@ -10,7 +10,7 @@ A world in which something is wrong is a tuple of one: the number of the problem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from snapshot.channel.frame import Frame, PayloadKind
@@ -70,8 +70,9 @@ class Model:
         self._queues: Queues[Any] = Queues()
         self._problems: list[str] = []
         self._states: list[LocalStates[Any, Any]] = [self._subtask_states(built, i) for i in self._subtasks]
+        sound: dict[Hashable, None] = {}
         self._states_of_coordinator: LocalStates[Wishes, CoordinatorEvent] = LocalStates(
-            lambda wishes: LocalCoordinator(built, topology.name, wishes, self.seen), self._post
+            lambda wishes: LocalCoordinator(built, topology.name, wishes, self.seen, sound), self._post
         )
         self._received: dict[tuple[int, int, int], tuple[str, Move]] = {}
         self._beginnings: dict[tuple[int, CoordinatorEvent], World] = {}

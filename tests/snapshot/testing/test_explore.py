@@ -135,10 +135,10 @@ class Asking(Node):
         self.fired += 1
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return [self.handled, self.fired]
+        return vars(self)
 
     def restoreState(self, state: Any) -> None:
-        self.handled, self.fired = state
+        vars(self).update(state)
 
 
 def asking() -> Graph:
@@ -188,7 +188,7 @@ CASES = (
     Case("self-loop: a crash", graph(LOOP, hops=3), 17_706, PARTS | RESTORE, CRASHING),
     Case("join: a crash", graph(JOIN, begins="ab"), 76_478, PARTS | RESTORE | first_through("ac", "bc"), CRASHING),
     Case("join, aligned: a crash", sources(), 81_769, CRASH | {"channel held"}, ALIGNED | CRASHING),
-    Case("join, aligned for a time", graph(JOIN), 0, PARTS | {"channel held", "alignment timed out"}, FOR_A_TIME),
+    Case("join, aligned for a time", graph(JOIN), 41_304, PARTS | {"channel held", "alignment timed out"}, FOR_A_TIME),
     Case("diamond, aligned: two snapshots", graph(DIAMOND, hops=2), 82_427, {"channel held", "overlap"}, ALIGNED | TWO),
     Case("line, aligned for a time: a crash", graph(LINE, hops=2), 17_288, PARTS | RESTORE | {"alignment timed out"},
          FOR_A_TIME | CRASHING),
