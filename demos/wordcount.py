@@ -29,8 +29,6 @@ from snapshot.errors import GraphError
 from state_backends import FileSystemBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, SparkSession
 
 #: Means the same to Python and to Java.
@@ -55,51 +53,60 @@ class Split(Node):
         context.send(pa.record_batch({"word": pa.array(self._word.findall(text), pa.string())}))
 
 
-class Count(KeyedAggregate):
-    """Counts the words that are its own by hash, and sends the counts when there are no more words."""
+class Kill:
+    """When a subtask is to kill the process that it runs in, and where it notes that it did.
 
-    def __init__(self) -> None:
-        super().__init__("word", aggregates={"count": ("word", "count")})
-        self._has_counted = False  # in this incarnation
+    Parameters
+    ----------
+    after : int
+        Words that the first subtask of the count has counted then.
+    note : Path
+        Of a file that is written just before.
+    """
 
-    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Count, and say when it began."""
-        super().onBatch(batch, context)
-        if not self._has_counted:
-            self._has_counted = True
-            context.increment(f"first count of {context.subtask}", context.now)
-
-
-class Killer:
-    """Kills a worker once half of the words are counted, and measures how long nothing is counted then."""
-
-    def __init__(self, half: int) -> None:
-        self._half = half
-        self._killed_at = 0.0
-        self._killed_in = 0  # incarnation
-        #: seconds from the kill to the first word counted; None: not known yet, or the run was over before it was seen
-        self.recovery_seconds: float | None = None
+    def __init__(self, after: int, note: Path) -> None:
+        self.after = after
+        self.note = note
 
     @property
-    def has_killed(self) -> bool:
-        """It was time to, before the run was over."""
-        return self._killed_at > 0
+    def at(self) -> float | None:
+        """When it happened, in seconds since the epoch."""
+        return float(self.note.read_text()) if self.note.exists() else None
 
-    def look(self, progress: Mapping[str, Any]) -> str | None:
-        """Kill if it is time to; returns what is to be said about it."""
-        counted = progress["progress"]["processed"].get("count", 0)
-        if not self.has_killed and counted >= self._half and progress["workers"]:
-            worker, pid = max(progress["workers"].items())
-            self._killed_at, self._killed_in = time.time(), progress["incarnation"]
-            os.kill(pid, signal.SIGKILL)
-            return f"{counted:,} words are counted: SIGKILL to worker {worker}, process {pid}"
-        if self.has_killed and self.recovery_seconds is None and progress["incarnation"] > self._killed_in:
-            metrics = progress["progress"]["metrics"]
-            firsts = [at for metric, at in metrics.items() if metric.startswith("first count of ")]
-            if firsts:
-                self.recovery_seconds = min(firsts) - self._killed_at
-                return f"words are counted again {duration_text(self.recovery_seconds)} after the kill"
-        return None
+    def happen(self) -> None:
+        """Nothing is cleaned up, and nobody is told."""
+        self.note.write_text(repr(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Count(KeyedAggregate):
+    """Counts the words that are its own by hash, and sends the counts when there are no more words.
+
+    Its state says, besides, when this incarnation counted its first words.
+    """
+
+    def __init__(self, kill: Kill | None) -> None:
+        super().__init__("word", aggregates={"count": ("word", "count")})
+        self._kill = kill
+        self._counted = 0
+        self._began_at: float | None = None
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        """Count, and die if it is time to: once, in the first incarnation."""
+        super().onBatch(batch, context)
+        self._began_at = self._began_at or time.time()
+        self._counted += batch.num_rows
+        is_victim = context.subtask.index == 0 and context.incarnation == 1
+        if self._kill is not None and is_victim and self._counted >= self._kill.after:
+            self._kill.happen()
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        """The counts, and when they began to grow."""
+        return super().snapshotState(snapshotId, timestamp), self._began_at
+
+    def restoreState(self, state: Any) -> None:
+        """The counts only: what begins now has not begun."""
+        super().restoreState(state[0])
 
 
 def read_lines(spark: SparkSession, folder: Path | None) -> DataFrame:
@@ -122,14 +129,14 @@ def count_in_spark(lines: DataFrame) -> dict[str, int]:
     return {row["word"]: row["count"] for row in words.groupBy("word").count().toLocalIterator()}
 
 
-def make_graph(lines: DataFrame, output: str, parallelism: int) -> Graph:
+def make_graph(lines: DataFrame, output: str, parallelism: int, kill: Kill | None) -> Graph:
     """The pipeline."""
     graph = Graph("wordcount")
     (
         graph.source("lines", DataFrameSource(lines), parallelism=parallelism)
         .process("split", Split(), parallelism=parallelism, schema="line STRING")
         .keyBy("word")
-        .process("count", Count(), parallelism=parallelism, schema="word STRING")
+        .process("count", Count(kill), parallelism=parallelism, schema="word STRING")
         .to("counts", ParquetSink(output, "word STRING, count LONG"), parallelism=parallelism)
     )
     return graph
@@ -164,34 +171,37 @@ def run_demo(
             raise GraphError(f"there are no words below {folder}")
         _say(console, f"Spark counts {total:,} words, {len(expected):,} distinct ones")
         target = str(output.absolute()) if output else f"{scratch}/counts"
-        killer = Killer(total // 2) if kill else None
-        restarts = _count(spark, console, make_graph(lines, target, parallelism), scratch, interval, killer)
+        killing = Kill(total // (2 * parallelism), Path(scratch) / "killed") if kill else None
+        restarts = _count(spark, console, make_graph(lines, target, parallelism, killing), scratch, interval, killing)
+        killed = killing is not None and killing.at is not None
         rows = [(row["word"], row["count"]) for row in spark.read.parquet(target).toLocalIterator()]
         is_equal = len(rows) == len(expected) and dict(rows) == expected
         _say(console, f"Cutline counts {sum(n for _, n in rows):,} words, {len(rows):,} distinct ones")
         _say(console, "every count is equal" if is_equal else "THE COUNTS DIFFER")
-    if killer is not None and not (killer.has_killed and restarts):
-        _say(console, "no worker was killed in time: nothing was proved; try more text")
+    if kill and not (killed and restarts):
+        _say(console, "no worker was killed: nothing was proved; try more text")
         return False
     return is_equal
 
 
 def _count(
-    spark: SparkSession, console: Console, graph: Graph, scratch: str, interval: float, killer: Killer | None
+    spark: SparkSession, console: Console, graph: Graph, scratch: str, interval: float, kill: Kill | None
 ) -> int:
     """Run it, and say how it went; returns the number of restarts."""
     backend = FileSystemBackend(f"{scratch}/snapshots")
     runtime = BarrierRuntime(spark, backend=backend, snapshotInterval=interval, retainedSnapshots=_RETAINED)
     with console.status("submitting the graph"):
         run = runtime.submit(graph)
-    for progress in watch(run, graph, console):
-        said = killer.look(progress) if killer else None
-        if said:
-            _say(console, said)
+    for _ in watch(run, graph, console):
+        pass  # it prints
     run.awaitTermination()
-    restarts = len(run.status["restarts"])
-    recovered = f", recovery {duration_text(killer.recovery_seconds)}" if killer and killer.recovery_seconds else ""
-    _say(console, f"{len(run.snapshots())} snapshots, {restarts} restarts{recovered}")
+    snapshots, restarts = run.snapshots(), len(run.status["restarts"])
+    killed_at = None if kill is None else kill.at
+    recovered = ""
+    if killed_at is not None:
+        begun = [began_at for _, began_at in snapshots[-1].node("count").states if (began_at or 0) > killed_at]
+        recovered = f", recovery {duration_text(min(begun) - killed_at)} from SIGKILL to the next words counted"
+    _say(console, f"{len(snapshots)} snapshots, {restarts} restarts{recovered}")
     return restarts
 
 
