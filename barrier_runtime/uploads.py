@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from channels.limits import CONTROL_BYTES_MAX
@@ -75,10 +75,9 @@ class Storage:
         self._incarnation = deploy.incarnation
         self._reader.submit(self._read, deploy)
 
-    def take(self) -> Iterator[SnapshotAcknowledged | SnapshotDeclined | RestoredParts]:
-        """What is done, in order. Whoever stops early gets the rest from the next call, without another `wake`."""
-        while self._done:
-            yield self._done.popleft()
+    def take(self) -> SnapshotAcknowledged | SnapshotDeclined | RestoredParts | None:
+        """What was done first of all that is not taken; None: nothing is. What is left brings no other `wake`."""
+        return self._done.popleft() if self._done else None
 
     def close(self) -> None:
         """Start nothing more. Does not wait: the process leaves anyway."""

@@ -148,13 +148,12 @@ class Worker:
         connection = self._control.take_connection()
         if connection is not None:
             self._on_coordinator(connection)
-        for done in self._storage.take():
+        # A few large acknowledgements are all that the line takes at one time.
+        while not self._control.wants_write and (done := self._storage.take()) is not None:
             if isinstance(done, RestoredParts):
                 self._on_parts(done)
             else:
                 self._control.send(done)
-            if self._control.wants_write:
-                break  # a few large acknowledgements are all that the line takes at one time
         self._report_failure(self._held.take(clock.now()))
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())

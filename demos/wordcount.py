@@ -200,7 +200,8 @@ def _count(
     recovered = ""
     if killed_at is not None:
         begun = [began_at for _, began_at in snapshots[-1].node("count").states if (began_at or 0) > killed_at]
-        recovered = f", recovery {duration_text(min(begun) - killed_at)} from SIGKILL to the next words counted"
+        after = duration_text(min(begun) - killed_at) if begun else "not needed"
+        recovered = f", recovery {after} from SIGKILL to the next words counted"
     _say(console, f"{len(snapshots)} snapshots, {restarts} restarts{recovered}")
     return restarts
 

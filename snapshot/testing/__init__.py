@@ -1,1 +1,165 @@
-"""Tests for the nodes that users write: a simulator of whole runs, its checkers, and what searches for failures."""
+"""Tests for the nodes that users write: a simulator of whole runs, its checkers, and what searches for failures.
+
+What needs Hypothesis is imported when it is asked for, so that the rest works without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from snapshot.testing.checkers import (
+    CheckFailed,
+    Verdict,
+    causality,
+    completeness,
+    conservation,
+    delivery,
+    exactCut,
+    fencing,
+    flippedBits,
+    integrity,
+    judge,
+    liveness,
+    numberedDelivery,
+    numberedRecord,
+    restoreEquivalence,
+)
+from snapshot.testing.choosers import Delays
+from snapshot.testing.diagram import Diagram
+from snapshot.testing.explore import explore
+from snapshot.testing.history import Cut, Event, History, Kind
+from snapshot.testing.lists import Failure, ListSink, ListSource, Pause
+from snapshot.testing.simulator import Impossible, Odds, Simulator, Violation
+from snapshot.testing.steps import (
+    Arrive,
+    Crash,
+    CrashCoordinator,
+    CutControl,
+    DelayAcknowledgement,
+    Deliver,
+    Doubt,
+    Fail,
+    FailHook,
+    FailStage,
+    FailStore,
+    Fault,
+    Freeze,
+    HangStore,
+    Initiate,
+    Inject,
+    KillDriver,
+    LoseAcknowledgement,
+    Order,
+    OrphanCoordinator,
+    Poll,
+    RepeatAcknowledgement,
+    Settle,
+    Step,
+    SubmitAgain,
+    TearStore,
+    Tick,
+    TimeOut,
+    Timer,
+    Transmit,
+)
+
+if TYPE_CHECKING:
+    from snapshot.testing.conserved import checkConservation
+    from snapshot.testing.recovery import checkRecovery, everHandled
+    from snapshot.testing.stateful import explorationMachine
+    from snapshot.testing.strategies import faults, graphs, schedules
+
+#: {name: module} of what needs Hypothesis.
+_WITH_HYPOTHESIS = {
+    "checkConservation": "conserved",
+    "checkRecovery": "recovery",
+    "everHandled": "recovery",
+    "explorationMachine": "stateful",
+    "faults": "strategies",
+    "graphs": "strategies",
+    "schedules": "strategies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _WITH_HYPOTHESIS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "hypothesis":
+            raise
+        raise ImportError(f'{name} needs Hypothesis: pip install "cutline[testing]"') from error
+
+
+__all__ = [
+    "Simulator",
+    "History",
+    "Kind",
+    "Event",
+    "Cut",
+    "Delays",
+    "Odds",
+    "Impossible",
+    "Violation",
+    "ListSource",
+    "ListSink",
+    "Pause",
+    "Failure",
+    "Arrive",
+    "Crash",
+    "CrashCoordinator",
+    "CutControl",
+    "DelayAcknowledgement",
+    "Deliver",
+    "Doubt",
+    "Fail",
+    "FailHook",
+    "FailStage",
+    "FailStore",
+    "Fault",
+    "Freeze",
+    "HangStore",
+    "Initiate",
+    "Inject",
+    "KillDriver",
+    "LoseAcknowledgement",
+    "Order",
+    "OrphanCoordinator",
+    "Poll",
+    "RepeatAcknowledgement",
+    "Settle",
+    "Step",
+    "SubmitAgain",
+    "TearStore",
+    "Tick",
+    "Timer",
+    "TimeOut",
+    "Transmit",
+    "judge",
+    "exactCut",
+    "causality",
+    "conservation",
+    "completeness",
+    "integrity",
+    "flippedBits",
+    "restoreEquivalence",
+    "delivery",
+    "numberedDelivery",
+    "numberedRecord",
+    "fencing",
+    "liveness",
+    "Verdict",
+    "CheckFailed",
+    "checkRecovery",
+    "checkConservation",
+    "everHandled",
+    "explorationMachine",
+    "graphs",
+    "schedules",
+    "faults",
+    "explore",
+    "Diagram",
+]

@@ -8,7 +8,6 @@ from typing import Any
 from snapshot.snapshot import Snapshot
 from snapshot.testing.checkers import Verdict, conservation
 from snapshot.testing.checking.values import named, shortened
-from snapshot.testing.strategies import schedules
 from snapshot.testing.trial import GraphMaker, Run, Trial
 
 #: What is conserved must be so behind a restore too.
@@ -47,4 +46,4 @@ def checkConservation(graph: GraphMaker, measure: Callable[[Snapshot], Any], *, 
         was = f"{shortened(repr(due))} at the end of a run without faults"
         return Verdict("conservation", False, f"{named(first)} measures {shortened(repr(measured))}, but it is {was}")
 
-    trial.demand(schedules(trial.graph, faults=_FAULTS), broken, examples)
+    trial.demand(broken, faults=_FAULTS, examples=examples)

@@ -8,8 +8,7 @@ from typing import Any
 from snapshot.testing.checkers import Verdict, judge, restoreEquivalence
 from snapshot.testing.history import History, Kind
 from snapshot.testing.payload import unpack
-from snapshot.testing.strategies import schedules
-from snapshot.testing.trial import GraphMaker, Run, Trial
+from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
 
 
 def checkRecovery(
@@ -46,12 +45,17 @@ def checkRecovery(
         if it does not end by itself, or has no output.
     """
     trial = Trial(graph, output)
-    reference = trial.reference
+    trial.demand(recovers(trial), faults=faults, examples=examples)
+
+
+def recovers(trial: Trial) -> Judge:
+    """Whether a run gives what the run without faults gives, and is sound besides."""
 
     def broken(run: Run) -> Verdict | None:
-        return _equivalence(run, reference, output) or _first_broken(judge(run.history))
+        verdicts = [_equivalence(run, trial), *judge(run.history)]
+        return next((verdict for verdict in verdicts if not verdict.holds), None)
 
-    trial.demand(schedules(trial.graph, faults=faults), broken, examples)
+    return broken
 
 
 def everHandled(history: History, node: str) -> list[Any]:
@@ -59,17 +63,14 @@ def everHandled(history: History, node: str) -> list[Any]:
 
     What a place outside has seen that no rollback reaches: to be compared as a set where writing again does no harm.
     """
-    events = (event for event in history.events if event.kind is Kind.RECEIVE and event.subtask is not None)
-    return [unpack(event.payload, history.codec) for event in events if event.subtask and event.subtask.node == node]
+    received = (event for event in history.events if event.kind is Kind.RECEIVE)
+    return [unpack(each.payload, history.codec) for each in received if each.subtask and each.subtask.node == node]
 
 
-def _equivalence(run: Run, reference: Run, output: Callable[[History], Any] | None) -> Verdict | None:
+def _equivalence(run: Run, trial: Trial) -> Verdict:
     """Checker 6, of outputs that were asked for when it was time."""
+    reference = trial.reference
+    if not trial.has_output:
+        return restoreEquivalence(run.history, reference.history)
     outputs = {id(run.history): run.output, id(reference.history): reference.output}
-    asked = None if output is None else lambda history: outputs[id(history)]
-    verdict = restoreEquivalence(run.history, reference.history, asked)
-    return None if verdict.holds else verdict
-
-
-def _first_broken(verdicts: list[Verdict]) -> Verdict | None:
-    return next((verdict for verdict in verdicts if not verdict.holds), None)
+    return restoreEquivalence(run.history, reference.history, lambda history: outputs[id(history)])

@@ -72,6 +72,7 @@ from snapshot.testing.vocabulary.step import (
 )
 
 __all__ = [
+    "DATA",
     "Answer",
     "Arrive",
     "CONTROL",

@@ -17,48 +17,17 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from snapshot.declared.built import build
-from snapshot.declared.topology import Topology
 from snapshot.graph import Graph
-from snapshot.ids import ChannelId, Subtask
-from snapshot.node import defines
+from snapshot.ids import Subtask
 from snapshot.testing.lists import ListSink, ListSource
 from snapshot.testing.relay import Relay
-from snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
-from snapshot.testing.steps import (
-    Crash,
-    CrashCoordinator,
-    CutControl,
-    DelayAcknowledgement,
-    Deliver,
-    Doubt,
-    Fail,
-    FailHook,
-    FailStage,
-    FailStore,
-    Fault,
-    Freeze,
-    HangStore,
-    Initiate,
-    KillDriver,
-    LoseAcknowledgement,
-    OrphanCoordinator,
-    Poll,
-    RepeatAcknowledgement,
-    Settle,
-    Step,
-    SubmitAgain,
-    TearStore,
-    Tick,
-    Timer,
-)
+from snapshot.testing.steps import Fault, Initiate, Settle, Step, Tick
+from snapshot.testing.steps_of import StepsOf
 
 #: Parts of a schedule between two faults: enough for a snapshot with messages on both sides of it, and another one.
 _PARTS_MAX = 6
 #: One in so many steps of a part is left out, so that markers and messages come in every order.
 _LEAVES_OUT = 8
-#: Worker processes that faults name: those that a run starts with.
-_PROCESSES = 2
 #: Tokens of a source or relay of `graphs`, and the hops that each of them makes.
 _TOKENS_MAX, _HOPS_MAX = 3, 4
 
@@ -76,61 +45,28 @@ def schedules(graph: Graph, *, faults: int = 0) -> SearchStrategy[list[Step]]:
     faults : int
         How many come at most; behind the last one the run goes on to its end.
     """
-    topology = build(graph, "unaligned").topology
-    parts = st.lists(_parts(graph, topology), max_size=_PARTS_MAX).map(_joined)
+    own = StepsOf(graph)
+    parts = st.lists(_parts(own), max_size=_PARTS_MAX).map(_joined)
     if not faults:
         return parts.map(_numbered)
-    stretches = st.tuples(parts, _faults(graph, topology)).map(lambda pair: [*pair[0], pair[1]])
+    stretches = st.tuples(parts, _faults(own)).map(lambda pair: [*pair[0], pair[1]])
     return st.tuples(st.lists(stretches, max_size=faults).map(_joined), parts).map(_joined).map(_numbered)
 
 
-def _parts(graph: Graph, topology: Topology) -> SearchStrategy[list[Step]]:
+def _parts(own: StepsOf) -> SearchStrategy[list[Step]]:
     """A few steps that belong together: one that moves data, a round of them, or a snapshot."""
-    singles = st.sampled_from(_data_steps(graph, topology)).map(lambda step: [step])
-    return st.one_of(singles, _round(topology), _snapshot(topology))
+    singles = st.sampled_from([*own.polls, *own.deliveries, *own.timers, Tick()]).map(lambda step: [step])
+    return st.one_of(singles, _some_of([*own.polls, *own.deliveries]), _snapshot(own))
 
 
-def _data_steps(graph: Graph, topology: Topology) -> list[Step]:
-    timed = [declared.name for declared in graph.nodes if defines(declared.node, "onTimer")]
-    return [
-        *(Poll(subtask) for subtask in topology.subtasks if topology.node(subtask.node).is_source),
-        *(Deliver(*channel) for channel in _downstream(topology, topology.initiators())),
-        *(Timer(subtask) for subtask in topology.subtasks if subtask.node in timed),
-        Tick(),
-    ]
-
-
-def _round(topology: Topology) -> SearchStrategy[list[Step]]:
-    """Every source is polled and every channel delivers, along the graph."""
-    polls = [Poll(subtask) for subtask in topology.subtasks if topology.node(subtask.node).is_source]
-    return _some_of([*polls, *(Deliver(*channel) for channel in _downstream(topology, topology.initiators()))])
-
-
-def _snapshot(topology: Topology) -> SearchStrategy[list[Step]]:
+def _snapshot(own: StepsOf) -> SearchStrategy[list[Step]]:
     """A snapshot is initiated somewhere, its markers go along the graph, and it is published."""
 
     def steps(initiators: list[Subtask]) -> SearchStrategy[list[Step]]:
-        begun: list[Step] = [Initiate(0, subtask) for subtask in initiators]
-        channels = _downstream(topology, (*initiators, *topology.initiators()))
-        markers = [Deliver(*channel, marker=True) for channel in channels]
-        return _some_of([Settle(), *markers, Settle()]).map(lambda rest: [*begun, *rest])
+        begun = [Initiate(0, subtask) for subtask in initiators]
+        return _some_of([*begun, Settle(), *own.markers(initiators), Settle()])
 
-    subtasks = st.sampled_from([*topology.initiators(), *topology.subtasks])
-    return st.lists(subtasks, min_size=1, max_size=2, unique=True).flatmap(steps)
-
-
-def _downstream(topology: Topology, starts: Sequence[Subtask]) -> list[ChannelId]:
-    """All channels, nearest to `starts` first."""
-    reached = dict.fromkeys((*starts, *topology.initiators()))
-    channels: list[ChannelId] = []
-    queue = list(reached)
-    for subtask in queue:
-        for channel in topology.outputs_of(subtask):
-            channels.append(channel)
-            if channel.target not in reached:
-                reached[channel.target] = None
-                queue.append(channel.target)
-    return channels
+    return st.lists(st.sampled_from(own.subtasks), min_size=1, max_size=2, unique=True).flatmap(steps)
 
 
 def _some_of(steps: Sequence[Step]) -> SearchStrategy[list[Step]]:
@@ -161,32 +97,11 @@ def _numbered(steps: Sequence[Step]) -> list[Step]:
 
 def faults(graph: Graph) -> SearchStrategy[Fault]:
     """One fault of a run of a graph: mostly one of its nodes or their workers."""
-    return _faults(graph, build(graph, "unaligned").topology)
+    return _faults(StepsOf(graph))
 
 
-def _faults(graph: Graph, topology: Topology) -> SearchStrategy[Fault]:
-    subtasks = topology.subtasks
-    plain: list[Fault] = [*(Fail(subtask) for subtask in subtasks), *(Crash(subtask) for subtask in subtasks)]
-    hooks = [
-        FailHook(subtask, hook)
-        for declared in graph.nodes
-        for subtask in subtasks
-        for hook in (*NEW_HOOKS, *RUNNING_HOOKS)
-        if subtask.node == declared.name and defines(declared.node, hook)
-    ]
-    kinds = (FailStore, TearStore, HangStore, Freeze, CutControl)
-    acknowledgements = (LoseAcknowledgement, RepeatAcknowledgement, DelayAcknowledgement)
-    rare: list[Fault] = [
-        FailStage(),
-        CrashCoordinator(),
-        OrphanCoordinator(),
-        KillDriver(),
-        SubmitAgain(),
-        *(Doubt(what) for what in ("done", "late", "never")),
-        *(kind(process) for kind in (*kinds, *acknowledgements) for process in range(_PROCESSES)),
-        *hooks,
-    ]
-    return st.one_of(st.sampled_from(plain), st.sampled_from(rare))
+def _faults(own: StepsOf) -> SearchStrategy[Fault]:
+    return st.one_of(st.sampled_from(own.plain_faults), st.sampled_from(own.rare_faults))
 
 
 # ---- graphs

@@ -21,9 +21,10 @@ from snapshot.ids import Subtask
 from snapshot.testing.checking.values import same, shown, told
 from snapshot.testing.history import History, Kind
 from snapshot.testing.payload import pack, unpack
+from snapshot.testing.steps import short_name
 from snapshot.testing.suspecting.portrait import Spot
 from snapshot.testing.suspecting.probe import Probe, Recorded, WatchedLife
-from snapshot.testing.suspecting.replays import Replay, repeated, replayed
+from snapshot.testing.suspecting.replays import Stretch, parting, repeated_by
 
 
 class Mistake(Enum):
@@ -58,7 +59,12 @@ class Suspicion:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.subtask}: {self.mistake.value}: {self.text}. {_ADVICE[self.mistake]}"
+        return f"{short_name(self.subtask)}: {self.mistake.value}: {self.text}"
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return _ADVICE[self.mistake]
 
 
 def suspicions(history: History, probe: Probe, reference: History, reference_probe: Probe) -> list[Suspicion]:
@@ -74,14 +80,14 @@ def suspicions(history: History, probe: Probe, reference: History, reference_pro
     Returns
     -------
     list of Suspicion
-        Each mistake once for each subtask and place; a node whose messages differ because of its state has only the latter.
+        Each mistake once for each node and place. Whether a node repeats itself is asked only where its state is fine.
     """
     found: dict[tuple[Mistake, str, str], Suspicion] = {}
     for subtask in history.topology.subtasks:
         lives = [life for life in probe.lives.values() if life.subtask == subtask and life.begun is not None]
         seen = [suspicion for life in lives for suspicion in _of_restored(history, probe, life)]
         seen = seen or [suspicion for life in lives for suspicion in _of_fresh(history, reference_probe, life)]
-        for suspicion in seen or _of_replays(history, reference, lives, subtask):
+        for suspicion in seen or _of_replays(history, reference, lives):
             # The subtasks of a node have the same code.
             found.setdefault((suspicion.mistake, subtask.node, suspicion.where), suspicion)
     return list(found.values())
@@ -97,7 +103,9 @@ def _of_restored(history: History, probe: Probe, life: WatchedLife) -> Iterator[
         return
     incarnation, snapshot_id = origin
     if life.sent_in_open:
-        text = f"open sent {life.sent_in_open} messages in incarnation {life.incarnation}, after a restore"
+        text = (
+            f"what open sends was sent again ({life.sent_in_open}) in incarnation {life.incarnation}, after a restore"
+        )
         yield Suspicion(Mistake.SENT_AT_START, life.subtask, "open", text)
     assert life.begun is not None
     recorded, codec = probe.lives[incarnation, life.subtask].cuts[snapshot_id], history.codec
@@ -165,20 +173,17 @@ def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:
 # ---- replay
 
 
-def _of_replays(history: History, reference: History, lives: list[WatchedLife], subtask: Subtask) -> Iterator[Suspicion]:
+def _of_replays(history: History, reference: History, lives: list[WatchedLife]) -> Iterator[Suspicion]:
     """The node did something else than before, though it began in the same state and had the same inputs."""
-    for life in lives:
-        origin = history.origins[life.incarnation]
-        replay = None if origin is None else replayed(history, subtask, life.incarnation)
-        if origin is not None and replay is not None:
-            yield _not_repeated(history, subtask, replay, f"in incarnation {origin[0]}", f"in {life.incarnation}")
+    for life in [*lives[1:], *lives[:1]]:  # the first one repeats nothing of this run
+        this = Stretch(history, life.subtask, life.incarnation)
+        earlier = repeated_by(this, reference)
+        parted = parting(earlier, this)
+        if parted is not None:
+            first, second = (told(event, history.codec) for event in parted)
+            when = (
+                f"in incarnation {earlier.incarnation}" if earlier.history is history else "in the run without faults"
+            )
+            text = f"in the same state and with the same inputs, its next event was {first} {when}, and {second} in "
+            yield Suspicion(Mistake.NOT_REPEATED, life.subtask, "", f"{text}incarnation {life.incarnation}")
             return
-    replay = repeated(history, reference, subtask)
-    if replay is not None:
-        yield _not_repeated(history, subtask, replay, "in the run without faults", "in this one")
-
-
-def _not_repeated(history: History, subtask: Subtask, replay: Replay, once: str, again: str) -> Suspicion:
-    first, second = told(replay.first, history.codec), told(replay.second, history.codec)
-    text = f"from the same state and with the same inputs came the {first}, {once}, and the {second}, {again}"
-    return Suspicion(Mistake.NOT_REPEATED, subtask, "", text)

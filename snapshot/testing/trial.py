@@ -19,13 +19,16 @@ from snapshot.testing.diagram import Diagram
 from snapshot.testing.history import History
 from snapshot.testing.simulator import Mutation, Simulator, Violation
 from snapshot.testing.steps import Step
+from snapshot.testing.strategies import schedules
 from snapshot.testing.suspecting.probe import Probe
 from snapshot.testing.suspicions import suspicions
 
 #: A graph, or a function that makes it anew, and with it all that its nodes use outside of themselves.
 GraphMaker = Graph | Callable[[], Graph]
 
-#: Steps after which a run is cut off, for one of the run without faults: each fault makes it repeat a part.
+#: Steps after which the run without faults is cut off: what takes longer is too long to be run some hundred times.
+_REFERENCE_STEPS_MAX = 20_000
+#: Steps after which others are, for each of its events: every fault makes a run repeat a part.
 _STEPS_FACTOR, _STEPS_MIN = 20, 5_000
 #: The last events of a failure that are drawn.
 _EVENTS_DRAWN = 80
@@ -38,7 +41,7 @@ class Run:
     """One run of the graph."""
 
     history: History
-    #: what `output` gave, at once: what is outside of the nodes is gone with the next run
+    #: what `output` gave, at once: what is outside of the nodes is gone with the next run; None where it did not end
     output: Any
     #: a rule of Cutline that was broken while it ran
     violation: Verdict | None
@@ -80,7 +83,7 @@ class Trial:
     def __init__(self, graph: GraphMaker, output: Callable[[History], Any] | None = None) -> None:
         self._make = graph if callable(graph) else lambda: graph
         self._output = output
-        self._max_steps: int | None = None
+        self._max_steps = _REFERENCE_STEPS_MAX
         self.graph = self._make()
         self.reference = self.run(())
         if self.reference.history.outcome is None:
@@ -90,33 +93,53 @@ class Trial:
             )
         self._max_steps = max(_STEPS_MIN, _STEPS_FACTOR * len(self.reference.history.events))
 
+    @property
+    def has_output(self) -> bool:
+        """Runs are asked for their output."""
+        return self._output is not None
+
+    def simulator(
+        self, schedule: Sequence[Step], *, skips: bool = False, mutation: Mutation | None = None
+    ) -> Simulator:
+        """A new run that takes these steps."""
+        return Simulator(self._make(), schedule, skipsImpossible=skips, mutation=mutation, maxSteps=self._max_steps)
+
     def run(self, schedule: Sequence[Step], *, skips: bool = False, mutation: Mutation | None = None) -> Run:
-        """One run by a schedule."""
-        options = {} if self._max_steps is None else {"maxSteps": self._max_steps}
-        simulator = Simulator(self._make(), schedule, skipsImpossible=skips, mutation=mutation, **options)
+        """One run by a schedule, to its end."""
+        simulator = self.simulator(schedule, skips=skips, mutation=mutation)
+        return self.ended(simulator, simulator.run)
+
+    def ended(self, simulator: Simulator, to_the_end: Callable[[], History]) -> Run:
+        """The run of a simulator, whose rest is done now."""
         violation = None
         try:
-            simulator.run()
+            to_the_end()
         except Violation as error:
             violation = Verdict(error.checker, False, str(error))
         history = simulator.history
-        return Run(history, None if self._output is None else self._output(history), violation)
+        if self._output is None or history.outcome is None:
+            return Run(history, None, violation)
+        return Run(history, self._output(history), violation)
 
-    def demand(self, schedules: SearchStrategy[list[Step]], judge: Judge, examples: int) -> None:
-        """Judge the run without faults, then runs by so many schedules.
+    def demand(self, judge: Judge, *, faults: int, examples: int) -> None:
+        """Judge the run without faults, then runs by so many schedules: with one fault first, then with more.
 
         Raises
         ------
         CheckFailed
             if one is not as it should be: its text says all that helps to find out why.
         """
-        failing = self._attempt((), judge) or self._search(schedules, judge, examples)
+        failing = self.attempt((), judge)
+        rounds = list(range(1, faults + 1)) or [0]
+        for most in rounds:
+            # What one fault is enough for is found, and shrinks, best where there are no others.
+            failing = failing or self._search(schedules(self.graph, faults=most), judge, -(-examples // len(rounds)))
         if failing is not None:
-            raise CheckFailed(failing.verdict.checker, self._told(failing))
+            raise self.failure(failing, judge)
 
     # ---------------------------------------------------------------- the search
 
-    def _search(self, schedules: SearchStrategy[list[Step]], judge: Judge, examples: int) -> Failing | None:
+    def _search(self, drawn: SearchStrategy[list[Step]], judge: Judge, examples: int) -> Failing | None:
         found: list[Failing] = []
 
         @settings(
@@ -129,9 +152,9 @@ class Trial:
             phases=(Phase.generate, Phase.shrink),  # to explain, Hypothesis would trace every line of every run
             suppress_health_check=list(HealthCheck),
         )
-        @given(schedules)
+        @given(drawn)
         def attempt(schedule: list[Step]) -> None:
-            failing = self._attempt(schedule, judge)
+            failing = self.attempt(schedule, judge)
             if failing is not None:
                 found.append(failing)
                 raise _Found
@@ -142,7 +165,7 @@ class Trial:
             return found[-1]
         return None
 
-    def _attempt(self, schedule: Sequence[Step], judge: Judge) -> Failing | None:
+    def attempt(self, schedule: Sequence[Step], judge: Judge) -> Failing | None:
         """Run by a schedule; None: nothing is wrong."""
         run = self.run(schedule, skips=True)
         verdict = run.violation or judge(run)
@@ -160,11 +183,36 @@ class Trial:
 
     # ---------------------------------------------------------------- what is told
 
+    def failure(self, failing: Failing, judge: Judge) -> CheckFailed:
+        """The error that says all that helps to find out why."""
+        shortest = self._shortest(failing, judge)
+        return CheckFailed(shortest.verdict.checker, self._told(shortest))
+
+    def _shortest(self, failing: Failing, judge: Judge) -> Failing:
+        """Leave out what is not needed: much at a time, then step by step."""
+        size = max(1, len(failing.schedule) // 2)
+        while True:
+            shorter = self._without(failing, size, judge)
+            if size == 1 and len(shorter.schedule) == len(failing.schedule):
+                return shorter
+            failing, size = shorter, max(1, size // 2)
+
+    def _without(self, failing: Failing, size: int, judge: Judge) -> Failing:
+        """Leave out, from the end, so many steps side by side, wherever they are not needed."""
+        for place in range(len(failing.schedule) - size, -1, -size):
+            fewer = [*failing.schedule[:place], *failing.schedule[place + size :]]
+            shorter = self.attempt(fewer, judge)
+            if shorter is not None and len(shorter.schedule) <= len(fewer):
+                failing = shorter
+        return failing
+
     def _told(self, failing: Failing) -> str:
         plain, probe = Probe(), Probe()
         reference = self.run((), mutation=plain.mutation).history
         history = self.run(failing.schedule, skips=True, mutation=probe.mutation).history
-        named = [f"  {suspicion}" for suspicion in suspicions(history, probe, reference, plain)]
+        named = [
+            f"  {suspicion}.\n    {suspicion.advice}" for suspicion in suspicions(history, probe, reference, plain)
+        ]
         skips = "" if failing.is_exact else ", skipsImpossible=True"
         return "\n".join(
             [
@@ -173,7 +221,7 @@ class Trial:
                 "Look here first:" if named else "No usual mistake is seen in the nodes; the diagram shows the run.",
                 *named,
                 "",
-                "The shortest schedule that shows it:",
+                "The shortest schedule found that shows it:",
                 f"  Simulator(graph, {_listed(failing.schedule)}{skips}).run()",
                 "",
                 Diagram(history, -_EVENTS_DRAWN).text(),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.control_link import COORDINATOR
+from barrier_runtime.control_link import COORDINATOR, line_identity
 from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.store_desk import StoreDesk
 from channels.control import ControlConnection
 from channels.dialer import connect
-from channels.identity import Identity, Purpose
+from channels.identity import Purpose
 from channels.sockets import Address
 from snapshot.coordinator.control import Quit, WorkerRegistered
 from snapshot.coordinator.events import StageLaunched
@@ -77,7 +77,7 @@ def test_error_on_a_storage_thread(leak_check: LeakCheck) -> None:
 @contextmanager
 def _registered(service: CoordinatorService, launch: str, pid: int) -> Iterator[ControlConnection]:
     """Worker 0 of a stage, which has sent its registration."""
-    own, address = Identity(SETTINGS.run, "worker-0", 0), Address("127.0.0.1", service.port, "", "")
+    own, address = line_identity(SETTINGS.run, 0), Address("127.0.0.1", service.port, "", "")
     dial = (address, own, COORDINATOR, Purpose.CONTROL, _SECRET)
     sock, peer = connect(*dial, timeout=_DEADLINE_S, waits=False)
     connection = ControlConnection(sock, own, peer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.control_link import COORDINATOR
+from barrier_runtime.control_link import COORDINATOR, line_identity, worker_number
 from barrier_runtime.endpoint import Endpoint
 from barrier_runtime.reactor import Reactor
 from channels.control import ControlConnection
@@ -18,6 +20,7 @@ from channels.dialer import connect
 from channels.identity import Identity, Purpose
 from channels.sockets import Address
 from snapshot.coordinator.control import Quit, Welcome, WorkerIdle, WorkerRegistered
+from snapshot.errors import ChannelError
 from tests.leaks import LeakCheck
 
 RUN, SECRET = "run", bytes(32)
@@ -45,7 +48,7 @@ class Desk:
             on_lost=lambda worker, reason: self.lost.append((worker, reason)),
         )
         self._dialler = ThreadPoolExecutor(1)
-        self._dialled: list[ControlConnection] = []
+        self._dialled: dict[ControlConnection, Identity] = {}
 
     def turn_until(self, what: str, condition: Callable[[], Any]) -> Any:
         """Turn the loop until `condition` gives something true, and return it."""
@@ -58,12 +61,28 @@ class Desk:
 
     def dial(self, worker: int) -> ControlConnection:
         """A control connection of that worker, by TCP; nothing is registered yet."""
-        own, address = Identity(RUN, f"worker-{worker}", 0), Address("127.0.0.1", self.endpoint.port, "", "")
-        dial = (address, own, COORDINATOR, Purpose.CONTROL, SECRET)
+        return self.dial_as(line_identity(RUN, worker))
+
+    def dial_as(self, own: Identity) -> ControlConnection:
+        """A control connection of whoever that is."""
+        sock, peer = self._connect(own, Purpose.CONTROL)
+        connection = ControlConnection(sock, own, peer)
+        self._dialled[connection] = own
+        return connection
+
+    def beat(self, line: ControlConnection) -> socket.socket:
+        """A heartbeat connection beside a control connection."""
+        return self._connect(self._dialled[line], Purpose.HEARTBEAT)[0]
+
+    def beat_alone(self) -> socket.socket:
+        """A heartbeat connection of a worker that has no other."""
+        return self._connect(line_identity(RUN, 0), Purpose.HEARTBEAT)[0]
+
+    def _connect(self, own: Identity, purpose: Purpose) -> tuple[socket.socket, Identity]:
+        dial = (Address("127.0.0.1", self.endpoint.port, "", ""), own, COORDINATOR, purpose, SECRET)
         dialling = self._dialler.submit(connect, *dial, timeout=DEADLINE_S, waits=False)
         self.turn_until("the handshake", dialling.done)
-        self._dialled.append(ControlConnection(dialling.result()[0], own, dialling.result()[1]))
-        return self._dialled[-1]
+        return dialling.result()
 
     def answers(self, connection: ControlConnection) -> list[Any]:
         """What the endpoint has said on a connection, once there is something."""
@@ -120,3 +139,93 @@ def test_a_worker_that_connects_anew_takes_its_own_place(desk: Desk) -> None:
     assert desk.lost == [(0, "it connected anew")]
     desk.endpoint.send(0, Welcome(1, 1))
     assert desk.answers(again) == [Welcome(1, 1)]
+
+
+def reset(connection: ControlConnection) -> None:
+    """Hang up by a reset, as the kernel does for a process that is killed with bytes unread."""
+    connection._frames._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_a_stale_worker_that_resets_its_line_breaks_nothing(desk: Desk) -> None:
+    """Its registration is there, and so is the reset: the answer cannot be sent, which is nobody else's business."""
+    stale = desk.dial(0)
+    stale.send(encode_message(registration(STALE)))
+    reset(stale)
+    newer = desk.dial(0)
+    newer.send(encode_message(registration(NEWEST)))
+    desk.turn_until("the registration", lambda: desk.heard)
+    assert desk.heard == [(0, registration(NEWEST))]
+
+
+def test_a_stale_workers_heartbeats_do_not_throw_out_the_newer_one(desk: Desk) -> None:
+    """They come and end with its line; the worker that has its number now is lost when its own end."""
+    newer = desk.dial(0)
+    newer_beat = desk.beat(newer)
+    newer.send(encode_message(registration(NEWEST)))
+    desk.turn_until("the registration", lambda: desk.heard)
+    stale = desk.dial(0)
+    stale_beat = desk.beat(stale)
+    stale.send(encode_message(registration(STALE)))
+    desk.answers(stale)
+    stale_beat.close()
+    hung_up = desk.turn_until("the end of the stale line", lambda: _is_hung_up(stale))
+    assert hung_up and desk.lost == []
+    newer.send(encode_message(WorkerIdle(0, 2, True)))
+    desk.turn_until("the newer one", lambda: len(desk.heard) > 1)
+    newer_beat.close()
+    desk.turn_until("its loss", lambda: desk.lost)
+    assert [worker for worker, _ in desk.lost] == [0]
+
+
+def _is_hung_up(connection: ControlConnection) -> bool:
+    try:
+        connection.receive()
+    except ChannelError:
+        return True
+    return False
+
+
+def test_a_life_of_the_endpoint_ends_for_everybody(desk: Desk) -> None:
+    """Also for who was refused, or has not registered: they look for the next life at once."""
+    registered, refused, silent = (desk.dial(number) for number in (0, 0, 1))
+    registered.send(encode_message(registration(NEWEST)))
+    refused.send(encode_message(registration(STALE)))
+    desk.answers(refused)
+    desk.turn_until("the registration", lambda: desk.heard)
+    desk.endpoint.close()
+    end = time.monotonic() + DEADLINE_S
+    for connection in (registered, refused, silent):
+        while not _is_hung_up(connection):
+            assert time.monotonic() < end, "it is not hung up"
+
+
+def test_heartbeats_without_a_line_are_hung_up(desk: Desk) -> None:
+    """The control connection that they belonged to is gone, or never was."""
+    alone = desk.beat_alone()
+    alone.settimeout(DEADLINE_S)
+    assert alone.recv(1) == b""
+    alone.close()
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-", "worker-x-1", "coordinator", "worker--1", "other-1-2"])
+def test_who_has_no_workers_name_is_hung_up(desk: Desk, name: str) -> None:
+    """Whoever holds the secret may call himself what he likes; he harms nobody."""
+    with pytest.raises(ChannelError, match="no worker's name"):
+        worker_number(name)
+    stranger = desk.dial_as(Identity(RUN, name, 0))
+    desk.turn_until("the end of it", lambda: _is_hung_up(stranger))
+    test_a_worker_that_connects_anew_takes_its_own_place(desk)
+
+
+def test_a_lines_name_is_used_once(desk: Desk) -> None:
+    """A second line of the same name is hung up, and the first stays."""
+    name = line_identity(RUN, 0)
+    first = desk.dial_as(name)
+    first.send(encode_message(registration(NEWEST)))
+    desk.turn_until("the registration", lambda: desk.heard)
+    second = desk.dial_as(name)
+    desk.turn_until("the end of the second", lambda: _is_hung_up(second))
+    assert desk.lost == []
+    desk.endpoint.send(0, Welcome(1, 1))
+    assert desk.answers(first) == [Welcome(1, 1)]

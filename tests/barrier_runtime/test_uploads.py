@@ -13,9 +13,13 @@ from barrier_runtime.control_codec import encode_message
 from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, RestoredParts, Storage
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
+from snapshot.coordinator.instalments import INSTALMENT_BYTES, instalments
+from snapshot.declared.validation import NAME_CHARACTERS_MAX
+from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of
+from snapshot.stored.part import Handle, Part, PartKind
 from snapshot.subtask.reports import SnapshotTaken
-from state_backends import FileSystemBackend, MemoryBackend
+from state_backends import FileSystemBackend, MemoryBackend, layout
 from state_backends.base import StateBackend
 from state_backends.store import RunStore
 from tests.leaks import LeakCheck
@@ -51,7 +55,7 @@ class Host:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.storage = Storage(self.store, lambda: self._woken.put(None))
-        self.storage.read(Deploy(INCARNATION, ()))
+        self.storage.read(Deploy(INCARNATION, (), has_more=False))
         self.next()
 
     def __enter__(self) -> Self:
@@ -63,8 +67,7 @@ class Host:
     def next(self) -> Any:
         """What is done next; queue.Empty if nothing comes."""
         self._woken.get(timeout=DEADLINE_S)
-        (done,) = self.storage.take()
-        return done
+        return self.storage.take()
 
 
 def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> None:
@@ -76,7 +79,8 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
         for number in range(1, STORAGE_THREADS + 1):
             host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + number), INCARNATION)
             assert backend.hanging.acquire(timeout=DEADLINE_S)
-        host.storage.read(Deploy(INCARNATION + 1, (RestoredSubtask(sample.P, state, (), (), (received,)),)))
+        restore = RestoredSubtask(sample.P, state, (), (), (received,))
+        host.storage.read(Deploy(INCARNATION + 1, (restore,), has_more=False))
         try:
             restored = host.next()
         finally:
@@ -102,10 +106,29 @@ def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
 
 
 def test_what_may_travel_fits_into_one_control_message(leak_check: LeakCheck) -> None:
-    """Close to the limit a memory backend's parts are acknowledged, and the coordinator's line takes that."""
+    """Close to the limit a memory backend's parts are acknowledged; the line takes that, and takes it back."""
     told = uploaded(MemoryBackend(), of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2 - 4096))
     assert isinstance(told, SnapshotAcknowledged)
     assert INLINE_TOTAL_BYTES_MAX - 4096 < len(encode_message(told)) <= CONTROL_BYTES_MAX
+    record = told.record
+    parts = tuple(handle for handle in record.handles if handle.channel is not None)
+    cut = instalments([RestoredSubtask(record.subtask, record.state, (), (), 2 * parts)])
+    sizes = [len(encode_message(Deploy(INCARNATION, each, has_more=True))) for each in cut]
+    assert sum(sizes) > len(encode_message(told)) >= max(sizes)
+
+
+def test_an_estimate_is_never_too_small_for_the_line() -> None:
+    """The longest names there can be, in an instalment that is full of them by its estimate."""
+    longest = "\U00010400" * NAME_CHARACTERS_MAX
+    subtask = Subtask(longest, 32_767)
+    channel = ChannelId(subtask, subtask)
+    handle = Handle(
+        PartKind.RECEIVED, longest, 2**63, 2**63, subtask, channel, 2**63, 2**63, 2**63, bytes(16), "", None
+    )  # fmt: skip
+    stored = replace(handle, path=layout.part_path(Part(handle, ())))
+    first, *_ = instalments([RestoredSubtask(subtask, None, (), (), 2 * INSTALMENT_BYTES // 1024 * (stored,))])
+    assert len(first[0].channel_parts) > 1000
+    assert len(encode_message(Deploy(2**63, first, has_more=True))) <= CONTROL_BYTES_MAX
 
 
 def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path) -> None:
@@ -115,6 +138,8 @@ def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path)
     assert isinstance(told, SnapshotDeclined)
     assert (told.snapshot_id, told.subtask) == (taken.snapshot_id, sample.P)
     assert f"inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}" in told.reason
-    assert "use a FileSystemBackend" in told.reason
+    assert "With a MemoryBackend" in told.reason and "use a FileSystemBackend" in told.reason
+    backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=INLINE_TOTAL_BYTES_MAX)
+    assert "inlineBytesMax do: lower it" in uploaded(backend, taken).reason
     told = uploaded(FileSystemBackend(tmp_path), taken)
     assert isinstance(told, SnapshotAcknowledged)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import ray
 
-from barrier_runtime import RestartPolicy, Run
+from barrier_runtime import BarrierRuntime, RestartPolicy, Run
 from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
 from snapshot.snapshot import Snapshot
@@ -81,6 +83,24 @@ def test_too_few_slots(live: Live) -> None:
         live.run(pipeline(live.folder).graph, workers=5)
 
 
+def test_one_name_submitted_twice_at_one_time(live: Live) -> None:
+    """Two runtimes of one driver, on one place: the second finds the first one's run live, however close they are."""
+    graph = Graph("ticking").add("ticking", _Ticking(10_000))
+    together = threading.Barrier(2)
+
+    def submit(runtime: BarrierRuntime) -> Run | RunFailed:
+        together.wait(DEADLINE_S)
+        try:
+            return live.submit(runtime, graph)
+        except RunFailed as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(submit, (live.runtime(), live.runtime()), timeout=DEADLINE_S))
+    assert sum(isinstance(outcome, Run) for outcome in outcomes) == 1
+    assert any("is live in this driver" in str(outcome) for outcome in outcomes)
+
+
 def test_invariants_are_judged(live: Live) -> None:
     """Every published snapshot is judged; what does not hold, or raises, is named with the snapshot."""
     job = pipeline(live.folder)
@@ -93,7 +113,7 @@ def test_invariants_are_judged(live: Live) -> None:
     assert run.awaitTermination(DEADLINE_S)
     verdicts = run.status["invariants"]
     newest = run.status["snapshots"][-1]
-    assert verdicts["verifies"] == {"holds": True, "snapshot": newest, "violations": []}
+    assert verdicts["verifies"] == {"holds": True, "snapshot": newest, "violations": [], "unreadable": []}
     assert verdicts["never"]["violations"][-1] == verdicts["broken"]["violations"][-1] == newest
 
 
@@ -103,30 +123,32 @@ def _verifies(snapshot: Snapshot) -> bool:
 
 
 def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCaptureFixture) -> None:
-    """It names what it cannot read, goes on, judges that once it can be read, and sees the end whatever is there."""
+    """What it cannot read now is judged later, what is damaged is named, and the end is seen whatever is there."""
     disk, judged = DimDisk(), dict[int, bool]()
     job = pipeline(live.folder)
     job.graph.addInvariant("read", lambda snapshot: judged.setdefault(snapshot.id, True))
     run = live.run(job.graph, backend=FileSystemBackend(live.folder / "snapshots", disk=disk), retainedSnapshots=1000)
     await_snapshots(run, 1)
     disk.fault = "error"
-    unread = wait_for("the error", lambda: _not_judged(caplog, "Input/output error"))
+    unread = wait_for("the error", lambda: _said(caplog, "is not judged yet: .*Input/output error"))
     seen = run.recentProgress[-1]["timestamp"] if run.recentProgress else 0.0
     wait_for("further progress", lambda: run.recentProgress and run.recentProgress[-1]["timestamp"] > seen)
     disk.fault = ""
     wait_for("its verdict", lambda: unread in judged)
     disk.fault = "damage"
-    unread = wait_for("the damage", lambda: _not_judged(caplog, "offset"))
+    damaged = wait_for("the damage", lambda: _said(caplog, "cannot be judged: .*offset"))
+    disk.fault = ""
+    wait_for("a later verdict", lambda: max(judged) > damaged)
     job.finish()
     assert run.awaitTermination(DEADLINE_S)
-    assert run.status["outcome"] == "finished" and unread not in judged
-    disk.fault = ""
+    assert run.status["outcome"] == "finished" and damaged not in judged
+    assert damaged in run.status["invariants"]["read"]["unreadable"]
     assert_exact(job, run)
 
 
-def _not_judged(caplog: pytest.LogCaptureFixture, why: str) -> int:
-    """The snapshot that the monitor said it could not read, for this reason; 0: it has not."""
-    said = re.findall(rf"run job: snapshot (\d+) is not judged yet: .*{why}", caplog.text)
+def _said(caplog: pytest.LogCaptureFixture, what: str) -> int:
+    """The first snapshot of which the monitor said so; 0: it has not."""
+    said = re.findall(rf"run job: snapshot (\d+) {what}", caplog.text)
     return int(said[0]) if said else 0
 
 

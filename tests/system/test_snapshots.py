@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from barrier_runtime import Run
+from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX
+from channels.limits import CONTROL_BACKLOG_BYTES_MAX
 from snapshot import END, Context, Graph, Node, Source, Subtask
 from snapshot.errors import RestoreRefused, SnapshotAborted
 from snapshot.node import End
-from tests.system.live import DEADLINE_S, HeldBackend, Live, assert_exact, await_snapshots, pipeline, wait_for
+from state_backends import MemoryBackend
+from tests.system.live import DEADLINE_S, HeldBackend, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
@@ -240,3 +243,38 @@ def test_many_orders_at_one_time(live: Live) -> None:
         thread.join()
     assert len(got) == len(threads)
     run.stop()
+
+
+#: Less than one control message may hold.
+_FAT_BYTES = 30 * 1024 * 1024
+#: So many of them are more than may wait on a control connection, let alone than one message holds.
+_FAT_NODES = 10
+
+
+class _Fat(Node):
+    """Lives on by timers, and has a state of `_FAT_BYTES`."""
+
+    def onStart(self, context: Context) -> None:
+        context.registerTimer(context.now + 0.1)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        context.registerTimer(context.now + 0.1)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return bytes(_FAT_BYTES)
+
+    def restoreState(self, state: Any) -> None:
+        assert len(state) == _FAT_BYTES
+
+
+def test_what_was_acknowledged_can_be_restored(live: Live) -> None:
+    """States that each may travel are taken from one worker, and come back to it, at the first attempt."""
+    assert _FAT_BYTES < INLINE_TOTAL_BYTES_MAX < CONTROL_BACKLOG_BYTES_MAX < _FAT_NODES * _FAT_BYTES
+    graph = Graph("fat")
+    for number in range(_FAT_NODES):
+        graph.add(f"fat{number}", _Fat())
+    run = live.run(graph, backend=MemoryBackend(), workers=1, snapshotInterval=None)
+    run.takeSnapshot(timeout=DEADLINE_S)
+    kill(run.status["workers"][0])
+    wait_for("the restart", lambda: run.status["phase"] == "running" and run.status["incarnation"] > 1)
+    assert len(run.status["restarts"]) == 1, run.status["restarts"]

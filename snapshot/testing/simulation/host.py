@@ -135,6 +135,7 @@ class Host:
         self._transmits = [(end, group.place(*self._transmit_of(end))) for end in machine.outputs.values()]
         #: {place: when it is looked at again}
         self._waits: dict[Place, float] = {}
+        self._last_cut = 0
         #: the channel whose marker is being taken
         self.cause: ChannelId | None = None
         #: {channel that brought the first marker of a snapshot}
@@ -262,6 +263,9 @@ class Host:
             raise Violation("sequence", str(error)) from error
 
     def _on_cut(self, snapshot_id: int) -> None:
+        if snapshot_id <= self._last_cut:  # PROTOCOL 3.3
+            raise Violation("order", f"{self.subtask} cuts for {snapshot_id} after {self._last_cut}")
+        self._last_cut = snapshot_id
         self.life.cuts(snapshot_id)
         inputs = self.machine.inputs
         if self.cause is not None:

@@ -163,6 +163,8 @@ class CoordinatorLife:
             self._world.see("a run was adopted")
         for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
             self._world.witness.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
+            if "cut is not consistent" in reason:
+                raise Violation("certificate", f"snapshot {snapshot_id}: {reason}")
             if "was whole first" in reason:
                 self._world.see("a snapshot overtook another")
             if "not whole after" in reason:

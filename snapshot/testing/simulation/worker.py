@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from snapshot.channel.frame import Frame
 from snapshot.coordinator import control
 from snapshot.coordinator.instalments import Arrival
-from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
+from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, decode_frames
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
 from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.recorder import Phase
 from snapshot.subtask.reports import (
     AlignmentStarted,
     PublicationHandled,
@@ -251,7 +252,8 @@ class Worker(HostOwner):
 
     def _time_out(self, host: Host, snapshot_id: int) -> None:
         host.alignments.pop(snapshot_id).set(False)
-        self._world.see("an alignment timed out")
+        if host.machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING:
+            self._world.see("an alignment timed out")
         self._attempt(lambda: host.machine.alignment_timed_out(snapshot_id), [host])
 
     # ---------------------------------------------------------------- channels
@@ -322,6 +324,8 @@ class Worker(HostOwner):
         try:
             for restored in deploy.subtasks:
                 self.hosts[restored.subtask] = self._host(restored)
+        except ChannelError as error:
+            raise Violation("sequence", str(error)) from error
         except (CutlineError, OSError) as error:
             self._fail(str(error), is_permanent=isinstance(error, SnapshotCorrupt | RestoreRefused))
         else:

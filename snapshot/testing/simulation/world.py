@@ -17,6 +17,7 @@ from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator, Outcome, RunSettings
 from snapshot.coordinator.snapshot_book import SnapshotOrder
 from snapshot.declared.built import Built
+from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.snapshot import Snapshot
@@ -268,11 +269,14 @@ class World:
                 self._keep(snapshot_id)
 
     def _keep(self, snapshot_id: int) -> None:
-        manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
-        for record in manifest.records:
-            for handle in record.handles:
-                if handle.path is not None:
-                    self._museum[handle.path] = self._store.read_file(handle.path)
+        try:
+            manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
+            for record in manifest.records:
+                for handle in record.handles:
+                    if handle.path is not None:
+                        self._museum[handle.path] = self._store.read_file(handle.path)
+        except SnapshotCorrupt as error:
+            raise Violation("integrity", f"snapshot {snapshot_id}: {error}") from error
         snapshot = Snapshot(manifest, self._museum.__getitem__, self.codec)
         self.history.snapshots.append(snapshot)
         kinds = [handle.kind for record in manifest.records for handle in record.handles]

@@ -106,9 +106,7 @@ class _ProbedMachine(SimulatedMachine):
         return captured
 
 
-def _restored_copy(
-    as_made: bytes, state: bytes, codec: Codec, snapshot_id: int
-) -> tuple[Portrait, bytes | None]:
+def _restored_copy(as_made: bytes, state: bytes, codec: Codec, snapshot_id: int) -> tuple[Portrait, bytes | None]:
     """A fresh node that took the state over, and the state that it gives."""
     kept = NodeState.decode(state, codec)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from snapshot.channel.serialization import Codec
 from snapshot.ids import Subtask
 from snapshot.testing.checking.values import same
 from snapshot.testing.history import Event, History, Kind
@@ -15,43 +14,43 @@ _INPUTS = (Kind.POLL, Kind.TIMER, Kind.INJECT, Kind.RECEIVE, Kind.END_RECEIVED)
 _OUTPUTS = (Kind.SEND, Kind.END_SENT)
 
 
-class Replay(NamedTuple):
-    """Where two lives of a subtask part, though both began alike and had the same inputs until then."""
+class Stretch(NamedTuple):
+    """One life of a subtask, from its beginning or from its cut of a snapshot."""
 
-    first: Event
-    second: Event
+    history: History
+    subtask: Subtask
+    incarnation: int
+    behind: int | None = None
 
-
-def replayed(history: History, subtask: Subtask, incarnation: int) -> Replay | None:
-    """Compare a life that was restored with the one that it repeats."""
-    origin = history.origins[incarnation]
-    if origin is None:
-        return None
-    earlier = _acts(history, subtask, origin[0], behind=origin[1])
-    return _parting(earlier, _acts(history, subtask, incarnation), history.codec)
-
-
-def repeated(history: History, reference: History, subtask: Subtask) -> Replay | None:
-    """Compare the first lives of a subtask in two runs."""
-    one, other = (_acts(each, subtask, min(each.origins, default=0)) for each in (reference, history))
-    return _parting(one, other, history.codec)
+    def acts(self) -> Iterator[Event]:
+        """Its inputs and outputs."""
+        lived = (self.incarnation, self.subtask)
+        events = (event for event in self.history.events if (event.incarnation, event.subtask) == lived)
+        if self.behind is not None:
+            for event in events:
+                if event.kind is Kind.CUT and event.snapshot_id == self.behind:
+                    break
+        return (event for event in events if event.kind in _INPUTS or event.kind in _OUTPUTS)
 
 
-def _acts(history: History, subtask: Subtask, incarnation: int, behind: int | None = None) -> Iterator[Event]:
-    """Inputs and outputs of one life: all of them, or those behind the cut of a snapshot."""
-    events = (event for event in history.events if event.incarnation == incarnation and event.subtask == subtask)
-    if behind is not None:
-        for event in events:
-            if event.kind is Kind.CUT and event.snapshot_id == behind:
-                break
-    return (event for event in events if event.kind in _INPUTS or event.kind in _OUTPUTS)
+def repeated_by(life: Stretch, reference: History) -> Stretch:
+    """What a life repeats: the one behind its snapshot, the first one of its run, or that of the run without faults."""
+    history, subtask, incarnation, _ = life
+    origin, first = history.origins[incarnation], min(history.origins)
+    if origin is not None:
+        return Stretch(history, subtask, *origin)
+    return (
+        Stretch(reference, subtask, min(reference.origins))
+        if incarnation == first
+        else life._replace(incarnation=first)
+    )
 
 
-def _parting(first: Iterator[Event], second: Iterator[Event], codec: Codec) -> Replay | None:
-    """The first difference, if it is one in what the node does; None: there is none, or its inputs differ."""
-    for one, other in zip(first, second, strict=False):
-        if (one.kind, one.channel) == (other.kind, other.channel) and same(one.payload, other.payload, codec):
-            continue
-        acts = one.kind in _OUTPUTS or other.kind in _OUTPUTS
-        return Replay(one, other) if acts else None
+def parting(one: Stretch, other: Stretch) -> tuple[Event, Event] | None:
+    """The first difference, if it is in what the node does; None: there is none, or its inputs differ."""
+    for first, second in zip(one.acts(), other.acts(), strict=False):
+        is_same = (first.kind, first.channel) == (second.kind, second.channel)
+        if not is_same or not same(first.payload, second.payload, one.history.codec):
+            acts = first.kind in _OUTPUTS or second.kind in _OUTPUTS
+            return (first, second) if acts else None
     return None

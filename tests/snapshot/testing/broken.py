@@ -43,12 +43,29 @@ class ForgetsCount(Averages):
 # ---- mutable state shared with the snapshot
 
 
+class Ledger(Node):
+    """Writes numbers down, and sends the sum of all."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def onMessage(self, number: int, context: Context) -> None:
+        self.numbers.append(number)
+        context.send(sum(self.numbers))
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.numbers
+
+    def restoreState(self, state: Any) -> None:
+        self.numbers = state
+
+
 #: {name of a ledger: what is in it}
 LEDGERS: dict[str, list[int]] = {}
 
 
-class Ledger(Node):
-    """Writes numbers into its ledger, and sends what is in there."""
+class SharesLedger(Node):
+    """Its ledger is a variable of the module, and its state is the name of it."""
 
     def onStart(self, context: Context) -> None:
         self.ledger = str(context.subtask)
@@ -59,16 +76,6 @@ class Ledger(Node):
         context.send(sum(LEDGERS[self.ledger]))
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return [self.ledger, LEDGERS[self.ledger]]
-
-    def restoreState(self, state: Any) -> None:
-        self.ledger, LEDGERS[state[0]] = state
-
-
-class SharesLedger(Ledger):
-    """Its state says where the ledger is, and the ledger goes on."""
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         return self.ledger
 
     def restoreState(self, state: Any) -> None:
@@ -76,22 +83,14 @@ class SharesLedger(Ledger):
         self.ledger = state
 
 
-class SharesBook(Node):
-    """Its numbers are in a book that belongs to the class, and its state is the number of its page."""
+class SharesBook(Ledger):
+    """Its numbers are on a page of a book that belongs to the class, and its state is the number of the page."""
 
     book: dict[int, list[int]] = {0: []}  # noqa: RUF012  # that is the mistake
-
-    def __init__(self) -> None:
-        self.page = 0
-        self.numbers: list[int] = []
 
     def onStart(self, context: Context) -> None:
         self.page = max(self.book) + 1
         self.numbers = self.book[self.page] = []
-
-    def onMessage(self, number: int, context: Context) -> None:
-        self.numbers.append(number)
-        context.send(sum(self.numbers))
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         return self.page

@@ -29,6 +29,9 @@ from tests.snapshot.walkers import fields
 #: Faults of a history at most: each needs some steps to be recovered from.
 FAULTS_MAX = 4
 
+#: Steps after which a history counts as one that never ends; most take less than a thousand.
+_STEPS_MAX = 20_000
+
 #: Shorter schedules that are tried when a seed fails; each takes as long as the seed.
 _TRIES = 200
 
@@ -58,6 +61,7 @@ class Case:
             snapshotInterval=self.interval,
             tolerableFailedSnapshots=self.tolerable,
             restartPolicy=RestartPolicy(maxRestarts=None, delay=0.1, maxDelay=1.0),
+            maxSteps=_STEPS_MAX,
             skipsImpossible=True,
             odds=self.odds,
             mutation=mutation,

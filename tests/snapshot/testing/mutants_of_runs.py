@@ -65,7 +65,10 @@ class TakesAnyFrame(Worker):
     """Without PROTOCOL 6.1 among workers: frames go to whoever has the channel, in whatever incarnation."""
 
     def is_connected(self, incarnation: int) -> bool:
-        return self.is_alive and self.peers is not None
+        return self.is_alive and bool(self.hosts)
+
+    def look_at_peers(self) -> None:
+        pass  # nor is a connection lost that was never of one incarnation
 
 
 class UsesIdsAgain(SnapshotBook):
@@ -121,7 +124,7 @@ class ForgetsTheStop(Coordinator):
     """A rollback forgets that the run is to stop."""
 
     def _roll_back(self, reason: str) -> None:
-        self._ending = Ending(self.topology.subtasks)
+        self._ending = Ending(self.settings.topology.subtasks)
         super()._roll_back(reason)
 
 

@@ -162,7 +162,7 @@ _TOKENS = [f"bank[{index}]:{number}" for index in range(3) for number in range(2
 PROGRAMS = (
     Program("pipeline", pipeline, "unaligned", _NUMBERS),
     Program("aligned pipeline", pipeline, "aligned", _NUMBERS),
-    Program("timed pipeline", pipeline, 0.5, _NUMBERS, workers=3),
+    Program("timed pipeline", pipeline, 0.05, _NUMBERS, workers=3),
     Program("bank", _bank, "unaligned", Counter([*map(str, range(NUMBERS)), *_ENDS]), _money, workers=3),
     Program("closed bank", _closed_bank, "unaligned", Counter([*_TOKENS, *_ENDS]), _money),
 )

@@ -134,7 +134,7 @@ def walk_program(kind: str, chance: Random) -> Program:
     return Program(
         f"{kind} of {len(plans)}",
         lambda: make_graph(plans, _node),
-        chance.choice(("unaligned", "aligned", 0.5)),
+        chance.choice(("unaligned", "aligned", 0.03, 0.3)),
         rows,
         lambda snapshot: _money(snapshot) - money,
         handled,
