@@ -138,7 +138,7 @@ class DataPlane:
             self._seal_at = now + SEAL_SECONDS_MAX
             for machine in self.machines.values():
                 machine.seal()
-        self._pump(is_idle=not handled)
+        self._pump()
         return handled
 
     def next_wake(self) -> float | None:
@@ -174,7 +174,7 @@ class DataPlane:
         """Do something with every subtask, then let its markers leave."""
         for machine in self.machines.values():
             act(machine)
-        self._pump(is_idle=False)
+        self._pump()
 
     def progress(self, refused: dict[str, int]) -> WorkerProgress:
         """Counters since the incarnation began, and with them what the listener `refused`."""
@@ -218,11 +218,11 @@ class DataPlane:
             if freed:
                 self._links[number].free(number, freed)
 
-    def _pump(self, *, is_idle: bool) -> None:
-        self._inside.pump(idle=is_idle)
+    def _pump(self) -> None:
+        self._inside.pump()
         self._dispatch(self._inside.receive())
         for connection in self.connections.values():
-            connection.pump(idle=is_idle)
+            connection.pump()
 
     def _dispatch(self, received: list[Received]) -> None:
         for number, item in received:

@@ -127,11 +127,11 @@ class Side:
 
     def drain(self) -> None:
         """Write all that waits."""
-        self.link.pump(idle=True)
+        self.link.pump()
         while self.sending.has_data or self.link.wants_write:
             self.wait()
             self.receive()
-            self.link.pump(idle=True)
+            self.link.pump()
 
 
 def send_stream(sock: socket.socket, step: Step) -> Streamed:
@@ -176,7 +176,7 @@ def take_stream(sock: socket.socket, step: Step) -> Streamed:
             if frames % CHECKED_FRAMES == 0:
                 _check(frame, messages, table)
             frames += 1
-        side.link.pump(idle=True)
+        side.link.pump()
 
 
 def _check(frame: Frame, messages: list[Any] | pa.RecordBatch, table: list[Any]) -> None:
@@ -218,7 +218,7 @@ def ping(sock: socket.socket, step: Step) -> list[float]:
     while (began_at := time.perf_counter()) and time.monotonic() < until:
         side.sending.send(PING)
         side.sending.seal()
-        side.link.pump(idle=True)
+        side.link.pump()
         answer = _await_message(side)
         taken.append(time.perf_counter() - began_at)
         if answer != PING:
@@ -234,7 +234,7 @@ def pong(sock: socket.socket, step: Step) -> None:
     while (message := _await_message(side)) is not None:
         side.sending.send(message)
         side.sending.seal()
-        side.link.pump(idle=True)
+        side.link.pump()
 
 
 def _await_message(side: Side) -> Any:

@@ -107,20 +107,15 @@ class Connection:
         """So many payload bytes of `channel` that came by this connection are processed: credit to give back."""
         self._incoming[channel].free(processed_bytes)
 
-    def pump(self, *, idle: bool = False) -> None:
+    def pump(self) -> None:
         """Give credit back and write markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` allows.
-
-        Parameters
-        ----------
-        idle : bool
-            The loop has nothing else to do: give back all credit, however little.
 
         Raises
         ------
         ChannelError
             if the connection is lost: close it, and report it.
         """
-        self._put_credits(idle)
+        self._put_credits()
         written = 0
         while written < PUMP_BYTES_MAX:
             self._put_markers()
@@ -147,9 +142,9 @@ class Connection:
         self.traffic.messages_in += wire.message_count
         return frame_of(wire)
 
-    def _put_credits(self, idle: bool) -> None:
+    def _put_credits(self) -> None:
         for channel, credit in self._incoming.items():
-            granted_bytes = credit.due(idle=idle)
+            granted_bytes = credit.due()
             if granted_bytes:
                 self._frames.put_urgent(credit_frame(channel, self.peer.incarnation, granted_bytes))
 

@@ -62,10 +62,13 @@ class ReceivingCredit:
         self._freed_bytes += frame_bytes
         assert self._freed_bytes <= self._held_bytes
 
-    def due(self, *, idle: bool) -> int:
-        """What to give back now; 0 while it is too little to be worth a frame, unless the loop is idle."""
+    def due(self) -> int:
+        """What to give back now; 0 while it is too little to be worth a frame.
+
+        What is kept back stops nobody: a sender of whom everything is processed has the rest of the window.
+        """
         freed_bytes = self._freed_bytes
-        if not freed_bytes or (not idle and freed_bytes * CREDIT_GRANT_DIVISOR < self._window_bytes):
+        if freed_bytes * CREDIT_GRANT_DIVISOR < self._window_bytes:
             return 0
         self._freed_bytes = 0
         self._held_bytes -= freed_bytes

@@ -57,9 +57,9 @@ class InProcessConnection:
         """So many payload bytes of `channel` that came by this link are processed."""
         self._incoming[channel].free(processed_bytes)
 
-    def pump(self, *, idle: bool = False) -> None:
+    def pump(self) -> None:
         """Move markers, and frames while there is credit, about `PUMP_BYTES_MAX` at most."""
-        self._give_credits(idle)
+        self._give_credits()
         moved_bytes = 0
         self._move_markers()
         while moved_bytes < PUMP_BYTES_MAX:
@@ -73,9 +73,9 @@ class InProcessConnection:
             moved_bytes += len(frame.payload)
             self._move_markers()
 
-    def _give_credits(self, idle: bool) -> None:
+    def _give_credits(self) -> None:
         for channel, incoming in self._incoming.items():
-            granted_bytes = incoming.due(idle=idle)
+            granted_bytes = incoming.due()
             credit = self._outgoing.credit(channel)
             if granted_bytes and credit is not None:
                 credit.grant(granted_bytes)

@@ -109,7 +109,7 @@ def run(
     by_number = {channel.number: channel for channel in channels}
     while not until():
         for end in ends:
-            end.pump(idle=True)
+            end.pump()
             for received in end.receive():
                 by_number[received.channel].take(received.item)
         for channel in channels if processing is None else processing:
@@ -130,7 +130,7 @@ def settle(ends: Ends, channels: list[Channel], processing: list[Channel] | None
 
 
 def _turn(end: AnyConnection) -> list[Any]:
-    end.pump(idle=True)
+    end.pump()
     if isinstance(end, Connection):
         select.select([end], [], [], 0.002)
     return list(end.receive())

@@ -208,7 +208,7 @@ def test_nothing_is_sent_without_work() -> None:
     """A connection with nothing to say wants nothing, and does not keep the loop awake."""
     with unix_link() as (alice, bob):
         channel = Channel(0, alice, bob)
-        alice.pump(idle=True)
+        alice.pump()
         assert not alice.wants_write
         assert alice.traffic.bytes_out == 0
         channel.sending.send("open frame")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.credits import ReceivingCredit, SendingCredit
+from channels.limits import CREDIT_GRANT_DIVISOR
 from snapshot.errors import ChannelError
 
 WINDOW_BYTES = 100
@@ -16,7 +17,7 @@ WINDOW_BYTES = 100
 
 @given(st.lists(st.tuples(st.sampled_from(["send", "receive", "free", "grant"]), st.integers(0, 250)), max_size=200))
 def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
-    """Neither side ever refuses an honest other, what is held is bounded, and all comes back at the end."""
+    """Neither refuses an honest other, what is held is bounded, and in the end nothing stops the sender."""
     sender, receiver = SendingCredit(WINDOW_BYTES), ReceivingCredit(WINDOW_BYTES)
     on_the_way: deque[int] = deque()
     queued: deque[int] = deque()
@@ -31,25 +32,22 @@ def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
             receiver.receive(queued[-1])
         elif name == "free" and queued:
             receiver.free(queued.popleft())
-            grants.append(receiver.due(idle=bool(size % 2)))
+            grants.append(receiver.due())
         elif name == "grant" and grants:
             sender.grant(grants.popleft())
         assert sum(queued) < WINDOW_BYTES + 250
-    sender.grant(receiver.due(idle=True))
-    assert sender.balance == WINDOW_BYTES
+    assert WINDOW_BYTES - WINDOW_BYTES // CREDIT_GRANT_DIVISOR <= sender.balance <= WINDOW_BYTES
 
 
 def test_small_grants_wait_for_company() -> None:
-    """Below a quarter of the window nothing is given back, unless the loop is idle."""
+    """Below a quarter of the window nothing is given back."""
     credit = ReceivingCredit(WINDOW_BYTES)
     credit.receive(60)
     credit.free(24)
-    assert credit.due(idle=False) == 0
+    assert credit.due() == 0
     credit.free(1)
-    assert credit.due(idle=False) == 25
-    assert credit.due(idle=True) == 0
-    credit.free(1)
-    assert credit.due(idle=True) == 1
+    assert credit.due() == 25
+    assert credit.due() == 0
 
 
 def test_a_frame_without_credit_is_refused() -> None:
