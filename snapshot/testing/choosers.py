@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from snapshot.coordinator.machine import Phase
 from snapshot.ids import ChannelId
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import hooks_of, possible
 from snapshot.testing.simulation.stepping import named
 from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Arrive, Fault, Order, Step, Tick
+from snapshot.testing.steps import (
+    Arrive,
+    Crash,
+    CrashCoordinator,
+    Fail,
+    FailStore,
+    Fault,
+    Order,
+    OrphanCoordinator,
+    Step,
+    Tick,
+)
 
 #: A function that is asked which of the possible steps happens next; None: go on by the plainest rule.
 Ask = Callable[[Sequence[Step]], Step | None]
@@ -34,6 +46,8 @@ class Odds:
     """How often a seeded schedule does what is not needed: one step in so many, on average."""
 
     fault: int = 60
+    #: a fault while something is half published, restored or finished, and would be hit
+    worst: int = 100
     order: int = 80
     tick: int = 12
     #: virtual seconds that pass with a tick
@@ -60,7 +74,7 @@ class Seeded:
         self._faults = faults
         self._orders = odds.orders
         self._odds = odds
-        self._rare = 1 / odds.fault + 1 / odds.order + 1 / odds.tick
+        self._rare = 1 / odds.fault + 1 / odds.worst + 1 / odds.order + 1 / odds.tick
 
     def next(self, world: World) -> Place | Step | None:
         """A place at random; now and then a fault, an order, or time."""
@@ -76,17 +90,27 @@ class Seeded:
 
     def _rare_step(self, world: World) -> Step | None:
         odds, draw = self._odds, self._random.random() * self._rare
-        if draw < 1 / odds.fault:
-            return self._fault(world)
-        if draw < 1 / odds.fault + 1 / odds.order:
-            return self._order(world)
+        for odd, step in ((odds.fault, self._fault), (odds.worst, self._worst_fault), (odds.order, self._order)):
+            if draw < 1 / odd:
+                return step(world)
+            draw -= 1 / odd
         return Tick(odds.tick_seconds)
 
     def _fault(self, world: World) -> Fault | None:
         if not self._faults or world.driver.outcome is not None:
             return None
+        return self._one_of([*possible(world), *(hook for worker in world.workers for hook in hooks_of(world, worker))])
+
+    def _worst_fault(self, world: World) -> Fault | None:
+        if not self._faults or world.driver.outcome is not None:
+            return None
+        worst = _worst_kinds(world)
+        return self._one_of([fault for fault in possible(world) if isinstance(fault, worst)]) if worst else None
+
+    def _one_of(self, faults: Sequence[Fault]) -> Fault | None:
+        """Each kind as likely as another."""
         kinds: dict[type[Fault], list[Fault]] = {}
-        for fault in [*possible(world), *(hook for worker in world.workers for hook in hooks_of(world, worker))]:
+        for fault in faults:
             kinds.setdefault(type(fault), []).append(fault)
         if not kinds:
             return None
@@ -99,6 +123,22 @@ class Seeded:
             return None
         self._orders -= 1
         return Order(stop=self._odds.stops and not self._random.randrange(3))
+
+
+def _worst_kinds(world: World) -> tuple[type[Fault], ...]:
+    """Faults that hit between two steps of publishing, restoring or finishing: moments too short for chance alone."""
+    life = world.driver.life
+    if life is None:
+        return ()
+    if life.is_publishing or life.has_published_unheard:
+        return CrashCoordinator, OrphanCoordinator
+    match life.coordinator.phase:
+        case Phase.RESTORING:
+            return Crash, FailStore
+        case Phase.FINISHING:
+            return (Fail,)
+        case _:
+            return ()
 
 
 class Scripted:

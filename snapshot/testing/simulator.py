@@ -194,6 +194,7 @@ class Simulator:
         world, history = self._world, self._world.history
         history.now = world.now
         if world.is_over:
+            world.dismiss()
             history.outcome, history.reason = world.driver.outcome, world.driver.reason
         else:
             history.reason = f"cut off after {self._max_steps:,} steps: {standing(world)}"

@@ -138,7 +138,8 @@ def _mistake(history: History, probe: Probe, life: WatchedLife, recorded: Record
     """Why a value differs after a restore; None: it is one that `open` makes anew each time."""
     codec = history.codec
     if spot.is_shared:
-        return _shared_mistake(life, spot)
+        leads_to = _leads_to(unpack(recorded.state, codec), unpack(recorded.node[spot], codec))
+        return Mistake.SHARED if leads_to else _shared_mistake(life, spot)
     if same(recorded.copy.get(spot), recorded.node[spot], codec):
         return Mistake.SHARED
     if recorded.again is not None and not same(recorded.again, recorded.state, codec):
@@ -159,6 +160,12 @@ def _is_as_new(history: History, probe: Probe, life: WatchedLife, spot: Spot) ->
 
 def _shared_mistake(life: WatchedLife, spot: Spot) -> Mistake:
     return Mistake.SHARED if spot.name in life.snapshot_names else Mistake.KEPT_OUTSIDE
+
+
+def _leads_to(state: object, value: object) -> bool:
+    """A state holds the key under which a dictionary keeps what has changed."""
+    parts = state if isinstance(state, list | tuple) else [state]
+    return isinstance(value, dict) and any(part in list(value) for part in parts)
 
 
 def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:

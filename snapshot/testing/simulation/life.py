@@ -215,7 +215,7 @@ class CoordinatorLife:
             case events.DeleteSnapshots(snapshot_ids):
                 return events.SnapshotsDeleted(self._delete(snapshot_ids))
             case events.CollectOrphans(incarnation):
-                self._store.collect_orphans(self.coordinator.history, incarnation, 0.0)
+                self._collect_orphans(incarnation)
                 return None
             case _:
                 assert_never(request)
@@ -241,14 +241,25 @@ class CoordinatorLife:
             kept = [s for s in self.coordinator.history if s not in (*removed, snapshot_id)]
             try:
                 manifest = self._store.read_manifest(snapshot_id)
-                assert isinstance(manifest, Manifest)
-                if manifest.pinned:
-                    continue
-                self._store.delete_snapshot(snapshot_id, kept)
             except FileNotFoundError:
                 self._world.see("another coordinator had removed a snapshot")
+                removed.append(snapshot_id)
+                continue
+            assert isinstance(manifest, Manifest)
+            if manifest.pinned:
+                continue
+            try:
+                self._store.delete_snapshot(snapshot_id, kept)
+            except FileNotFoundError:
+                continue  # one that is kept is gone: another coordinator goes on from here
             removed.append(snapshot_id)
         return tuple(removed)
+
+    def _collect_orphans(self, incarnation: int) -> None:
+        try:
+            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0)
+        except FileNotFoundError:
+            self._world.see("another coordinator had removed a snapshot")
 
     # ---------------------------------------------------------------- the end
 

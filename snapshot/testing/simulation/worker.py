@@ -104,6 +104,11 @@ class Worker(HostOwner):
         self._heard.append(message)
         self._hear.set(True)
 
+    def hear_out(self) -> None:
+        """Take all that the coordinator has said, unless the process is frozen."""
+        while self._hear.index >= 0:
+            self._hear.act()
+
     def hang_up(self) -> None:
         """The connection is gone, and what was on its way with it."""
         self._heard.clear()

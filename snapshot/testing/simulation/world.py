@@ -42,6 +42,9 @@ from state_backends.store import RunStore
 _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+#: How the reason begins for which a snapshot is aborted that was under way when the run ended.
+_RUN_OVER = "the run has ended"
+
 #: Events of machines between two looks at their invariants: the looks cost as much as the events.
 _VALIDATE_EVERY = 8
 
@@ -152,6 +155,12 @@ class World:
             self.submit()  # somebody wants the result
             return False
         return not any(life.requests for driver in self.drivers for life in driver.zombies)
+
+    def dismiss(self) -> None:
+        """The run is over: its workers hear what the coordinator said last."""
+        for worker in self.workers:
+            if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
+                worker.hear_out()
 
     def order(self, initiators: tuple[Subtask, ...] | None, *, pinned: bool, stops: bool, wait: float | None) -> None:
         """The driver orders a snapshot, or that the run stop after one."""
@@ -301,7 +310,7 @@ class World:
         life = worker.driver.life
         assert life is not None
         coordinator = life.coordinator
-        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if coordinator.reason in reason]
+        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if reason.startswith(_RUN_OVER)]
         below = min(pending, default=1 << 63)
         aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
         for host in worker.hosts.values():

@@ -47,7 +47,9 @@ class Case:
     interval: float | None
     tolerable: int
 
-    def simulator(self, schedule: Sequence[Step] | None = None, mutation: Mutation | None = None) -> Simulator:
+    def simulator(
+        self, schedule: Sequence[Step] | None = None, mutation: Mutation | None = None, *, skips: bool = True
+    ) -> Simulator:
         """The run of this seed; or with its graph and chance, and another schedule."""
         graph = self.program.graph()
         OUTSIDES[graph.name] = Outside()
@@ -62,7 +64,7 @@ class Case:
             tolerableFailedSnapshots=self.tolerable,
             restartPolicy=RestartPolicy(maxRestarts=None, delay=0.1, maxDelay=1.0),
             maxSteps=_STEPS_MAX,
-            skipsImpossible=True,
+            skipsImpossible=skips,
             odds=self.odds,
             mutation=mutation,
         )

@@ -1,0 +1,116 @@
+"""The steps and faults of one graph: those that name its own nodes and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from snapshot.declared.built import build
+from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import defines
+from snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
+from snapshot.testing.steps import (
+    Crash,
+    CrashCoordinator,
+    CutControl,
+    DelayAcknowledgement,
+    Deliver,
+    Doubt,
+    Fail,
+    FailHook,
+    FailStage,
+    FailStore,
+    Fault,
+    Freeze,
+    HangStore,
+    KillDriver,
+    LoseAcknowledgement,
+    OrphanCoordinator,
+    Poll,
+    RepeatAcknowledgement,
+    Step,
+    SubmitAgain,
+    TearStore,
+    Timer,
+)
+
+#: Worker processes that faults name: those that a run starts with.
+_PROCESSES = 2
+
+
+class StepsOf:
+    """What can be asked of a run of `graph`, nearest to its beginning first.
+
+    Raises
+    ------
+    GraphError
+        if something is wrong with the graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._topology = build(graph, "unaligned").topology
+
+    @property
+    def subtasks(self) -> list[Subtask]:
+        """Those that start a snapshot by themselves, then all."""
+        return list(dict.fromkeys((*self._topology.initiators(), *self._topology.subtasks)))
+
+    @cached_property
+    def polls(self) -> list[Step]:
+        """Of each source."""
+        return [Poll(subtask) for subtask in self._topology.subtasks if self._topology.node(subtask.node).is_source]
+
+    @cached_property
+    def timers(self) -> list[Step]:
+        """Of each node that has any."""
+        return [Timer(subtask) for subtask in self._with_hook("onTimer")]
+
+    @cached_property
+    def deliveries(self) -> list[Step]:
+        """On each channel."""
+        return [Deliver(*channel) for channel in self._downstream(())]
+
+    def markers(self, initiators: Sequence[Subtask] = ()) -> list[Step]:
+        """On each channel, in an order in which those of a snapshot can come."""
+        return [Deliver(*channel, marker=True) for channel in self._downstream(initiators)]
+
+    @cached_property
+    def plain_faults(self) -> list[Fault]:
+        """A node raises, or its worker dies."""
+        subtasks = self._topology.subtasks
+        return [*(Fail(subtask) for subtask in subtasks), *(Crash(subtask) for subtask in subtasks)]
+
+    @cached_property
+    def rare_faults(self) -> list[Fault]:
+        """All others."""
+        kinds = (FailStore, TearStore, HangStore, Freeze, CutControl)
+        acknowledgements = (LoseAcknowledgement, RepeatAcknowledgement, DelayAcknowledgement)
+        return [
+            FailStage(),
+            CrashCoordinator(),
+            OrphanCoordinator(),
+            KillDriver(),
+            SubmitAgain(),
+            *(Doubt(what) for what in ("done", "late", "never")),
+            *(kind(process) for kind in (*kinds, *acknowledgements) for process in range(_PROCESSES)),
+            *(FailHook(subtask, hook) for hook in (*NEW_HOOKS, *RUNNING_HOOKS) for subtask in self._with_hook(hook)),
+        ]
+
+    def _with_hook(self, hook: str) -> list[Subtask]:
+        names = [declared.name for declared in self._graph.nodes if defines(declared.node, hook)]
+        return [subtask for subtask in self._topology.subtasks if subtask.node in names]
+
+    def _downstream(self, starts: Sequence[Subtask]) -> list[ChannelId]:
+        """All channels, nearest to `starts` first, then to what starts by itself."""
+        reached = dict.fromkeys((*starts, *self._topology.initiators()))
+        channels: list[ChannelId] = []
+        queue = list(reached)
+        for subtask in queue:
+            for channel in self._topology.outputs_of(subtask):
+                channels.append(channel)
+                if channel.target not in reached:
+                    reached[channel.target] = None
+                    queue.append(channel.target)
+        return channels
