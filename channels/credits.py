@@ -1,14 +1,15 @@
 """Flow control of one channel in bytes of payload, seen from either side. Arithmetic only.
 
 A sender may begin a frame while its balance is positive, and the frame may drive it below zero, so that a
-batch larger than the window leaves (PROTOCOL 9.1). A receiver gives back what was *processed*, so that what
-waits in memory is bounded by the window and one frame. Restored messages never came over the link: they
-cost nothing and give nothing back.
+batch larger than the window leaves (PROTOCOL 9.1). Where frames are so large that few of them fill the window, it
+grows to `WINDOW_FRAMES` of the largest that was sent: with room for one only, both sides would wait in turn. A
+receiver gives back what was *processed*, so that what waits in memory is bounded by the window and one frame.
+Restored messages never came over the link: they cost nothing and give nothing back.
 """
 
 from __future__ import annotations
 
-from channels.limits import CREDIT_GRANT_DIVISOR, CREDIT_WINDOW_BYTES
+from channels.limits import CREDIT_GRANT_DIVISOR, CREDIT_WINDOW_BYTES, WINDOW_FRAMES
 from snapshot.errors import ChannelError
 
 
@@ -25,7 +26,9 @@ class SendingCredit:
     def spend(self, frame_bytes: int) -> None:
         """A frame leaves. The balance must be positive before."""
         assert self.balance > 0
-        self.balance -= frame_bytes
+        grown = max(0, WINDOW_FRAMES * frame_bytes - self._window_bytes)
+        self._window_bytes += grown
+        self.balance += grown - frame_bytes
 
     def grant(self, granted_bytes: int) -> None:
         """The receiver gives credit back. Raises ChannelError if it gives more than it got."""
@@ -56,6 +59,7 @@ class ReceivingCredit:
                 f"a frame came without credit: {self._held_bytes:,} of {self._window_bytes:,} bytes are taken"
             )
         self._held_bytes += frame_bytes
+        self._window_bytes = max(self._window_bytes, WINDOW_FRAMES * frame_bytes)
 
     def free(self, frame_bytes: int) -> None:
         """A frame that came over the link is processed."""

@@ -19,6 +19,9 @@ NAME_BYTES_MAX = 255
 #: of 0.8 ms at 10 Gbit/s; a thousand channels hold at most 1 GiB.
 CREDIT_WINDOW_BYTES = 1024 * 1024
 
+#: Frames that a window has room for however large they are: one being written, one on the way, one being handled.
+WINDOW_FRAMES = 3
+
 #: A receiver gives credit back when it has this part of the window, so that there are few credit frames and
 #: the sender still has three quarters of the window while one is on its way.
 CREDIT_GRANT_DIVISOR = 4

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from random import Random
 from typing import TYPE_CHECKING, Any
 
-from snapshot.channel.frame import Frame
 from snapshot.coordinator import control
 from snapshot.coordinator.instalments import Arrival
 from snapshot.errors import ChannelError, CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle, decode_frames
-from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
-from snapshot.subtask.limits import SubtaskLimits
+from snapshot.stored.part import Handle
 from snapshot.subtask.recorder import Phase
 from snapshot.subtask.reports import (
     AlignmentStarted,
@@ -31,6 +27,7 @@ from snapshot.subtask.reports import (
 )
 from snapshot.testing.history import Kind
 from snapshot.testing.simulation.host import Host, HostOwner, Item
+from snapshot.testing.simulation.making import make_host
 from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.steps import Hear, Link, NoticeLoss, Register, Restore, Store, TimeOut
 
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
     from snapshot.testing.simulation.connection import Connection
     from snapshot.testing.simulation.driver import Driver
     from snapshot.testing.simulation.world import World
-
-_LIMITS = SubtaskLimits()
 
 
 class Worker(HostOwner):
@@ -328,7 +323,7 @@ class Worker(HostOwner):
     def _restore(self, deploy: control.Deploy) -> None:
         try:
             for restored in deploy.subtasks:
-                self.hosts[restored.subtask] = self._host(restored)
+                self.hosts[restored.subtask] = make_host(restored, self.incarnation, self, self._world, self._store)
         except ChannelError as error:
             raise Violation("sequence", str(error)) from error
         except (CutlineError, OSError) as error:
@@ -337,31 +332,6 @@ class Worker(HostOwner):
             self._is_restored = True
             self._busy = len(self.hosts)
             self.say(control.WorkerRestored(self.number, self.incarnation))
-
-    def _host(self, restored: control.RestoredSubtask) -> Host:
-        world, incarnation = self._world, self.incarnation
-        state = None if restored.state is None else self._store.read_part(restored.state)
-        frames: dict[ChannelId, tuple[Frame, ...]] = {}
-        for handle in restored.channel_parts:
-            assert handle.channel is not None
-            held = decode_frames(handle, self._store.read_part(handle))
-            frames[handle.channel] = (*frames.get(handle.channel, ()), *held)
-        channels = RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
-        chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
-        around = Surroundings(
-            world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance
-        )
-        machine = world.mutation.machine(assemble(restored.subtask, world.built, around, channels))
-        origin = None
-        if restored.state is not None:
-            origin = (restored.state.incarnation, restored.state.snapshot_id)
-        life = world.witness.watch(machine, incarnation, origin)
-        host = Host(machine, life, self, world.agenda, self.data)
-        world.spring_trap(machine)
-        machine.restore(state, world.now)
-        if host.list_sink is not None:
-            world.committed(host, host.list_sink.take_visible())
-        return host
 
     def _link(self, connect: control.Connect) -> None:
         if connect.incarnation != self.incarnation or not self._is_restored:
