@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 import select
 import signal
@@ -20,6 +19,7 @@ from typing import NoReturn
 
 import pyarrow.parquet  # noqa: F401  # here, so that no fork has to import it again
 
+from barrier_runtime.collector import calm_collector
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import configure
 from barrier_runtime.worker import Worker
@@ -33,9 +33,6 @@ SHORT_LIVES_MAX = 8
 
 #: What a broken worker may say to the driver.
 LAST_WORDS_BYTES_MAX = 16 * 1024
-
-#: New objects between two looks of the collector for cycles; Python's own default is 700.
-_COLLECTED_OBJECTS = 100_000
 
 _PR_SET_PDEATHSIG = 1
 
@@ -95,7 +92,7 @@ def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> No
         for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number_, signal.SIG_DFL if number_ != signal.SIGPIPE else signal.SIG_IGN)
         configure(f"{launch.run} worker-{number}", launch.log_level)
-        _calm_collector()
+        calm_collector()
         code = Worker(launch, number).run()
     except BaseException:  # noqa: BLE001  # whatever it is, it ends this process, and the driver must hear of it
         text = traceback.format_exc().encode()
@@ -103,12 +100,6 @@ def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> No
             os.write(words, text[-LAST_WORDS_BYTES_MAX:])
     finally:
         os._exit(code)
-
-
-def _calm_collector() -> None:
-    """Messages come and go by the thousand and are no cycles: the collector's usual haste costs a tenth of the time."""
-    gc.freeze()  # what was imported stays, and is not looked at again
-    gc.set_threshold(_COLLECTED_OBJECTS)
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ import socket
 import time
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from snapshot.ids import ChannelId, Subtask
 PING = ("key-00000", 1)
 #: Every so many frames one is compared whole with what was sent; all are counted, and numbered without a gap.
 CHECKED_FRAMES = 16
-#: Messages between two looks at the socket; a worker's slice.
+#: Messages between two looks at the socket; of batches, one.
 SLICE = 512
 _PEER = Identity("benchmark", "peer", 1)
 _THERE = ChannelId(Subtask("one"), Subtask("other"))
@@ -138,14 +139,13 @@ def send_stream(sock: socket.socket, step: Step) -> Streamed:
     """Send for so many seconds, then the end."""
     side, table = Side(sock, is_first=True), what_is_sent(step)
     send = side.sending.send if step.rows_per_batch is None else side.sending.send_batch
-    length, at = len(table), 0
+    size = SLICE if step.rows_per_batch is None else 1
+    slices = cycle([table[at : at + size] for at in range(0, len(table), size)])
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
-        for _ in range(SLICE):
-            if side.gate.closed:
-                break
-            send(table[at])
-            at = (at + 1) % length
+        if not side.gate.closed:
+            for message in next(slices):
+                send(message)
         side.link.pump()
         if side.gate.closed:
             side.wait()
