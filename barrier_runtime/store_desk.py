@@ -96,17 +96,23 @@ class StoreDesk:
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
-                manifest = self.store.read_manifest(snapshot_id)
-                if isinstance(manifest, Manifest) and manifest.pinned:
-                    continue
-                self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id])
-            except FileNotFoundError:
-                pass  # gone already: a life before this one removed it
+                if self._delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):
+                    removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
+                # Also where one that is kept is gone: without it, it is not known which parts it shares.
                 _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
-                continue
-            removed.append(snapshot_id)
         return tuple(removed)
+
+    def _delete_snapshot(self, snapshot_id: int, keep: list[int]) -> bool:
+        """Whether it is gone now; a pinned one stays."""
+        try:
+            manifest = self.store.read_manifest(snapshot_id)
+        except FileNotFoundError:
+            return True  # a life before this one removed it
+        if isinstance(manifest, Manifest) and manifest.pinned:
+            return False
+        self.store.delete_snapshot(snapshot_id, keep)
+        return True
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
         """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""

@@ -127,3 +127,12 @@ def test_retention_removes_all_but_the_pinned() -> None:
     removed = desk.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
     assert removed == (gone, manifest.snapshot_id)
     assert desk.store.manifests() == (pinned.snapshot_id,)
+
+
+def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None:
+    """If a kept snapshot is gone, nobody knows which parts it shares: nothing is removed, nor said to be."""
+    desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    desk.answer(WriteManifest(manifest.snapshot_id), manifest)
+    gone = manifest.snapshot_id + 1
+    assert desk.delete_snapshots((manifest.snapshot_id,), keep=(gone,)) == ()
+    assert desk.store.manifests() == (manifest.snapshot_id,)

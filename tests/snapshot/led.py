@@ -17,10 +17,10 @@ from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
 from snapshot.subtask.reports import Standing
+from snapshot.testing.simulation.store import perform
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
 from tests.snapshot import sample
-from tests.snapshot.cluster_store import perform
 
 RUN = "bank"
 POLICY = SnapshotPolicy(interval=None, timeout=10.0, min_pause=0.0, max_concurrent=2, tolerable_failures=3)

@@ -45,8 +45,10 @@ class Connection:
         self._listen.set(bool(self.said) or (message is not None and not self.is_open))
         return message
 
-    def forget(self) -> None:
-        """A newer connection of the same worker has taken its place: nobody notices its end."""
+    def hang_up(self) -> None:
+        """The coordinator breaks it: what was on its way is dropped, and it has no end to notice."""
+        self.said.clear()
+        self.close()
         self._listen.set(False)
 
     def close(self) -> None:

@@ -49,7 +49,10 @@ class CoordinatorLife:
         self.coordinator = coordinator
         self.number = number
         self.driver = driver
+        #: {worker: the connection that it has registered on last}
         self.connections: dict[int, Connection] = {}
+        #: {process: its connection}, whoever it is
+        self._lines: dict[int, Connection] = {}
         #: {number of the request: it}
         self.requests: dict[int, StoreRequest] = {}
         self.group = world.agenda.group()
@@ -79,15 +82,12 @@ class CoordinatorLife:
         self.step(events.TimePassed())
 
     def connect(self, worker: Worker) -> Connection:
-        """A worker connects; an older connection of the same number is closed and forgotten."""
-        old = self.connections.get(worker.number)
+        """A process connects; which worker it is comes with its registration."""
+        former = self._lines.get(worker.process)
+        if former is not None:
+            former.hang_up()
         place = self.group.place(Listen(worker.process, self.number), lambda: self._listen(worker.number, connection))
-        connection = Connection(worker, place)
-        self.connections[worker.number] = connection
-        if old is not None:
-            old.said.clear()
-            old.close()
-            old.forget()
+        connection = self._lines[worker.process] = Connection(worker, place)
         return connection
 
     def _listen(self, number: int, connection: Connection) -> None:
@@ -97,6 +97,26 @@ class CoordinatorLife:
                 del self.connections[number]
                 self.step(events.WorkerLost(number, "its connection ended"))
             return
+        if isinstance(message, control.WorkerRegistered) and not self._take_in(number, connection, message.launch):
+            return
+        if self.connections.get(number) is connection:
+            self._take(number, message)
+
+    def _take_in(self, number: int, connection: Connection, launch: str) -> bool:
+        """A worker registers; an older connection of its number is hung up. False: it is of a stage that is over."""
+        stage = self.driver.stage
+        if stage is None or launch != stage.launch:
+            # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
+            connection.tell(control.Quit("its stage is over"))
+            return False
+        former = self.connections.get(number)
+        self.connections[number] = connection
+        if former is not None and former is not connection:
+            former.hang_up()
+            self.step(events.WorkerLost(number, "it connected anew"))
+        return True
+
+    def _take(self, number: int, message: control.WorkerMessage) -> None:
         self._note(message)
         before, incarnation = self.coordinator.phase, self.coordinator.incarnation
         is_stale = before in DEPLOYED and message.incarnation != incarnation
@@ -294,5 +314,5 @@ class CoordinatorLife:
 
     def hang_up(self) -> None:
         """All its connections break."""
-        for connection in self.connections.values():
+        for connection in self._lines.values():
             connection.close()

@@ -1,7 +1,7 @@
 """One seed of the campaign: a program, a schedule with faults, and all checkers; and many seeds.
 
-    python -m tests.snapshot.testing.campaign 1234          # repeats one seed, with a short schedule if it fails
-    python -m tests.snapshot.testing.campaign 0 2000 2      # every second seed of so many
+python -m tests.snapshot.testing.campaign 1234          # repeats one seed, with a short schedule if it fails
+python -m tests.snapshot.testing.campaign 0 2000 1      # so many, from one to another by steps
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
@@ -147,10 +148,8 @@ def minimal(case: Case, schedule: Sequence[Step], checker: str, mutation: Mutati
 def report(case: Case, error: Exception, mutation: Mutation | None = None) -> str:
     """What went wrong, the line that repeats it, and a short schedule."""
     simulator = case.simulator(mutation=mutation)
-    try:
+    with suppress(Exception):  # it is being reported
         simulator.run()
-    except Exception:  # noqa: BLE001, S110  # it is being reported
-        pass
     schedule = minimal(case, simulator.history.schedule, checker_of(error), mutation)
     told = f"seed {case.seed}, {case.program.name}, {case.faults} faults: {checker_of(error)}: {error!r}"
     repeat = f"repeat with: python -m tests.snapshot.testing.campaign {case.seed}"

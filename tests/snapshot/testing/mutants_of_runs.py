@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from snapshot.coordinator import recovery
 from snapshot.coordinator.deployment import Deployment, News
 from snapshot.coordinator.ending import Ending
 from snapshot.coordinator.fence import Fence
@@ -134,14 +135,14 @@ def counters_restarted(patch: Patch) -> None:
     def mutant(subtask: Any, built: Any, around: Any, restored: RestoredChannels) -> Any:
         return assemble(subtask, built, around, RestoredChannels({}, restored.frames, {}))
 
-    patch.setattr("snapshot.testing.simulation.worker.assemble", mutant)
+    patch.setattr("snapshot.testing.simulation.making.assemble", mutant)
 
 
 def parts_swapped(patch: Patch) -> None:
     """The parts of a channel are restored in the wrong order (PROTOCOL 1.3)."""
-    real = Worker._host
+    plan = recovery.plan_restore
 
-    def mutant(self: Worker, restored: Any) -> Any:
-        return real(self, replace(restored, channel_parts=restored.channel_parts[::-1]))
+    def mutant(*args: Any) -> list[Any]:
+        return [replace(start, channel_parts=start.channel_parts[::-1]) for start in plan(*args)]
 
-    patch.setattr(Worker, "_host", mutant)
+    patch.setattr("snapshot.coordinator.deployment.plan_restore", mutant)

@@ -148,7 +148,7 @@ def _closed_bank() -> Graph:
     return graph.connect("bank", "bank", spread="rebalance").connect("bank", "out")
 
 
-def _money(snapshot: Snapshot) -> int:
+def _money(snapshot: Snapshot) -> Any:
     """All balances, and what is on its way between accounts."""
     inner = [channel for channel in snapshot.channels if channel.source.node == channel.target.node == "bank"]
     on_the_way = (message for channel in inner for message in snapshot.channel(*channel).messages)

@@ -7,17 +7,22 @@ import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
 
 from snapshot.testing import steps
+from snapshot.testing.simulator import Mutation
 from tests.programs import Program
+from tests.snapshot.testing.campaign import case, checker_of, fails, report
+from tests.snapshot.testing.mutants_of_runs import DropsPrepared
+from tests.source_files import ROOT
 
 #: Histories of a run of this test; the environment asks for more.
 SEEDS = int(os.environ.get("CUTLINE_SEEDS", "2000"))
 _PROCESSES = 2
-#: A seed takes some 60 ms on one core; a machine may be five times as slow, and be busy with other tests.
-_SECONDS_A_SEED = 0.6
+#: A seed takes some 60 ms on one core; the two share a machine that may be slow, and busy with other tests.
+_DEADLINE_S = 30 + 0.3 * SEEDS
 
 #: RELIABILITY: a campaign that never saw these is void.
 CONDITIONS = (
@@ -64,7 +69,7 @@ FAULTS = tuple(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + SEEDS * _SECONDS_A_SEED)
+@pytest.mark.timeout(30 + _DEADLINE_S)
 def test_whatever_fails_the_result_is_that_of_the_run_without_faults() -> None:
     """Rings, meshes, stars, any graphs; overlaps, crashes, zombies: all checkers hold, and everything was seen."""
     done, seen = Counter[str](), Counter[str]()
@@ -72,9 +77,11 @@ def test_whatever_fails_the_result_is_that_of_the_run_without_faults() -> None:
         command = [sys.executable, "-u", "-m", "tests.snapshot.testing.campaign"]
         programs = [
             stack.enter_context(
-                Program([*command, str(first), str(SEEDS), str(_PROCESSES)], timeout_s=30 + SEEDS * _SECONDS_A_SEED)
+                Program(
+                    [*command, str(first), str(last), "1"], timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}
+                )
             )
-            for first in range(_PROCESSES)
+            for first, last in pairwise(SEEDS * part // _PROCESSES for part in range(_PROCESSES + 1))
         ]
         for program in programs:
             assert program.wait() == 0, program.output
@@ -85,3 +92,16 @@ def test_whatever_fails_the_result_is_that_of_the_run_without_faults() -> None:
     print("\n".join(f"{times:8,} {what}" for what, times in sorted(seen.items())))
     missing = [what for what in (*CONDITIONS, *SOMETIMES, *FAULTS) if not seen[what]]
     assert not missing, f"never seen in {SEEDS:,} histories: {missing}"
+
+
+def test_a_failure_is_told_with_a_short_schedule() -> None:
+    """The seed, the line that repeats it, and a schedule that the same checker finds wrong, much shorter."""
+    mutation = Mutation(machine=DropsPrepared)
+    broken, error = next((found, error) for found in map(case, range(100)) if (error := fails(found, None, mutation)))
+    text = report(broken, error, mutation)
+    assert f"repeat with: python -m tests.snapshot.testing.campaign {broken.seed}" in text
+    schedule = eval(text[text.index(", [") + 2 : -1], vars(steps))
+    again = fails(broken, schedule, mutation)
+    assert again is not None
+    assert checker_of(again) == checker_of(error) == "output"
+    assert len(schedule) < len(broken.simulator(None, mutation).run().schedule) / 4

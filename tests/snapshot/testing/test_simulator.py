@@ -24,8 +24,8 @@ from snapshot.testing.steps import (
     Freeze,
     HangStore,
     Initiate,
-    InProcess,
     Inject,
+    InProcess,
     Order,
     Poll,
     Settle,
@@ -168,11 +168,13 @@ def test_two_snapshots_overlap() -> None:
 
 def test_a_crash_is_recovered_from() -> None:
     """The worker of a subtask dies with a message in its queue; the run goes on from the snapshot before."""
-    script = [Poll("numbers"), Deliver("numbers", "double"), Initiate(1, "numbers"), Settle(), Order(), Settle()]
+    script = [Poll("numbers"), Deliver("numbers", "double"), Initiate(1, "numbers")]
+    script += [Deliver("numbers", "double", marker=True), Deliver("double", "out", marker=True), Settle()]
     script += [Poll("numbers"), Transmit("numbers", "double"), Arrive("numbers", "double"), Crash("double")]
     history = demand(Simulator(line(), script).run())
     assert sorted(history.output("out")) == list(range(6))
-    assert len(of_kind(history, Kind.DEPLOYED)) == 2
+    first, second = of_kind(history, Kind.DEPLOYED)
+    assert (first.snapshot_id, second.snapshot_id) == (0, history.snapshot(1).id)
 
 
 def test_a_node_that_fails_keeps_its_process() -> None:
@@ -320,28 +322,27 @@ def test_a_single_marker_is_delayed() -> None:
 
 
 def test_a_zombie_goes_on_after_its_replacement() -> None:
-    """A frozen worker wakes when another process runs its subtasks: it tries, is refused, and ends."""
-    simulator = Simulator(line(), [Poll("numbers"), Transmit("numbers", "double"), Settle()])
-    world = simulator._world
+    """A frozen worker wakes when another process runs its subtasks: it has steps of its own, is refused, and ends."""
+    simulator = Simulator(line(1, 2, Pause(100.0), 3), [])
     for step in (Poll("numbers"), Deliver("numbers", "double"), Freeze(0, 30.0), Crash(1)):
         simulator.take(step)
-    while not (len(world.processes) > 2 and all(worker.is_started for worker in world.processes[2:])):
+    while simulator.now < 30.0:
         simulator.take(Settle())
-        if not world.processes[2:] or not all(worker.is_started for worker in world.processes[2:]):
-            simulator.take(Tick())
-    assert world.processes[0].is_alive
-    simulator.take(Tick(30.0))
+        simulator.take(Tick())
+    for zombies in (InProcess(0, Poll("numbers")), InProcess(0, Transmit("numbers", "double"))):
+        assert zombies in simulator.possible()
+        simulator.take(zombies)
     history = demand(simulator.finish())
-    assert not world.processes[0].is_alive
-    assert sorted(history.output("out")) == list(range(6))
+    assert [event.text for event in of_kind(history, Kind.REFUSED)] == ["numbers[0]->double[0]: the receiver is gone"]
+    assert history.output("out") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("fault", [FailStore, TearStore])
 def test_a_part_that_cannot_be_stored_aborts_its_snapshot(fault: type[FailStore] | type[TearStore]) -> None:
     """That snapshot is given up, by name; the next one is published, and the run is not rolled back."""
-    script = [Poll("numbers"), *(fault(process) for process in (0, 1)), Initiate(1, "numbers"), Settle()]
+    script: list[Step] = [Settle(), Poll("numbers"), fault(0), fault(1), Initiate(1, "numbers"), Settle()]
     script += [Deliver("numbers", "double", marker=True), Deliver("double", "out", marker=True), Settle()]
-    history = demand(Simulator(line(), [Settle(), *script]).run())
+    history = demand(Simulator(line(), script).run())
     (aborted,) = of_kind(history, Kind.ABORTED)
     assert "double[0] could not be stored" in aborted.text
     assert history.snapshots

@@ -41,6 +41,7 @@ class Tooth:
         """The history of a seed."""
         return replace(case(seed), **{"faults": FAULTS_MAX, **self.settings})
 
+
 _CHANNELS = [(one, other) for one in ("numbers", "numbers[1]") for other in ("delay", "delay[1]")]
 _CHANNELS += [(one, other) for one in ("delay", "delay[1]") for other in ("out", "out[1]")]
 _SUBTASKS = ("numbers", "numbers[1]", "delay", "delay[1]", "out", "out[1]")
@@ -76,7 +77,9 @@ TEETH = (
     Tooth("incarnation of a message ignored", Mutation(coordinator=runs.IncarnationIgnored), ("fencing", "rollback")),
     Tooth("incarnation of a frame ignored", Mutation(worker=runs.TakesAnyFrame), ("sequence", "fencing")),
     Tooth("claim not looked at after publishing", Mutation(fence=runs.NeverLooks), ("output", "fencing")),
-    Tooth("late marker after an abort obeyed", Mutation(coordinator=runs.FloorNotSent), ("no leak",), _PIPELINE, _DECLINED),
+    Tooth(
+        "late marker after an abort obeyed", Mutation(coordinator=runs.FloorNotSent), ("no leak",), _PIPELINE, _DECLINED
+    ),
     Tooth("prepared output dropped on abort", Mutation(machine=runs.DropsPrepared), ("output",)),
     Tooth("snapshot id reused", Mutation(coordinator=runs.IdReused), ("ids",)),
     Tooth("stop forgotten over a rollback", Mutation(coordinator=runs.ForgetsTheStop), ("stop",), _STOPS),

@@ -129,7 +129,9 @@ def walk_program(kind: str, chance: Random) -> Program:
     shape = SHAPES[kind](chance, count)
     plans = make_plans(shape)
     handled = expected(plans)
-    rows = Counter({(name, each): times for name in plans if plans[name].is_sink for each, times in handled[name].items()})
+    rows = Counter(
+        {(name, each): times for name in plans if plans[name].is_sink for each, times in handled[name].items()}
+    )
     money = sum(plan.walks * plan.parallelism for plan in plans.values()) * AMOUNT
     return Program(
         f"{kind} of {len(plans)}",
