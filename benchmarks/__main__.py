@@ -25,6 +25,7 @@ class Name(Enum):
     SNAPSHOT = "snapshot"
     RECOVERY = "recovery"
     SCALE = "scale"
+    SIMULATION = "simulation"
 
 
 def main(

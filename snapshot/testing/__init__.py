@@ -30,7 +30,7 @@ from snapshot.testing.diagram import Diagram
 from snapshot.testing.explore import explore
 from snapshot.testing.history import Cut, Event, History, Kind
 from snapshot.testing.lists import Failure, ListSink, ListSource, Pause
-from snapshot.testing.simulator import Impossible, Odds, Simulator, Violation
+from snapshot.testing.simulator import Impossible, Odds, Simulator
 from snapshot.testing.steps import (
     Arrive,
     Crash,
@@ -103,7 +103,6 @@ __all__ = [
     "Delays",
     "Odds",
     "Impossible",
-    "Violation",
     "ListSource",
     "ListSink",
     "Pause",

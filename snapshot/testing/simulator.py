@@ -20,7 +20,6 @@ from snapshot.testing.history import History
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible
 from snapshot.testing.simulation.stepping import go_on, named, standing, take
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.world import Mutation, World
 from snapshot.testing.steps import Step, Tick
 
@@ -45,6 +44,8 @@ class Simulator:
     seed : int, optional
         With a list or a function: the nodes' chance, and whether several messages share a frame, as with this seed; its
         schedule then repeats its history. None: every message has a frame of its own.
+    seed : int, optional
+        Where `choose` is no seed: what the nodes' chance and the sizes of frames come from, as from a seed.
     faults : int
         How many faults a seed may choose.
     workers : int, optional
@@ -56,6 +57,12 @@ class Simulator:
         After so many the run is cut off, and the history has no outcome: for graphs that never end.
     skipsImpossible : bool
         Leave out what a list asks for and what is not possible when its turn comes, instead of raising.
+    odds : Odds
+        How often a seed takes steps that are not needed: faults, orders, time.
+    validates : bool
+        Have the machines assert their invariants as they go.
+    mutation : Mutation, optional
+        Other classes than the real ones, to see that checkers bite.
 
     Other parameters are those of `BarrierRuntime`.
 
@@ -159,7 +166,7 @@ class Simulator:
         ------
         Impossible
             if a step that the chooser names cannot be taken.
-        Violation
+        CheckFailed
             if Cutline itself breaks one of its rules.
         """
         world, history = self._world, self._world.history
@@ -209,4 +216,4 @@ def _chooser(choose: int | Sequence[Step] | Ask, faults: int, odds: Odds, *, ski
     return Scripted(choose, skips=skips)
 
 
-__all__ = ["Impossible", "Mutation", "Odds", "Simulator", "Violation"]
+__all__ = ["Impossible", "Mutation", "Odds", "Simulator"]

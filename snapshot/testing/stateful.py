@@ -21,7 +21,7 @@ from snapshot.snapshot import Snapshot
 from snapshot.testing.checkers import CheckFailed, Verdict, causality, completeness, conservation, exactCut
 from snapshot.testing.history import History
 from snapshot.testing.recovery import recovers
-from snapshot.testing.simulator import Impossible, Violation
+from snapshot.testing.simulator import Impossible
 from snapshot.testing.steps import Fault, Initiate, Settle, Step, Tick
 from snapshot.testing.steps_of import StepsOf
 from snapshot.testing.trial import Failing, GraphMaker, Run, Trial
@@ -172,8 +172,8 @@ class ExplorationMachine(RuleBasedStateMachine):
             self.simulator.take(step)
         except Impossible:
             return  # rules are not asked in advance: some ask for what is not possible now
-        except Violation as error:
-            self._demand([Verdict(error.checker, False, str(error))])
+        except CheckFailed as error:
+            self._demand([Verdict(error.checker, False, error.text)])
 
     def _demand(self, verdicts: list[Verdict]) -> None:
         broken = next((verdict for verdict in verdicts if not verdict.holds), None)

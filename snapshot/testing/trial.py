@@ -17,7 +17,7 @@ from snapshot.graph import Graph
 from snapshot.testing.checkers import CheckFailed, Verdict
 from snapshot.testing.diagram import Diagram
 from snapshot.testing.history import History
-from snapshot.testing.simulator import Mutation, Simulator, Violation
+from snapshot.testing.simulator import Mutation, Simulator
 from snapshot.testing.steps import Step
 from snapshot.testing.strategies import schedules
 from snapshot.testing.suspecting.probe import Probe
@@ -114,8 +114,8 @@ class Trial:
         violation = None
         try:
             to_the_end()
-        except Violation as error:
-            violation = Verdict(error.checker, False, str(error))
+        except CheckFailed as error:
+            violation = Verdict(error.checker, False, error.text)
         history = simulator.history
         if self._output is None or history.outcome is None:
             return Run(history, None, violation)

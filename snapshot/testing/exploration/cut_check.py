@@ -19,9 +19,9 @@ from snapshot.snapshot import Snapshot
 from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.exploration.ledger import END_OF_STREAM, Point
 from snapshot.testing.payload import pack, pack_rows
-from snapshot.testing.simulation.violation import Violation
 
 
 def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, Point]) -> None:
@@ -31,7 +31,7 @@ def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, P
 
     Raises
     ------
-    Violation
+    CheckFailed
         naming channel and messages.
     """
     codec = Codec()
@@ -43,7 +43,7 @@ def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, P
         stored = [message for handle in handles if handle for message in _stored(handle, codec)]
         if handled + stored != sent:
             text = f"{channel} at snapshot {manifest.snapshot_id}: sent {sent}, handled {handled}, stored {stored}"
-            raise Violation("exact cut", text)
+            raise CheckFailed("exact cut", text)
 
 
 def check_order(snapshot_id: int, published: Iterable[int], points: Mapping[Subtask, Point]) -> None:
@@ -57,7 +57,7 @@ def check_order(snapshot_id: int, published: Iterable[int], points: Mapping[Subt
     for lower in published:
         for subtask, point in points.items():
             if lower not in point.earlier:
-                raise Violation("order", f"{subtask} cut {snapshot_id} before {lower}")
+                raise CheckFailed("order", f"{subtask} cut {snapshot_id} before {lower}")
 
 
 def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) -> None:
@@ -65,7 +65,7 @@ def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) ->
     snapshot = Snapshot(manifest, _nothing_is_stored, Codec())
     for name, holds in invariants.items():
         if not holds(snapshot):
-            raise Violation("invariant", f"{name!r} does not hold in {snapshot}")
+            raise CheckFailed("invariant", f"{name!r} does not hold in {snapshot}")
 
 
 def _nothing_is_stored(path: str) -> Buffer:

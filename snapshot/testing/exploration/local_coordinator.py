@@ -20,12 +20,12 @@ from snapshot.coordinator.snapshot_desk import SnapshotDesk
 from snapshot.declared.built import Built
 from snapshot.ids import Subtask
 from snapshot.stored.manifest import Manifest
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
 from snapshot.testing.exploration.fingerprint import fingerprint
 from snapshot.testing.exploration.ledger import Point
 from snapshot.testing.exploration.local_states import Said, View
 from snapshot.testing.exploration.subtask_events import Contribution, Life
-from snapshot.testing.simulation.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class LocalCoordinator:
         if pending is None:
             return
         if record.subtask in pending.records:
-            raise Violation("completeness", f"{record.subtask} hands out snapshot {snapshot_id} twice")
+            raise CheckFailed("completeness", f"{record.subtask} hands out snapshot {snapshot_id} twice")
         self._points.setdefault(snapshot_id, {})[record.subtask] = contribution.point
         self._initiators[snapshot_id] = self._initiators.get(snapshot_id, 0) + contribution.initiated
         whole = self._desk.acknowledge(snapshot_id, record)
@@ -186,7 +186,7 @@ class LocalCoordinator:
             return
         wrong = self._desk.problems(self._whole)
         if wrong:
-            raise Violation("certificate", f"snapshot {snapshot_id}: {wrong}")
+            raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
         check_cut(self._topology, manifest, points)
         check_invariants(manifest, self._built.invariants)
         self._sound[cut] = None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from snapshot.coordinator import events
 from snapshot.coordinator.machine import Outcome, Phase, RunSettings
 from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.life import CoordinatorLife
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.steps import Fork, Launch, NoticeExit, StartCoordinator
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Driver:
     def stepped(self, life: CoordinatorLife) -> None:
         """A life has taken an event."""
         if self.is_stopping and life is self.life and life.coordinator.phase is Phase.RUNNING:
-            raise Violation("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
+            raise CheckFailed("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
         if not life.is_over or self.outcome is not None:
             return
         self._world.see(f"a coordinator ended {life.outcome.value}")

@@ -19,10 +19,10 @@ from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.reports import Report, Standing
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import Kind
 from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.agenda import Agenda, Group, Place
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.witness import Life
 from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
@@ -260,11 +260,11 @@ class Host:
             else:
                 self.machine.deliver(channel, item)
         except ChannelError as error:
-            raise Violation("sequence", str(error)) from error
+            raise CheckFailed("sequence", str(error)) from error
 
     def _on_cut(self, snapshot_id: int) -> None:
         if snapshot_id <= self._last_cut:  # PROTOCOL 3.3
-            raise Violation("order", f"{self.subtask} cuts for {snapshot_id} after {self._last_cut}")
+            raise CheckFailed("order", f"{self.subtask} cuts for {snapshot_id} after {self._last_cut}")
         self._last_cut = snapshot_id
         self.life.cuts(snapshot_id)
         inputs = self.machine.inputs

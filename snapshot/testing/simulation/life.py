@@ -18,10 +18,10 @@ from snapshot.coordinator.machine import Coordinator, Outcome, Phase
 from snapshot.coordinator.run_state import DEPLOYED
 from snapshot.errors import SnapshotCorrupt
 from snapshot.stored.manifest import Manifest
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import Kind
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.store import perform
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.steps import Answer, Listen, Think, Wake
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class CoordinatorLife:
             self._world.refuse(message.incarnation, f"{type(message).__name__} at incarnation {incarnation}")
         self.step(events.WorkerSaid(number, message))
         if is_stale and not came_back and self.coordinator.phase is not before:
-            raise Violation("fencing", f"{message} of another incarnation ended {before.value}")
+            raise CheckFailed("fencing", f"{message} of another incarnation ended {before.value}")
 
     def _note(self, message: control.WorkerMessage) -> None:
         """What must be seen at times."""
@@ -184,7 +184,7 @@ class CoordinatorLife:
         for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
             self._world.witness.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:
-                raise Violation("certificate", f"snapshot {snapshot_id}: {reason}")
+                raise CheckFailed("certificate", f"snapshot {snapshot_id}: {reason}")
             if "was whole first" in reason:
                 self._world.see("a snapshot overtook another")
             if "not whole after" in reason:

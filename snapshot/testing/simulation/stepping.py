@@ -6,10 +6,10 @@ from snapshot.channel.frame import Marker
 from snapshot.coordinator import events
 from snapshot.ids import ChannelId, Subtask
 from snapshot.testing import steps
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible, inject
 from snapshot.testing.simulation.host import Host
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.simulation.world import World
 
@@ -70,7 +70,7 @@ def go_on(world: World) -> bool:
 
     Raises
     ------
-    Violation
+    CheckFailed
         if nothing will ever happen again.
     """
     if world.is_over:
@@ -81,7 +81,7 @@ def go_on(world: World) -> bool:
         return True
     due = world.agenda.next_due()
     if due is None:
-        raise Violation("liveness", f"nothing will ever happen again, at {world.now:.2f} s: {standing(world)}")
+        raise CheckFailed("liveness", f"nothing will ever happen again, at {world.now:.2f} s: {standing(world)}")
     world.agenda.pass_time(due)
     return True
 

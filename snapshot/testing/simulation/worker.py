@@ -25,10 +25,10 @@ from snapshot.subtask.reports import (
     SnapshotTaken,
     SubtaskEnded,
 )
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import Kind
 from snapshot.testing.simulation.host import Host, HostOwner, Item
 from snapshot.testing.simulation.making import make_host
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.steps import Hear, Link, NoticeLoss, Register, Restore, Store, TimeOut
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Worker(HostOwner):
     def _check_order(self, incarnation: int, *, is_ready: bool) -> None:
         """PROTOCOL 6.1: one after the other, all in one incarnation. After a failure here nothing more is due."""
         if incarnation == self.incarnation and not is_ready and not self._has_failed:
-            raise Violation("rollback", f"worker {self.number} was told to go on before it was ready")
+            raise CheckFailed("rollback", f"worker {self.number} was told to go on before it was ready")
 
     def _obey(self, message: Any) -> None:
         now = self._world.now
@@ -309,7 +309,7 @@ class Worker(HostOwner):
         incarnation = instalment.incarnation
         is_next = incarnation == self.incarnation and self._is_arriving
         if incarnation <= self.incarnation and not is_next:
-            raise Violation("fencing", f"{incarnation} is deployed after {self.incarnation}")
+            raise CheckFailed("fencing", f"{incarnation} is deployed after {self.incarnation}")
         if not is_next:
             self.drop()
             self.incarnation = incarnation
@@ -325,7 +325,7 @@ class Worker(HostOwner):
             for restored in deploy.subtasks:
                 self.hosts[restored.subtask] = make_host(restored, self.incarnation, self, self._world, self._store)
         except ChannelError as error:
-            raise Violation("sequence", str(error)) from error
+            raise CheckFailed("sequence", str(error)) from error
         except (CutlineError, OSError) as error:
             self._fail(str(error), is_permanent=isinstance(error, SnapshotCorrupt | RestoreRefused))
         else:

@@ -23,6 +23,7 @@ from snapshot.node import defines
 from snapshot.snapshot import Snapshot
 from snapshot.stored.part import PartKind
 from snapshot.subtask.assembly import SubtaskParts
+from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History, Kind
 from snapshot.testing.lists import ListSink
 from snapshot.testing.payload import pack
@@ -32,7 +33,6 @@ from snapshot.testing.simulation.host import Host, SimulatedMachine
 from snapshot.testing.simulation.life import CoordinatorLife, StoreRequest
 from snapshot.testing.simulation.store import SimulatedBackend, perform
 from snapshot.testing.simulation.trap import set_trap
-from snapshot.testing.simulation.violation import Violation
 from snapshot.testing.simulation.witness import Witness
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Land
@@ -285,7 +285,7 @@ class World:
                     if handle.path is not None:
                         self._museum[handle.path] = self._store.read_file(handle.path)
         except SnapshotCorrupt as error:
-            raise Violation("integrity", f"snapshot {snapshot_id}: {error}") from error
+            raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
         snapshot = Snapshot(manifest, self._museum.__getitem__, self.codec)
         self.history.snapshots.append(snapshot)
         kinds = [handle.kind for record in manifest.records for handle in record.handles]
@@ -302,7 +302,7 @@ class World:
         who = f"life {life.number}"
         for snapshot_id in ids:
             if snapshot_id in self._triggered:
-                raise Violation("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
+                raise CheckFailed("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
             self._triggered[snapshot_id] = who
 
     def check_settled(self, worker: Worker) -> None:
@@ -317,7 +317,7 @@ class World:
             recorder = host.machine.cutter.recorder
             left = [snapshot_id for snapshot_id in aborted if recorder.phase(snapshot_id) is not None]
             if left:
-                raise Violation("no leak", f"{host.subtask} still holds {left}, aborted long ago")
+                raise CheckFailed("no leak", f"{host.subtask} still holds {left}, aborted long ago")
 
 
 class _Silent(LoggerAdapter[Any]):

@@ -20,7 +20,7 @@ from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.testing.checkers import CheckFailed, Verdict, judge
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
-from snapshot.testing.simulator import Mutation, Odds, Simulator, Violation
+from snapshot.testing.simulator import Mutation, Odds, Simulator
 from snapshot.testing.steps import Step
 from tests.snapshot.testing.outside import OUTSIDES, Outside
 from tests.snapshot.testing.programs import PROGRAMS, Program
@@ -92,7 +92,7 @@ def run(case: Case, schedule: Sequence[Step] | None = None, mutation: Mutation |
 
     Raises
     ------
-    Violation, CheckFailed
+    CheckFailed
         naming the checker.
     """
     history = case.simulator(schedule, mutation).run()
@@ -115,7 +115,7 @@ def known_result(case: Case, history: History) -> list[Verdict]:
 
 def checker_of(error: BaseException) -> str:
     """Who has found it."""
-    return error.checker if isinstance(error, Violation | CheckFailed) else type(error).__name__
+    return error.checker if isinstance(error, CheckFailed) else type(error).__name__
 
 
 def fails(case: Case, schedule: Sequence[Step] | None = None, mutation: Mutation | None = None) -> Exception | None:
