@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_batches, keyed_messages, recovery, scale, snapshot
+from benchmarks import keyed_batches, keyed_messages, recovery, scale, simulation, snapshot
 from benchmarks.effort import Effort
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio
@@ -63,6 +63,18 @@ def test_command_line_and_channel() -> None:
     assert {"messages_per_s", "bytes_per_s"} <= found[0]["metrics"].keys()
     assert {"rows_per_s", "bytes_per_s"} <= found[1]["metrics"].keys()
     assert "round_trip_us" in found[-1]["metrics"]
+
+
+def _no_place() -> Live:
+    raise AssertionError("this needs neither Spark nor Ray")
+
+
+def test_simulation() -> None:
+    """The simulator's speed, and what a snapshot of a large graph takes: one marker a channel."""
+    ring, small = [assert_schema(result.json()) for result in simulation.measure(EFFORT, _no_place)]
+    assert {"events_per_s", "steps_per_s"} == ring["metrics"].keys()
+    channels, markers = small["configuration"]["channels"], small["metrics"]["markers"]["median"]
+    assert (channels, markers) == (1_000, 1_000 * small["metrics"]["snapshots"]["median"])
 
 
 @pytest.mark.spark
