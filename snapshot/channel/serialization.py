@@ -11,13 +11,15 @@ and when decoding.
     ext 1   tuple           MessagePack array
     ext 2   anything else   cloudpickle
     ext 3   record batch    Arrow IPC stream
+    ext 4   what is outside  [kind, buffers, pickle]: see `Codec.encode_state` and `snapshot.channel.outside`
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +27,21 @@ import cloudpickle
 import msgpack
 import pyarrow as pa
 
+from snapshot.channel.outside import LARGE_BYTES, Outside, taken_apart, writable
+from snapshot.stored.envelope import Buffer
+
 _EXT_TUPLE = 1
 _EXT_PICKLE = 2
 _EXT_BATCH = 3
+_EXT_OUTSIDE = 4
+
+#: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
+_BYTES, _BATCH, _PICKLE = 0, 1, 2
+
+#: Entries of a list or dict that are looked at for large bytes, and how deep: a state of few large pieces, not one of
+#: many small. The outermost dict is the framework's, so a user's own is two deep.
+_LIFTED_ENTRIES_MAX = 1_000
+_LIFTED_DEPTH = 3
 
 
 class NotSerialisable(TypeError):
@@ -49,6 +63,9 @@ class Codec:
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
+        #: while a state is encoded, and decoded
+        self._outside: Outside | None = None
+        self._inside: Sequence[memoryview] = ()
 
     def encode(self, value: Any) -> bytes:
         """Encode one value.
@@ -85,20 +102,64 @@ class Codec:
         except (ValueError, msgpack.UnpackException) as error:
             raise NotSerialisable(f"not a MessagePack value: {error}") from error
 
+    def encode_state(self, value: Any) -> tuple[Buffer, ...]:
+        """Encode one value, its large buffers beside it: what may change is copied once, bytes and Arrow data never.
+
+        Raises
+        ------
+        NotSerialisable
+            as `encode`.
+        """
+        outside = self._outside = Outside()
+        try:
+            return outside.beside(self.encode(_lifted(value)))
+        finally:
+            self._outside = None
+
+    def decode_state(self, data: bytes | memoryview) -> Any:
+        """Decode what `encode_state` made, from one piece of memory. What can be changed is a copy.
+
+        Raises
+        ------
+        NotSerialisable
+            as `decode`.
+        """
+        try:
+            encoded, self._inside = taken_apart(data)
+        except (ValueError, struct.error) as error:
+            raise NotSerialisable(f"not a state: {error}") from error
+        try:
+            return self.decode(encoded)
+        finally:
+            self._inside = ()
+
     @cached_property
     def _nested(self) -> Codec:
         """For what is inside an extension: a packer cannot be entered twice. One codec a level, made once."""
         return Codec(safe=self.safe)
 
     def _encode_extension(self, value: Any) -> msgpack.ExtType:
+        outside = self._outside
         if type(value) is tuple:
+            self._nested._outside = outside
             return msgpack.ExtType(_EXT_TUPLE, self._nested.encode(list(value)))
+        if type(value) is _Large:
+            assert outside is not None
+            return _outside_extension(_BYTES, [outside.add(value.data)])
         if isinstance(value, pa.RecordBatch):
-            return msgpack.ExtType(_EXT_BATCH, bytes(encode_batch(value)))
+            if outside is None or value.nbytes < LARGE_BYTES:
+                return msgpack.ExtType(_EXT_BATCH, bytes(encode_batch(value)))
+            return _outside_extension(_BATCH, [outside.add(encode_batch(value))])
         if self.safe:
             raise NotSerialisable(f"{type(value).__qualname__} needs pickle, which safe=True refuses")
         try:
-            return msgpack.ExtType(_EXT_PICKLE, cloudpickle.dumps(value, protocol=5))
+            if outside is None:
+                return msgpack.ExtType(_EXT_PICKLE, cloudpickle.dumps(value, protocol=5))
+            before = outside.count
+            pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=outside.lift)
+            if outside.count == before:
+                return msgpack.ExtType(_EXT_PICKLE, pickled)
+            return _outside_extension(_PICKLE, list(range(before, outside.count)), pickled)
         except Exception as error:  # pickling runs the value's own code, which may raise anything
             raise NotSerialisable(f"{type(value).__qualname__} cannot be pickled: {error}") from error
 
@@ -107,14 +168,51 @@ class Codec:
             return tuple(self.decode(data))
         if code == _EXT_BATCH:
             return decode_batch(data)
-        if code != _EXT_PICKLE:
-            raise NotSerialisable(f"unknown MessagePack extension {code}")
+        kind, buffers, pickled = (_PICKLE, [], data) if code == _EXT_PICKLE else self._find_outside(code, data)
+        if kind == _BYTES:
+            return bytes(buffers[0])
+        if kind == _BATCH:
+            return decode_batch(buffers[0])
         if self.safe:
             raise NotSerialisable("a pickled value, which safe=True refuses")
         try:
-            return pickle.loads(data)
+            return pickle.loads(pickled, buffers=[writable(buffer) for buffer in buffers])
         except Exception as error:  # unpickling runs the class's own code, which may raise anything
             raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
+
+    def _find_outside(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
+        """What an extension refers to."""
+        if code != _EXT_OUTSIDE:
+            raise NotSerialisable(f"unknown MessagePack extension {code}")
+        kind, numbers, pickled = msgpack.unpackb(data)
+        try:
+            return kind, [self._inside[number] for number in numbers], pickled
+        except IndexError as error:
+            raise NotSerialisable(f"a state that refers to buffer {max(numbers)} of {len(self._inside)}") from error
+
+
+class _Large:
+    """Bytes that are to stay outside, while their value is encoded."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def _lifted(value: Any, depth: int = _LIFTED_DEPTH) -> Any:
+    """The value, with the large bytes marked that are in it, or in what is in it."""
+    if type(value) is bytes:
+        return _Large(value) if len(value) >= LARGE_BYTES else value
+    if depth and type(value) is dict and len(value) <= _LIFTED_ENTRIES_MAX:
+        return {key: _lifted(entry, depth - 1) for key, entry in value.items()}
+    if depth and type(value) is list and len(value) <= _LIFTED_ENTRIES_MAX:
+        return [_lifted(entry, depth - 1) for entry in value]
+    return value
+
+
+def _outside_extension(kind: int, numbers: list[int], pickled: bytes = b"") -> msgpack.ExtType:
+    return msgpack.ExtType(_EXT_OUTSIDE, msgpack.packb([kind, numbers, pickled]))
 
 
 def array_header(count: int) -> bytes:

@@ -17,7 +17,7 @@ from snapshot.subtask.reports import SnapshotTaken
 def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
     """Everything of `taken` that is to be stored: the state, and each channel end that held messages."""
     at = (run, incarnation, taken.snapshot_id)
-    parts = [state_part(*at, taken.subtask, [taken.state])]
+    parts = [state_part(*at, taken.subtask, taken.state)]
     for channel, received in taken.received.items():
         if received.frames:
             parts.append(channel_part(PartKind.RECEIVED, *at, channel, received.frames))

@@ -12,6 +12,7 @@ from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
@@ -53,7 +54,7 @@ class Cutter:
         inputs: Mapping[ChannelId, ReceivingEnd],
         outputs: Mapping[ChannelId, SendingEnd],
         *,
-        capture: Callable[[int], tuple[bytes, Standing]],
+        capture: Callable[[int], tuple[tuple[Buffer, ...], Standing]],
         recorded_bytes_max: int,
         alignment_timeout: float | None,
     ) -> None:

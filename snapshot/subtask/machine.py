@@ -20,6 +20,7 @@ from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Sink, defines
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.cutter import Cutter
 from snapshot.subtask.end_of_stream import EndOfStream
@@ -375,7 +376,7 @@ class SubtaskMachine:
         self.status = Status.ENDED
         self._reports.append(SubtaskEnded(self.subtask))
 
-    def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
+    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
         """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):

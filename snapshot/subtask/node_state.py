@@ -10,6 +10,7 @@ from typing import Any
 
 from snapshot.channel.serialization import Codec, NotSerialisable
 from snapshot.errors import RestoreRefused
+from snapshot.stored.envelope import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,15 @@ class NodeState:
     #: {target node: state of the edge's partitioner}
     partitioners: dict[str, Any]
 
-    def encode(self, codec: Codec) -> bytes:
-        """Serialise.
+    def encode(self, codec: Codec) -> tuple[Buffer, ...]:
+        """Serialise, large buffers beside the rest: together they are the body of the state part.
 
         Raises
         ------
         NotSerialisable
             if the user's state, a timer's key or a prepared value cannot be.
         """
-        return codec.encode({field.name: getattr(self, field.name) for field in fields(self)})
+        return codec.encode_state({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def decode(cls, data: bytes | memoryview, codec: Codec) -> NodeState:
@@ -55,6 +56,6 @@ class NodeState:
             if it cannot be read here: a class is missing or was renamed, or safe=True meets a pickle.
         """
         try:
-            return cls(**codec.decode(data))
+            return cls(**codec.decode_state(data))
         except (NotSerialisable, TypeError) as error:
             raise RestoreRefused(f"a stored state cannot be read here: {error}") from error

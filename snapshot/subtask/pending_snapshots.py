@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from snapshot.channel.receiving_end import ReceivedCut
 from snapshot.channel.sending_end import SentCut
 from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.reports import SnapshotTaken, Standing
 
 
 @dataclass(slots=True)
 class _Pending:
-    state: bytes | None = None
+    state: tuple[Buffer, ...] | None = None
     standing: Standing | None = None
     received: dict[ChannelId, ReceivedCut] = field(default_factory=dict)
     sent: dict[ChannelId, SentCut] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class PendingSnapshots:
         """The cut is made now."""
         self._pending[snapshot_id] = _Pending()
 
-    def captured(self, snapshot_id: int, state: bytes, standing: Standing) -> None:
+    def captured(self, snapshot_id: int, state: tuple[Buffer, ...], standing: Standing) -> None:
         """The node's state, encoded."""
         pending = self._pending[snapshot_id]
         pending.state, pending.standing = state, standing

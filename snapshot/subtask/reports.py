@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from snapshot.channel.receiving_end import ReceivedCut
 from snapshot.channel.sending_end import SentCut
 from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.envelope import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class SnapshotTaken:
 
     snapshot_id: int
     subtask: Subtask
-    #: the encoded `NodeState`
-    state: bytes
+    #: the encoded `NodeState`, in pieces
+    state: tuple[Buffer, ...]
     received: dict[ChannelId, ReceivedCut]
     sent: dict[ChannelId, SentCut]
     standing: Standing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snapshot.errors import SnapshotAborted
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.hook_errors import story
@@ -27,7 +28,7 @@ class StateKeeper:
         self._ends = ends
         self._prepared = prepared
 
-    def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> bytes:
+    def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> tuple[Buffer, ...]:
         """The encoded state part, now.
 
         Raises
@@ -42,8 +43,9 @@ class StateKeeper:
         except Exception as error:  # user code may raise anything
             raise SnapshotAborted(f"snapshotState of {parts.subtask}: {story(error)}") from error
         limit = parts.limits.state_bytes_max
-        if len(state) > limit:
-            raise SnapshotAborted(f"{parts.subtask}: a state of {len(state):,} bytes; state_bytes_max is {limit:,}")
+        size = sum(memoryview(buffer).nbytes for buffer in state)
+        if size > limit:
+            raise SnapshotAborted(f"{parts.subtask}: a state of {size:,} bytes; state_bytes_max is {limit:,}")
         return state
 
     def _users_state(self, snapshot_id: int) -> Any:

@@ -87,7 +87,7 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
             backend.released.set()
     assert isinstance(restored, RestoredParts), "an upload came back first"
     assert (restored.deploy.incarnation, restored.error) == (INCARNATION + 1, None)
-    assert restored.states == {sample.P: memoryview(taken.state)}
+    assert restored.states == {sample.P: memoryview(b"".join(taken.state))}
     assert restored.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
 
 
@@ -95,7 +95,7 @@ def of_bytes(state: int, received: int) -> SnapshotTaken:
     """What a subtask took, with a state and a message of so many bytes."""
     taken = sample.taken()[0]
     cut = replace(taken.received[sample.QP], processed=1, frames=(sample.values(2, bytes(received)),))
-    return replace(taken, state=bytes(state), received={sample.QP: cut})
+    return replace(taken, state=(bytes(state),), received={sample.QP: cut})
 
 
 def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:

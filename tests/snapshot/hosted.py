@@ -107,7 +107,7 @@ def only(reports: list[Report], kind: type) -> Any:
 
 def state_of(snapshot: SnapshotTaken) -> NodeState:
     """What a machine recorded of its node."""
-    return NodeState.decode(snapshot.state, CODEC)
+    return NodeState.decode(b"".join(snapshot.state), CODEC)
 
 
 def values(cut: SentCut | ReceivedCut | tuple[Frame, ...]) -> list[Any]:

@@ -15,6 +15,7 @@ from snapshot.declared.topology import UNALIGNED, Component, EdgeSpec, NodeSpec,
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Part
 from snapshot.subtask.node_state import NodeState
@@ -50,8 +51,8 @@ def batch(first: int, count: int) -> Frame:
     return frame_of_batch(first, pa.record_batch({"x": list(range(first, first + count))}))
 
 
-def state(value: object) -> bytes:
-    """The body of a state part."""
+def state(value: object) -> tuple[Buffer, ...]:
+    """The body of a state part, in pieces."""
     return NodeState(value, None, [], 0.0, [], False, False, {}, {}).encode(CODEC)
 
 

@@ -98,7 +98,7 @@ def test_an_end_in_flight_is_recorded_and_restored() -> None:
     assert [frame.kind for frame in cut.frames] == [PayloadKind.VALUES, PayloadKind.END]
     (sent,) = snapshot.sent.values()
     again = hosted.machine(Subtask("b"), RestoredChannels({AB: 0}, {AB: cut.frames}, {BC: sent.sent}))
-    again.restore(snapshot.state, 1.0)
+    again.restore(b"".join(snapshot.state), 1.0)
     again.start(1.0)
     again.run(1.0, 10)
     assert (again.status, hosted.node("b").got) == (Status.ENDED, ["once", ("a", ())])
@@ -112,7 +112,7 @@ def test_a_finished_subtask_still_cuts() -> None:
     (snapshot,) = taken(hosted["a"])
     assert (snapshot.standing.ended, snapshot.standing.passive, state_of(snapshot).ended) == (True, True, True)
     again = hosted.machine(Subtask("a"), RestoredChannels(sent={AB: end.sent}))
-    again.restore(snapshot.state, 1.0)
+    again.restore(b"".join(snapshot.state), 1.0)
     again.start(1.0)
     assert (again.status, again.run(2.0, 10), again.next_wake(), again.idle) == (Status.ENDED, 0, None, True)
     (end,) = again.outputs.values()

@@ -15,6 +15,7 @@ from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import defines
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.machine import Status, SubtaskMachine
@@ -81,7 +82,7 @@ class SimulatedMachine(SubtaskMachine):
         at = self._timers.next_at()
         return None if at is None or self.status is not Status.RUNNING or self.gate.closed else at - self._lead
 
-    def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
+    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
         self.on_cut(snapshot_id)
         return super()._capture(snapshot_id)
 

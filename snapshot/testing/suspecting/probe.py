@@ -12,6 +12,7 @@ from typing import Any
 from snapshot.channel.serialization import Codec
 from snapshot.ids import Subtask
 from snapshot.node import Node, defines
+from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.node_state import NodeState
 from snapshot.subtask.reports import Standing
@@ -97,9 +98,9 @@ class _ProbedMachine(SimulatedMachine):
     def _sent_count(self) -> int:
         return sum(end.sent for end in self.outputs.values())
 
-    def _capture(self, snapshot_id: int) -> tuple[bytes, Standing]:
+    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
         captured = super()._capture(snapshot_id)
-        state = captured[0]
+        state = b"".join(captured[0])
         copy, again = _restored_copy(self._as_made, state, self._codec, snapshot_id)
         packed = self._codec.encode(NodeState.decode(state, self._codec).state)
         self._life.cuts[snapshot_id] = Recorded(portrait_of(self.node, self._codec), packed, copy, again)

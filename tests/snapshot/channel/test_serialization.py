@@ -8,11 +8,13 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot.channel.outside import LARGE_BYTES
 from snapshot.channel.serialization import Codec, NotSerialisable, array_header, decode_batch, encode_batch
 
 
@@ -141,3 +143,55 @@ def test_an_array_header_and_its_elements_are_a_list(count: int) -> None:
     """Messages are encoded one by one and joined to a frame."""
     codec = Codec()
     assert codec.decode(array_header(count) + codec.encode("x") * count) == ["x"] * count
+
+
+@pytest.mark.parametrize("count", [1, LARGE_BYTES // 8, LARGE_BYTES], ids=["small", "at the limit", "large"])
+def test_states_come_back_as_they_were(count: int) -> None:
+    """Arrays, batches and bytes of any size, and what holds them; what is large lies beside the rest."""
+    numbers = np.arange(count, dtype=np.int64)
+    state = {
+        "array": numbers,
+        "nested": (numbers[::2], [numbers, "text"]),
+        "bytes": bytes(count),
+        "list": [bytes(count), 1],
+        "batch": pa.record_batch({"x": numbers}),
+        "table": pa.table({"x": numbers}),
+        "text": "x" * count,
+    }
+    pieces = Codec().encode_state(state)
+    found = Codec().decode_state(b"".join(pieces))
+    assert all(np.array_equal(a, b) for a, b in ((found["array"], numbers), (found["nested"][0], numbers[::2])))
+    assert type(found["nested"]) is tuple and np.array_equal(found["nested"][1][0], numbers)
+    assert (found["bytes"], found["list"], found["text"]) == (bytes(count), [bytes(count), 1], "x" * count)
+    assert found["batch"].equals(state["batch"]) and found["table"].equals(state["table"])
+    assert (len(pieces) > 1) is (count * 8 >= LARGE_BYTES)
+
+
+def test_a_state_is_captured_at_once_and_copied_once() -> None:
+    """What may change is copied when it is encoded, bytes are not; what comes back may be changed."""
+    array, data = np.zeros(LARGE_BYTES, np.uint8), bytes(LARGE_BYTES)
+    pieces = Codec().encode_state({"array": array, "data": data})
+    assert any(piece is data for piece in pieces)
+    array[0] = 1
+    found = Codec().decode_state(b"".join(pieces))
+    assert not found["array"].any()
+    found["array"][0] = 2
+
+
+def test_a_state_whose_table_is_wrong_is_refused() -> None:
+    """Damage is found by checksums before; a table that does not fit is still no reason to read beside it."""
+    whole = b"".join(Codec().encode_state(np.zeros(LARGE_BYTES, np.uint8)))
+    for broken in (whole[:-1], whole + b"x", whole[:6]):
+        with pytest.raises(NotSerialisable, match="not a state"):
+            Codec().decode_state(broken)
+
+
+def test_a_safe_state_takes_no_pickle() -> None:
+    """Large bytes and batches are no pickles; arrays are."""
+    safe = Codec(safe=True)
+    state = [bytes(LARGE_BYTES), pa.record_batch({"x": range(LARGE_BYTES)})]
+    assert safe.decode_state(b"".join(safe.encode_state(state)))[0] == state[0]
+    with pytest.raises(NotSerialisable, match="safe=True"):
+        safe.encode_state(np.zeros(LARGE_BYTES, np.uint8))
+    with pytest.raises(NotSerialisable, match="safe=True"):
+        safe.decode_state(b"".join(Codec().encode_state(np.zeros(LARGE_BYTES, np.uint8))))

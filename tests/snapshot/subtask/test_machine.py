@@ -317,7 +317,7 @@ def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
     lived = list(hosted.node("d").rolled)
 
     again = hosted.machine(Subtask("d"), seed=99)
-    again.restore(snapshot.state, 2.0)
+    again.restore(b"".join(snapshot.state), 2.0)
     assert again.context.now == 5.5
     again.start(3.0)
     assert again.next_wake() == 3.5, "1.5 s are left, whatever the host's clock says"
@@ -333,7 +333,7 @@ def test_a_state_of_another_make_is_refused() -> None:
         hosted.machine(Subtask("d")).restore(Codec().encode({"state": 1}), 0.0)
     pickled = NodeState(Dicer, None, [], 0.0, [], False, False, {}, {}).encode(Codec())
     with pytest.raises(RestoreRefused, match="safe=True"):
-        NodeState.decode(pickled, Codec(safe=True))
+        NodeState.decode(b"".join(pickled), Codec(safe=True))
 
 
 def test_inputs_take_turns() -> None:

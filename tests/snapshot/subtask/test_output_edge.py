@@ -77,7 +77,7 @@ def test_the_turn_of_rebalance_is_in_the_snapshot() -> None:
             pass
     (snapshot,) = (report for report in host["a"].take_reports() if hasattr(report, "state"))
     again = host.machine(Subtask("a"))
-    again.restore(snapshot.state, 0.0)
+    again.restore(b"".join(snapshot.state), 0.0)
     again.context.send("y", "b")
     assert again.outputs[ChannelId(Subtask("a"), Subtask("b", 1))].has_open_frame
 

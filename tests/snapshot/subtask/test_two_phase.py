@@ -145,7 +145,7 @@ def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
     again = hosted.machine(Subtask("l"))
-    again.restore(snapshot.state, 1.0)
+    again.restore(b"".join(snapshot.state), 1.0)
     assert hosted.node("l").log == [
         ("restoreState",), ("open",), ("commit", 1, ["a"]), ("commit", 2, ["b"]),
     ]  # fmt: skip
