@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from channels.limits import WINDOW_FRAMES
 from snapshot.channel.frame import Marker
 from tests.channels.links import WINDOW_BYTES, Channel, LinkMaker, run, settle
 
@@ -83,17 +84,20 @@ def check_credit_bounds_what_waits(link_maker: LinkMaker) -> None:
 
 
 def check_large_batch_leaves(link_maker: LinkMaker) -> None:
-    """A batch larger than the window leaves, and the channel goes on after it (PROTOCOL 9.1)."""
+    """Batches larger than the window leave, a few of them, and the channel goes on after them (PROTOCOL 9.1)."""
     with link_maker() as ends:
         channel = Channel(0, *ends)
         rows = WINDOW_BYTES
-        channel.sending.send_batch(pa.record_batch({"n": pa.array(range(rows), pa.int64())}))
+        for _ in range(WINDOW_FRAMES):
+            channel.sending.send_batch(pa.record_batch({"n": pa.array(range(rows), pa.int64())}))
+            channel.sending.seal()
         channel.sending.send("after")
         channel.sending.seal()
         settle(ends, [channel], processing=[])
-        assert [frame.count for frame in channel.frames] == [rows]
-        run(ends, [channel], lambda: len(channel.processed) == rows + 1)
-        assert channel.processed[rows - 1 :] == [{"n": rows - 1}, "after"]
+        assert [frame.count for frame in channel.frames] == [rows] * WINDOW_FRAMES
+        total = rows * WINDOW_FRAMES
+        run(ends, [channel], lambda: len(channel.processed) == total + 1)
+        assert channel.processed[total - 1 :] == [{"n": rows - 1}, "after"]
 
 
 def check_full_channel_holds_no_other(link_maker: LinkMaker) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from channels.connection import Connection, Received
-from channels.limits import WRITE_BUFFER_BYTES
+from channels.limits import WINDOW_FRAMES, WRITE_BUFFER_BYTES
 from channels.wire import (
     DATA_CAPS,
     FrameReader,
@@ -85,9 +85,10 @@ def test_what_breaks_the_protocol_names_the_peer(
 def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connection]) -> None:
     """Memory is bounded also against a peer that ignores the credit it has."""
     peer, connection = raw
-    say(peer, data_frame(0, INCARNATION, values(1, bytes(WINDOW_BYTES))), data_frame(0, INCARNATION, values(2)))
+    large = [data_frame(0, INCARNATION, values(number, bytes(WINDOW_BYTES))) for number in range(1, WINDOW_FRAMES + 1)]
+    say(peer, *large, data_frame(0, INCARNATION, values(WINDOW_FRAMES + 1)))
     with pytest.raises(ChannelError, match="channel 0: a frame came without credit"):
-        hear(connection, 3)
+        hear(connection, WINDOW_FRAMES + 2)
 
 
 @pytest.mark.parametrize(("first", "what"), [(1, "a repeat"), (3, "a gap")])
