@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.frame import Frame
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.errors import CutlineError, SnapshotAborted
+from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, decode_frames
@@ -92,7 +92,7 @@ class Storage:
             handles = [self._store.put_part(part) for part in parts_of(taken, self._store.run, incarnation)]
             _refuse_too_much(sum(len(handle.inline or b"") for handle in handles))
             message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles))
-        except (OSError, CutlineError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, out of memory too: somebody waits for an answer
             message = SnapshotDeclined(
                 incarnation, taken.snapshot_id, taken.subtask, f"{taken.subtask} could not be stored: {error}"
             )
@@ -104,7 +104,7 @@ class Storage:
             for restored in deploy.subtasks:
                 parts.states[restored.subtask] = self._state(restored)
                 parts.channels[restored.subtask] = self._channels(restored)
-        except (OSError, CutlineError) as error:
+        except Exception as error:  # noqa: BLE001  # likewise
             parts.error = error
         self._finish(parts)
 

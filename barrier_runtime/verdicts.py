@@ -9,7 +9,7 @@ from typing import Any
 
 from snapshot.channel.serialization import Codec
 from snapshot.declared.declarations import Invariant
-from snapshot.errors import CutlineError, RunFailed
+from snapshot.errors import CutlineError, RunFailed, SnapshotCorrupt
 from snapshot.snapshot import Snapshot
 from state_backends.store import RunStore
 
@@ -88,6 +88,10 @@ class Verdicts:
     def _judge_one(self, name: str, holds: Invariant, snapshot: Snapshot) -> None:
         try:
             is_held, why = bool(holds(snapshot)), "it returned False"
+        except (OSError, SnapshotCorrupt, RunFailed) as error:  # its parts are read when the function asks for them
+            _logger.warning("run %s: invariant %s, snapshot %d: %s", self._store.run, name, snapshot.id, error)
+            self._verdicts[name].unreadable.append(snapshot.id)
+            return
         except Exception as error:  # noqa: BLE001  # the user's own function may raise anything: that is a verdict too
             is_held, why = False, f"it raised {type(error).__name__}: {error}"
         verdict = self._verdicts[name]

@@ -63,7 +63,5 @@ class OpenBatches:
 
 
 def _can_be_joined(kind: pa.DataType) -> bool:
-    """Whether arrays of any content can become one: not if their dictionaries together may outgrow the index."""
-    if pa.types.is_dictionary(kind):
-        return bool(kind.index_type.bit_width >= 32)
+    """Whether arrays of any content can become one: dictionaries may outgrow their index, or not unify at all."""
     return "dictionary<" not in str(kind)

@@ -1,7 +1,7 @@
 """Large buffers beside a serialised value instead of inside it, so that a state of gigabytes is copied once at most.
 
-Owns the layout, and what is copied: memory that may still be written to, once; bytes and Arrow's buffers never. Must
-not know how values are encoded. ::
+Owns the layout, and what is copied: all but bytes, once. An array, and an Arrow buffer, may lie over memory that
+somebody still writes to, whatever it says of itself. Must not know how values are encoded. ::
 
     a value without large buffers         MessagePack, as ever
     a value with them                     C1 (which begins no MessagePack value)
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from snapshot.stored.envelope import Buffer
 
@@ -47,7 +46,7 @@ class Outside:
         raw = buffer.raw()
         if raw.nbytes < LARGE_BYTES:
             return True
-        self.add(raw if _is_immutable(raw) else np.frombuffer(raw, np.uint8).copy().data)
+        self.add(raw if isinstance(raw.obj, bytes) else np.frombuffer(raw, np.uint8).copy().data)
         return False
 
     @property
@@ -92,8 +91,3 @@ def taken_apart(data: Buffer) -> tuple[memoryview, Sequence[memoryview]]:
 def writable(view: memoryview) -> Any:
     """A copy that its new owner may change."""
     return np.frombuffer(view, np.uint8).copy().data
-
-
-def _is_immutable(raw: memoryview) -> bool:
-    owner = raw.obj
-    return isinstance(owner, bytes) or (isinstance(owner, pa.Buffer) and not owner.is_mutable)

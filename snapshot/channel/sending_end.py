@@ -150,7 +150,7 @@ class SendingEnd:
                 if self._kind is not _VALUES:
                     self._switch(_VALUES)
                 piece = self._pack(message)
-        except (TypeError, ValueError, OverflowError, RecursionError):
+        except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
             piece = self._encode(list(message) if type(message) is tuple else message)  # says what is wrong
         pieces = self._pieces
         pieces.append(piece)

@@ -63,7 +63,7 @@ class Codec:
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
-        #: while a state is encoded, and decoded
+        #: of the one state that this codec was made to encode, or decode
         self._outside: Outside | None = None
         self._inside: Sequence[memoryview] = ()
 
@@ -80,7 +80,7 @@ class Codec:
             return packed
         except NotSerialisable:
             raise
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
             raise NotSerialisable(f"{type(value).__qualname__} cannot be encoded: {error}") from error
 
     def decode(self, data: bytes | memoryview) -> Any:
@@ -103,18 +103,16 @@ class Codec:
             raise NotSerialisable(f"not a MessagePack value: {error}") from error
 
     def encode_state(self, value: Any) -> tuple[Buffer, ...]:
-        """Encode one value, its large buffers beside it: what may change is copied once, bytes and Arrow data never.
+        """Encode one value, its large buffers beside it: bytes by reference, everything else copied once.
 
         Raises
         ------
         NotSerialisable
             as `encode`.
         """
-        outside = self._outside = Outside()
-        try:
-            return outside.beside(self.encode(_lifted(value)))
-        finally:
-            self._outside = None
+        outside, one = Outside(), Codec(safe=self.safe)  # of its own: nothing of a state stays behind
+        one._outside = outside
+        return outside.beside(one.encode(_lifted(value)))
 
     def decode_state(self, data: bytes | memoryview) -> Any:
         """Decode what `encode_state` made, from one piece of memory. What can be changed is a copy.
@@ -124,14 +122,12 @@ class Codec:
         NotSerialisable
             as `decode`.
         """
+        one = Codec(safe=self.safe)  # of its own: snapshots are read on any thread
         try:
-            encoded, self._inside = taken_apart(data)
+            encoded, one._inside = taken_apart(data)
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
-        try:
-            return self.decode(encoded)
-        finally:
-            self._inside = ()
+        return one.decode(encoded)
 
     @cached_property
     def _nested(self) -> Codec:

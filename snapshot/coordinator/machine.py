@@ -65,9 +65,8 @@ class Coordinator:
         self._outbox = Outbox(self._members, epoch_offset)
         self._restarts = Restarts(settings.restart_policy)
         self._retention = Retention(settings.retained)
-        self._desk = SnapshotDesk(
-            settings.run, settings.topology, placement, settings.policy, self._members, self._outbox
-        )  # fmt: skip
+        run, topology, policy = settings.run, settings.topology, settings.policy
+        self._desk = SnapshotDesk(run, topology, placement, policy, self._members, self._outbox)
         self._deployment = Deployment(settings, placement, self._members, self._restarts, self._outbox)
 
     # ---------------------------------------------------------------- the door
@@ -205,7 +204,8 @@ class Coordinator:
             case control.SnapshotAcknowledged(incarnation, snapshot_id, record) if self._is_current(incarnation):
                 self._on_acknowledged(snapshot_id, record)
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
-                self._abort(snapshot_id, reason)
+                if self.book.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
+                    self._abort(snapshot_id, reason)
             case control.PublicationDone(incarnation, snapshot_id, subtask) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtask)
 

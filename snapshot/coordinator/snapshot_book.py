@@ -152,6 +152,11 @@ class SnapshotBook:
         snapshot.records[record.subtask] = record
         return snapshot if len(snapshot.records) == subtask_count else None
 
+    def is_collecting(self, snapshot_id: int) -> bool:
+        """Whether it is pending and not whole."""
+        snapshot = self.pending.get(snapshot_id)
+        return snapshot is not None and not snapshot.is_publishing
+
     def collecting(self) -> list[PendingSnapshot]:
         """Those that are not whole."""
         return [pending for pending in self.pending.values() if not pending.is_publishing]

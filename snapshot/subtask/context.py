@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from logging import LoggerAdapter
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
@@ -17,9 +17,6 @@ from snapshot.node import Context
 if TYPE_CHECKING:
     from snapshot.subtask.output_edge import OutputEdge
     from snapshot.subtask.timers import Timers
-
-#: There is nothing to find a key in.
-NOTHING: Final = object()
 
 
 class SubtaskContext(Context):
@@ -47,10 +44,7 @@ class SubtaskContext(Context):
         self.outputs = tuple(edge.target for edge in edges)
         self.partitions = ()
         self.sender = None
-        #: what `key` is found in when a hook asks for it
-        self.keyed: Any = NOTHING
-        self._key: Any = None
-        self._key_of: Callable[[Any], Any] | None = None
+        self.key = None
         self.now = 0.0
         self.logger = logger
         #: {metric: sum of increments since the worker last took them}
@@ -80,21 +74,6 @@ class SubtaskContext(Context):
         """Go on with the chance of the snapshot."""
         if state is not None:
             self.random.setstate(state)
-
-    @property
-    def key(self) -> Any:  # found when a hook asks: most hooks look into the message itself
-        if self.keyed is not NOTHING:
-            assert self._key_of is not None
-            self._key, self.keyed = self._key_of(self.keyed), NOTHING
-        return self._key
-
-    @key.setter
-    def key(self, key: Any) -> None:
-        self._key, self.keyed = key, NOTHING
-
-    def find_keys_by(self, key_of: Callable[[Any], Any]) -> None:
-        """From now on the key is found by `key_of` in what `keyed` is set to."""
-        self._key_of = key_of
 
     def silence(self, hook: str) -> None:
         """`hook` runs, which must not send."""

@@ -6,13 +6,13 @@ meet a node that only has `onBatch`, those of a frame are gathered to a batch by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame import Frame
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import Gate
@@ -78,13 +78,7 @@ class InputChannel:
             self.end.advance(rest.num_rows)
             return int(rest.num_rows)
         some = islice(messages, start, start + limit)
-        if self._key_of is None:
-            done = self._handle_each(some)
-        elif frame.kind is PayloadKind.TUPLES:
-            context.find_keys_by(self._key_of)
-            done = self._handle_keyed(some)
-        else:
-            done = self._handle_each(self._keyed(some, self._key_of))
+        done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
         self.end.advance(done)
         return done
 
@@ -99,23 +93,17 @@ class InputChannel:
                 break
         return done
 
-    def _handle_keyed(self, messages: Iterable[tuple[Any, ...]]) -> int:
-        """The same where messages are tuples, in which the key stays until a hook asks for it."""
+    def _handle_keyed(self, messages: Iterable[Any], key_of: Callable[[Any], Any]) -> int:
+        """The same, behind a hash edge."""
         context, gate, on_message = self._context, self._gate, self._node.onMessage
         done = 0
         for message in messages:
-            context.keyed = message
+            context.key = key_of(message)
             on_message(message, context)
             done += 1
             if gate.closed:
                 break
         return done
-
-    def _keyed(self, messages: Iterable[Any], key_of: Callable[[Any], Any]) -> Iterator[Any]:
-        """Messages that a hook may change: their keys are found before."""
-        for message in messages:
-            self._context.key = key_of(message)
-            yield message
 
     def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:

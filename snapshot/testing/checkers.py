@@ -66,7 +66,7 @@ def judge(
     ----------
     history : History
     measure : callable, optional
-        What `conservation` compares; None: it is not asked.
+        What `conservation` compares; None: it is not asked, nor where a snapshot is broken.
     reference : History, optional
         The run without faults, for `restoreEquivalence`; None: it is not asked.
     output : callable, optional
@@ -77,19 +77,18 @@ def judge(
     list of Verdict
         First those of the snapshots, in the order in which they were published, then those of the run.
     """
-    verdicts = [
-        verdict
-        for snapshot in history.snapshots
-        for verdict in (
-            exactCut(history, snapshot),
-            causality(history, snapshot),
-            completeness(history, snapshot),
-            integrity(snapshot),
-        )
-    ]
-    if measure is not None:
+    verdicts = [verdict for snapshot in history.snapshots for verdict in _of_snapshot(history, snapshot)]
+    if measure is not None and all(verdict.holds for verdict in verdicts):
         verdicts.append(conservation(history, measure))
     verdicts += [delivery(history), fencing(history), liveness(history)]
     if reference is not None:
         verdicts.append(restoreEquivalence(history, reference, output))
     return verdicts
+
+
+def _of_snapshot(history: History, snapshot: Snapshot) -> list[Verdict]:
+    """What is damaged cannot be read, so it is not looked at further."""
+    whole = integrity(snapshot)
+    if not whole.holds:
+        return [whole]
+    return [whole, exactCut(history, snapshot), causality(history, snapshot), completeness(history, snapshot)]

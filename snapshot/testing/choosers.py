@@ -6,6 +6,7 @@ plainest rule.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -28,6 +29,7 @@ from snapshot.testing.steps import (
     OrphanCoordinator,
     Step,
     Tick,
+    Transmit,
 )
 
 #: A function that is asked which of the possible steps happens next; None: go on by the plainest rule.
@@ -160,6 +162,12 @@ class Scripted:
         return next(self._steps, None)
 
 
+def possible_steps(world: World) -> list[Step]:
+    """All steps that can be taken now, besides faults, orders and what time brings."""
+    steps = [named(world, place) for place in world.agenda.places]
+    return [*steps, Tick()] if world.agenda.next_due() is not None else steps
+
+
 class Asked:
     """A function of the caller's."""
 
@@ -168,54 +176,68 @@ class Asked:
 
     def next(self, world: World) -> Place | Step | None:
         """Whatever the function says."""
-        steps = [named(world, place) for place in world.agenda.places]
-        if world.agenda.next_due() is not None:
-            steps.append(Tick())
-        return self._ask(steps)
+        return self._ask(possible_steps(world))
 
 
 class Delays:
-    """A function to give to `Simulator` that decides how long each message, end and marker is on the wire.
+    """To give to `Simulator`: decides how long each message, end and marker is on the wire.
 
     Everything else happens at once. Order on a channel is kept: what is sent later does not arrive earlier.
 
     Parameters
     ----------
     delay : callable
-        ``delay(arrival, number)`` gives virtual seconds: `arrival` says which channel, and whether it is a marker or
-        an end; `number` counts the items of the channel from 1.
+        ``delay(arrival, number)`` gives virtual seconds from when the item goes on the wire: `arrival` says which
+        channel, and whether it is a marker or an end; `number` counts the items of the channel from 1.
+    first : sequence of Step
+        What happens before all that.
     """
 
-    def __init__(self, delay: Callable[[Arrive, int], float]) -> None:
+    def __init__(self, delay: Callable[[Arrive, int], float], first: Sequence[Step] = ()) -> None:
         self._delay = delay
-        self._now = 0.0
-        self._counts: dict[ChannelId, int] = {}
+        self._first = iter(first)
+        #: {channel: when each item that is on the wire went there, but for the first one if its arrival is known}
+        self._sent_at: defaultdict[ChannelId, deque[float]] = defaultdict(deque)
+        self._counts: Counter[ChannelId] = Counter()
         #: {channel: when the item that is first on the wire arrives}
         self._due: dict[ChannelId, float] = {}
         self._last: dict[ChannelId, float] = {}
 
-    def __call__(self, possible: Sequence[Step]) -> Step | None:
-        """What a simulator asks."""
-        waits = Tick() in possible
-        arrivals = [step for step in possible if isinstance(step, Arrive)]
-        for step in possible:
-            if not isinstance(step, Arrive | Tick):
-                return step
-        for arrival in arrivals:
-            self._note(arrival)
+    def next(self, world: World) -> Place | Step | None:
+        """What can happen at once; then what arrives next, or time until it does."""
+        scripted = next(self._first, None)
+        if scripted is not None:
+            return scripted
+        arrivals: list[Place] = []
+        for place in world.agenda.places:
+            step = place.step
+            if not isinstance(step, Arrive):
+                if isinstance(step, Transmit):
+                    self._sent_at[step.channel].append(world.now)
+                return place
+            arrivals.append(place)
+            self._note(step)
+        next_due = world.agenda.next_due()
         if not arrivals:
-            return Tick() if waits else None
-        first = min(arrivals, key=lambda arrival: self._due[arrival.channel])
-        due = self._due[first.channel]
-        if due > self._now:
-            step, self._now = Tick(due - self._now), due
-            return step
-        del self._due[first.channel]
+            return None if next_due is None else Tick()
+        first = min(arrivals, key=lambda place: self._due[_channel(place)])
+        due = self._due[_channel(first)]
+        if due > world.now:
+            # What time brings before comes first.
+            return Tick(due - world.now) if next_due is None or next_due > due else Tick()
+        del self._due[_channel(first)]
         return first
 
     def _note(self, arrival: Arrive) -> None:
         channel = arrival.channel
         if channel not in self._due:
-            number = self._counts[channel] = self._counts.get(channel, 0) + 1
-            due = max(self._now + self._delay(arrival, number), self._last.get(channel, 0.0))
+            self._counts[channel] += 1
+            sent_at = self._sent_at[channel].popleft() if self._sent_at[channel] else 0.0
+            due = max(sent_at + self._delay(arrival, self._counts[channel]), self._last.get(channel, 0.0))
             self._due[channel] = self._last[channel] = due
+
+
+def _channel(arrival: Place) -> ChannelId:
+    step = arrival.step
+    assert isinstance(step, Arrive)
+    return step.channel

@@ -22,6 +22,10 @@ from snapshot.snapshot import Snapshot
 from snapshot.testing.payload import unpack
 from snapshot.testing.steps import Named, Step, subtask_named
 
+#: Subtasks up to which every event has a vector clock. Beyond, it has Lamport's clock, one number: a clock of thousands
+#: of numbers at every event would be all that a simulation does.
+VECTOR_CLOCKS_MAX = 256
+
 
 class Kind(Enum):
     """What an event is. Events of a subtask, then those of the run."""
@@ -98,8 +102,8 @@ class History:
         ``{(incarnation, channel): {number: encoded message, or None for the end}}``, restored messages among them.
     origins : dict
         ``{incarnation that lived: (incarnation, snapshot_id) that it was restored from, or None}``.
-    list_sinks : frozenset of str
-        The nodes that are a `ListSink`.
+    list_sinks : dict of str
+        The nodes that are a `ListSink`; the values mean nothing.
     committed : dict
         ``{such a node: {token: encoded rows}}``, what it has made visible; a token is committed once, however often.
     seen : Counter
@@ -116,7 +120,7 @@ class History:
     cuts: dict[CutKey, Cut] = field(default_factory=dict)
     sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
-    list_sinks: frozenset[str] = frozenset()
+    list_sinks: dict[str, None] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
     outcome: Outcome | None = None
@@ -169,11 +173,6 @@ class History:
                 if through is not None and event.kind is Kind.CUT and event.snapshot_id == through:
                     return
                 yield event
-
-    def clocks_at(self, snapshot: Snapshot) -> dict[Subtask, tuple[int, ...]]:
-        """The vector clocks of all subtasks at their cuts."""
-        at = (snapshot.manifest.incarnation, snapshot.id)
-        return {subtask: self.cuts[*at, subtask].clock for subtask in self.topology.subtasks}
 
     def _repr_svg_(self) -> str:
         """The last events, drawn, for notebooks."""

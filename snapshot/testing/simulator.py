@@ -15,13 +15,13 @@ from snapshot.coordinator.snapshot_book import SnapshotPolicy
 from snapshot.declared.built import build
 from snapshot.declared.declarations import AlignmentWish
 from snapshot.graph import Graph
-from snapshot.testing.choosers import Ask, Asked, Chooser, Odds, Scripted, Seeded
+from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
 from snapshot.testing.history import History
 from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible
 from snapshot.testing.simulation.stepping import go_on, named, standing, take
 from snapshot.testing.simulation.world import Mutation, World
-from snapshot.testing.steps import Step, Tick
+from snapshot.testing.steps import Step
 
 #: Steps after which a run is cut off: a bounded graph of the size that one simulates takes some thousands.
 MAX_STEPS = 200_000
@@ -40,12 +40,10 @@ class Simulator:
     choose : int, sequence of Step, or callable
         Who decides what happens next. A seed. Or a list of steps, after which the run goes on by itself to its end,
         without faults. Or a function that is given all possible steps and returns one of them, or any other
-        step, or None to let the run go on by itself; see also `Delays`.
+        step, or None to let the run go on by itself. Or `Delays`.
     seed : int, optional
         With a list or a function: the nodes' chance, and whether several messages share a frame, as with this seed; its
         schedule then repeats its history. None: every message has a frame of its own.
-    seed : int, optional
-        Where `choose` is no seed: what the nodes' chance and the sizes of frames come from, as from a seed.
     faults : int
         How many faults a seed may choose.
     workers : int, optional
@@ -75,7 +73,7 @@ class Simulator:
     def __init__(
         self,
         graph: Graph,
-        choose: int | Sequence[Step] | Ask = 0,
+        choose: int | Sequence[Step] | Ask | Delays = 0,
         *,
         seed: int | None = None,
         faults: int = 0,
@@ -145,8 +143,7 @@ class Simulator:
 
     def possible(self) -> list[Step]:
         """All steps that can be taken now, besides faults, orders and what time brings."""
-        steps = [named(self._world, place) for place in self._world.agenda.places]
-        return [*steps, Tick()] if self._world.agenda.next_due() is not None else steps
+        return possible_steps(self._world)
 
     def take(self, step: Step) -> None:
         """Take one step; deploying, storing and telling that it needs come before it.
@@ -156,8 +153,13 @@ class Simulator:
         Impossible
             if it cannot be taken now; says why.
         """
-        take(self._world, step)
-        self.history.schedule.append(step)
+        schedule = self.history.schedule
+        schedule.append(step)  # before: a step that breaks a rule belongs to the schedule that shows it
+        try:
+            take(self._world, step)
+        except Impossible:
+            schedule.pop()
+            raise
 
     def run(self) -> History:
         """Let the chooser decide until the run is over, or cut off.
@@ -171,6 +173,7 @@ class Simulator:
         """
         world, history = self._world, self._world.history
         for _ in range(self._max_steps):
+            world.resubmit()
             if world.is_over:
                 break
             choice = self._chooser.next(world)
@@ -208,9 +211,11 @@ class Simulator:
         return history
 
 
-def _chooser(choose: int | Sequence[Step] | Ask, faults: int, odds: Odds, *, skips: bool) -> Chooser:
+def _chooser(choose: int | Sequence[Step] | Ask | Delays, faults: int, odds: Odds, *, skips: bool) -> Chooser:
     if isinstance(choose, int):
         return Seeded(choose, faults, odds)
+    if isinstance(choose, Delays):
+        return choose
     if callable(choose):
         return Asked(choose)
     return Scripted(choose, skips=skips)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
+from snapshot.coordinator.run_state import Outcome
 from snapshot.graph import Graph
 from snapshot.testing.checkers import CheckFailed, Verdict
 from snapshot.testing.diagram import Diagram
@@ -78,6 +79,8 @@ class Trial:
     ------
     ValueError
         if the graph does not come to its end by itself.
+    CheckFailed
+        if it fails without any fault.
     """
 
     def __init__(self, graph: GraphMaker, output: Callable[[History], Any] | None = None) -> None:
@@ -91,6 +94,8 @@ class Trial:
                 f"graph {self.graph.name!r} does not end by itself, so there is nothing to compare with "
                 f"({self.reference.history.reason}). Give it sources that end"
             )
+        if self.reference.history.outcome is Outcome.FAILED:
+            raise CheckFailed("liveness", f"the run without any fault fails: {self.reference.history.reason}")
         self._max_steps = max(_STEPS_MIN, _STEPS_FACTOR * len(self.reference.history.events))
 
     @property
@@ -117,7 +122,7 @@ class Trial:
         except CheckFailed as error:
             violation = Verdict(error.checker, False, error.text)
         history = simulator.history
-        if self._output is None or history.outcome is None:
+        if self._output is None or history.outcome in (None, Outcome.FAILED):
             return Run(history, None, violation)
         return Run(history, self._output(history), violation)
 

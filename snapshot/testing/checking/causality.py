@@ -6,7 +6,7 @@ from snapshot.ids import Subtask
 from snapshot.snapshot import Snapshot
 from snapshot.testing.checking.values import named, told
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import CutKey, History
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, CutKey, History
 
 
 def causality(history: History, snapshot: Snapshot) -> Verdict:
@@ -20,6 +20,10 @@ def causality(history: History, snapshot: Snapshot) -> Verdict:
     """
     subtasks = history.topology.subtasks
     keys: list[CutKey] = [(snapshot.manifest.incarnation, snapshot.id, subtask) for subtask in subtasks]
+    if len(subtasks) > VECTOR_CLOCKS_MAX:
+        return Verdict(
+            "causality", True, f"not looked at: beyond {VECTOR_CLOCKS_MAX} subtasks there are no vector clocks"
+        )
     problems = [f"{key[2]} was never seen to cut" for key in keys if key not in history.cuts]
     if not problems:
         clocks = [history.cuts[key].clock for key in keys]

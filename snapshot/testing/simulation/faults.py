@@ -111,12 +111,17 @@ def _fail(world: World, fault: steps.Fail) -> None:
 
 def _fail_hook(world: World, fault: steps.FailHook) -> None:
     worker = world.worker_of(fault.subtask)
+    node = None if worker is None else worker.hosts[fault.subtask].machine.node
+    if fault.subtask not in world.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
+        raise Impossible(f"there is no {fault.subtask}, or no hook {fault.hook!r} that can be made to raise")
+    if node is not None and not defines(node, fault.hook):
+        raise Impossible(f"{fault.subtask} has no {fault.hook}")
     if fault.hook in NEW_HOOKS:
         world.traps[fault.subtask] = fault.hook
-    elif worker is None or not defines(worker.hosts[fault.subtask].machine.node, fault.hook):
-        raise Impossible(f"{fault.subtask} does not run, or has no {fault.hook}")
+    elif node is None:
+        raise Impossible(f"{fault.subtask} does not run now")
     else:
-        set_trap(worker.hosts[fault.subtask].machine.node, fault.hook)
+        set_trap(node, fault.hook)
 
 
 def _cut_control(world: World, fault: steps.CutControl) -> None:
@@ -137,7 +142,7 @@ def _freeze(world: World, fault: steps.Freeze) -> None:
 def _break_store(world: World, fault: steps.FailStore | steps.TearStore) -> None:
     _worker(world, fault.process)
     how = Break.FAILS if isinstance(fault, steps.FailStore) else Break.TEARS
-    world.backend_of(fault.process).next_break = how
+    world.backend_of(fault.process).break_next(how)
 
 
 def _hang_store(world: World, fault: steps.HangStore) -> None:

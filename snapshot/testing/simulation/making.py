@@ -48,5 +48,6 @@ def make_host(
     world.spring_trap(machine)
     machine.restore(state, world.now)
     if host.list_sink is not None:
+        world.history.list_sinks[restored.subtask.node] = None
         world.committed(host, host.list_sink.take_visible())
     return host

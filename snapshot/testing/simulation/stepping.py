@@ -30,13 +30,11 @@ def take(world: World, step: steps.Step) -> None:
         case steps.Initiate(snapshot_id, at):
             _initiate(world, snapshot_id, at)
         case steps.Order(stop):
-            world.order(None, pinned=False, stops=stop, wait=None)
+            world.order(stops=stop)
         case steps.Inject(target, message):
             _started(world, target).inject(target, message)
         case steps.Fault():
             inject(world, step)
-        case steps.Land(request, True):
-            _find(world, steps.Land(request)).set(False)
         case steps.InProcess(process, inner):
             _zombie_place(world, process, inner).act()
         case steps.Deliver() if _data_place(world, step) is None:
@@ -73,6 +71,7 @@ def go_on(world: World) -> bool:
     CheckFailed
         if nothing will ever happen again.
     """
+    world.resubmit()
     if world.is_over:
         return False
     place = _oldest(world, is_control=True) or _oldest(world, is_control=False)

@@ -54,8 +54,13 @@ class SimulatedBackend(MemoryBackend):
         super().__init__()
         self.inline_bytes_max = _INLINE_BYTES_MAX
         #: how the next call that touches a part ends
-        self.next_break: Break | None = None
+        self._break: Break | None = None
         self._bytes = files
+
+    def break_next(self, how: Break) -> None:
+        """Have the next call that touches a part end so; until then small parts are stored on their own too."""
+        self._break = how
+        self.inline_bytes_max = 0
 
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         match self._take_break(path):
@@ -77,7 +82,8 @@ class SimulatedBackend(MemoryBackend):
         """Only parts: a store puts a manifest whole or not at all, and `Doubt` is what can happen to its answer."""
         if "/parts/" not in path:
             return None
-        found, self.next_break = self.next_break, None
+        found, self._break = self._break, None
+        self.inline_bytes_max = _INLINE_BYTES_MAX
         return found
 
 

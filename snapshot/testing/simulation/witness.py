@@ -16,13 +16,9 @@ from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing.history import Cut, Event, History, Kind
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, Event, History, Kind
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.agenda import Agenda
-
-#: Subtasks up to which every event has a vector clock. Beyond, it has Lamport's clock, one number: a clock of thousands
-#: of numbers at every event would be all that a simulation does.
-VECTOR_CLOCKS_MAX = 256
 
 
 class Witness:

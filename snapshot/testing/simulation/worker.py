@@ -165,8 +165,8 @@ class Worker(HostOwner):
             case control.SettleSnapshots(_, floor):
                 self._each(lambda host: host.machine.raise_floor(floor))
             case control.AnnouncePublished(_, snapshot_id, floor):
-                self._each(lambda host: host.machine.published(snapshot_id, now))
                 self._each(lambda host: host.machine.raise_floor(floor))
+                self._each(lambda host: host.machine.published(snapshot_id, now))
             case control.EndComponent(_, nodes):
                 self._world.see("a cycle ended")
                 self._each(lambda host: host.machine.end_component(now), [s for s in self.hosts if s.node in nodes])
@@ -208,6 +208,10 @@ class Worker(HostOwner):
             if self._world.is_time_to_validate():
                 for host in hosts:
                     host.machine.validate()
+        except CheckFailed:
+            raise
+        except AssertionError as error:  # of the machine's own; a node's would be a NodeError
+            raise CheckFailed("invariant", f"{', '.join(str(host.subtask) for host in hosts)}: {error!r}") from error
         except CutlineError as error:
             self._fail(str(error))
             return

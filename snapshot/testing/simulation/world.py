@@ -25,7 +25,6 @@ from snapshot.stored.part import PartKind
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History, Kind
-from snapshot.testing.lists import ListSink
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.agenda import Agenda
 from snapshot.testing.simulation.driver import Driver
@@ -71,7 +70,7 @@ class World:
     seals_each : bool
         Every message goes in a frame of its own.
     validates : bool
-        Have every machine assert its invariants after each of its events.
+        Have machines assert their invariants now and then: see `is_time_to_validate`.
     """
 
     def __init__(
@@ -95,8 +94,7 @@ class World:
         self.codec = Codec()
         self.logger: LoggerAdapter[Any] = _Silent()
         topology = built.topology
-        sinks = [node.name for node in topology.nodes if node.class_name == _LIST_SINK]
-        self.history = History(topology, self.codec, list_sinks=frozenset(sinks))
+        self.history = History(topology, self.codec)
         self.witness = Witness(self.history, self.agenda, self.codec, seals_each=seals_each)
         self.placement = topology.place(settings.worker_count)
         self.drivers: list[Driver] = []
@@ -150,11 +148,19 @@ class World:
         """The run has ended, and nobody is left who has yet to find out."""
         if self.drivers[-1].outcome is None or any(driver.outcome is None for driver in self.drivers):
             return False
+        return not self._wants_result and not any(life.requests for driver in self.drivers for life in driver.zombies)
+
+    @property
+    def _wants_result(self) -> bool:
+        """All drivers have ended, and none with the result."""
         again = (Outcome.FENCED, Outcome.STOPPED) if self._resubmits else (Outcome.FENCED,)
-        if self.driver.outcome in again and len(self.drivers) < len(_OWNERS):
-            self.submit()  # somebody wants the result
-            return False
-        return not any(life.requests for driver in self.drivers for life in driver.zombies)
+        is_left = all(driver.outcome is not None for driver in self.drivers)
+        return is_left and self.driver.outcome in again and len(self.drivers) < len(_OWNERS)
+
+    def resubmit(self) -> None:
+        """Somebody submits the run again, if nobody has its result."""
+        if self.drivers[-1].outcome is not None and self._wants_result:
+            self.submit()
 
     def dismiss(self) -> None:
         """The run is over: its workers hear what the coordinator said last."""
@@ -162,12 +168,12 @@ class World:
             if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
                 worker.hear_out()
 
-    def order(self, initiators: tuple[Subtask, ...] | None, *, pinned: bool, stops: bool, wait: float | None) -> None:
+    def order(self, *, stops: bool) -> None:
         """The driver orders a snapshot, or that the run stop after one."""
         self._requests += 1
-        deadline = None if wait is None or stops else self.now + wait
         stops = stops and self.driver.stop_request is None
-        self.driver.order(SnapshotOrder(self._requests, pinned, initiators, deadline), stops=stops)
+        order = SnapshotOrder(self._requests, pinned=False, initiators=None, deadline=None)
+        self.driver.order(order, stops=stops)
 
     def worker_of(self, subtask: Subtask) -> Worker | None:
         """The process that runs a subtask now; None: none does."""
@@ -296,7 +302,7 @@ class World:
         self.witness.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
 
     def check_triggers(self, life: CoordinatorLife, effects: Sequence[events.Effect]) -> None:
-        """Ids are never used twice, and ascend over all lives of an owner (PROTOCOL 3.2)."""
+        """Ids are never used twice (PROTOCOL 3.2)."""
         told = [effect.message for effect in effects if isinstance(effect, events.TellWorker)]
         ids = dict.fromkeys(message.snapshot_id for message in told if isinstance(message, control.TriggerSnapshot))
         who = f"life {life.number}"
@@ -331,6 +337,3 @@ class _Silent(LoggerAdapter[Any]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         pass
-
-
-_LIST_SINK = f"{ListSink.__module__}.{ListSink.__qualname__}"

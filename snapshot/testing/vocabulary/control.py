@@ -126,10 +126,9 @@ class Answer(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Land(Step):
-    """What a lost coordinator had asked of the store happens after all, or never."""
+    """What a lost coordinator had asked of the store happens after all."""
 
     request: int
-    never: bool = False
 
 
 #: What `Settle` lets happen.

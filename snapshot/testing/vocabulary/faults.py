@@ -73,7 +73,7 @@ class HangStore(Fault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Freeze(Fault):
-    """A worker stops, is taken for dead, and goes on later: a zombie."""
+    """A worker stops and goes on later; a zombie, if others have moved on meanwhile."""
 
     process: int
     seconds: float = 10.0

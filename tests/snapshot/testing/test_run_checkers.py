@@ -58,7 +58,7 @@ def test_what_a_sink_made_visible_is_its_output() -> None:
     """A list sink's rows are those that it has committed."""
     due, found = line(1, 2), line(1, 2)
     for history in (due, found):
-        history.list_sinks = frozenset({"Q"})
+        history.list_sinks = {"Q": None}
         history.committed["Q"]["Q[0]/1/1"] = [pack(1, history.codec)]
     assert restoreEquivalence(found, due).holds
     found.committed["Q"]["Q[0]/2/2"] = [pack(1, found.codec)]
