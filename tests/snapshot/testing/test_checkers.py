@@ -49,7 +49,7 @@ def test_a_sound_run_passes_all(rolled_back: bool) -> None:
     history.snapshots[0] = final(history.snapshots[0])
     verdicts = judge(history, measure=lambda snapshot: snapshot.channels, reference=history, output=len_of_events)
     assert [verdict.checker for verdict in verdicts] == [
-        *("exact cut", "causality", "completeness", "integrity", "conservation"),
+        *("integrity", "exact cut", "causality", "completeness", "conservation"),
         *("delivery", "fencing", "liveness", "restore equivalence"),
     ]
     for verdict in verdicts:
