@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
 from snapshot.coordinator.events import CloseOrder, Event, SnapshotOrdered, StopOrdered
@@ -24,6 +25,9 @@ from state_backends.memory import MemoryBackend
 
 #: Seconds that one question to the coordinator may take, its restart by Ray included.
 ANSWER_SECONDS_MAX = 60.0
+
+#: How often an embedded Ray is started before its error is the driver's.
+RAY_STARTS_MAX = 3
 
 #: Ray's object store is not used: nothing but small answers crosses it. Its smallest size.
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
@@ -38,6 +42,17 @@ def ensure_ray(address: str | None) -> None:
     if address is not None:
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
         return
+    _start_ray()
+
+
+@retry(
+    retry=retry_if_exception_type(RuntimeError),
+    stop=stop_after_attempt(RAY_STARTS_MAX),
+    before_sleep=lambda _: ray.shutdown(),
+    reraise=True,
+)
+def _start_ray() -> None:
+    """On a crowded machine Ray's own processes may not find each other in time."""
     ray.init(
         address="local",
         num_cpus=1,

@@ -119,7 +119,10 @@ class Killer:
             return None
         worker = self.kills % WORKERS
         pid = progress["workers"][worker]
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return None  # the progress is older than the last kill: next time
         self.kills += 1
         self._spared_up_to = new[-1]
         return f"SIGKILL to worker {worker}, process {pid}"
