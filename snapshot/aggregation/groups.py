@@ -124,6 +124,11 @@ class Groups:
         return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in self._aggregates.keys]))
 
     def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
+        # These may hold nulls that `null_count` does not know.
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
         if column.null_count:
             groups = groups[column.is_valid().to_numpy(zero_copy_only=False)]
             column = column.drop_null()

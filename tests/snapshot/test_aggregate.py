@@ -243,6 +243,19 @@ def test_text_in_dictionaries_is_text() -> None:
     assert [row["n"] for row in results(host)[0].to_pylist()] == [2, 2, 1]
 
 
+def test_nulls_are_not_counted_wherever_they_are() -> None:
+    """A null may stand in a dictionary, or in a run, where the column itself knows of none."""
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", None]))
+    batch = pa.record_batch({"k": [1, 1, 1], "v": values})
+    assert values.null_count == 0
+    assert aggregated(KeyedAggregate("k", aggregates={"n": ("v", "count")}), batch) == [{"k": 1, "n": 2}]
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, None]))
+    node = KeyedAggregate("k", aggregates={"n": ("v", "count")})
+    host = fed(node, pa.schema([("k", pa.int64()), ("v", runs.type)]))
+    host.node("aggregate").onBatch(pa.record_batch({"k": [1, 1, 1], "v": runs}), host["aggregate"].context)
+    assert results(host)[0].to_pylist() == [{"k": 1, "n": 2}]
+
+
 def test_nothing_comes_of_nothing() -> None:
     """Without a row there is no group; empty batches are fine."""
     empty = pa.record_batch({"k": pa.array([], pa.string())})
