@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import assert_never
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
 from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
-from snapshot.coordinator.fence_events import (
-    Answer,
-    BaseWritten,
-    ClaimLost,
-    ClaimSeen,
-    ClaimsListed,
-    ClaimTaken,
-    DecideManifest,
-    HistoryListed,
-    ListClaims,
-    ListHistory,
-    LookForClaim,
-    ManifestAborted,
-    ManifestUndecided,
-    ManifestWritten,
-    StoreEffect,
-    TakeClaim,
-    WriteBase,
-    WriteManifest,
-)
+from snapshot.coordinator.fence_events import Answer, ManifestUndecided, StoreEffect, WriteManifest
 from snapshot.errors import CutlineError
 from snapshot.stored.manifest import Aborted, Manifest
 from state_backends.base import StateBackend
+from state_backends.fence_answers import perform
 from state_backends.store import RunStore
 
 #: Seconds for which a store that fails is asked again for what the run cannot go on without. Longer than a
@@ -74,7 +55,7 @@ class StoreDesk:
             return self._write_manifest(effect, manifest)
         for attempt in self._patiently():
             with attempt:
-                answer = self._answer(effect)
+                answer = perform(self.store, effect, None)
         return answer
 
     def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
@@ -126,44 +107,10 @@ class StoreDesk:
 
     def _write_manifest(self, effect: WriteManifest, manifest: Manifest) -> Answer:
         try:
-            return ManifestWritten(effect) if self.store.write_manifest(manifest) else ManifestUndecided(effect)
+            return perform(self.store, effect, manifest)
         except OSError as error:
             _logger.warning("manifest %d: not known to be written: %s", effect.snapshot_id, error)
             return ManifestUndecided(effect)
-
-    def _answer(self, effect: StoreEffect) -> Answer:
-        store = self.store
-        match effect:
-            case ListClaims():
-                return ClaimsListed(effect, store.claims())
-            case TakeClaim(claim):
-                if store.take_claim(claim):
-                    return ClaimTaken(effect)
-                holder = store.read_claim(claim.number)
-                if holder is None:
-                    raise OSError(f"{self.backend}: claim {claim.number} is taken, but cannot be read")
-                return ClaimTaken(effect) if holder == claim else ClaimLost(effect, holder)
-            case ListHistory():
-                bases = store.bases()  # before the manifests: a base may name the newest of them
-                return HistoryListed(effect, bases, store.manifests())
-            case WriteBase(base):
-                if not store.write_base(base):
-                    raise OSError(f"{self.backend}: another base of claim {base.claim} is there already")
-                return BaseWritten(effect)
-            case LookForClaim(number):
-                return ClaimSeen(effect, store.read_claim(number))
-            case DecideManifest(snapshot_id):
-                return self._decide(effect, snapshot_id)
-            case WriteManifest():
-                raise AssertionError("handled by _write_manifest, which must not be repeated blindly")
-        assert_never(effect)
-
-    def _decide(self, effect: DecideManifest, snapshot_id: int) -> Answer:
-        """PROTOCOL 7.6: win the manifest's place with an aborted record, or read what is there."""
-        if self.store.write_manifest(Aborted(self.store.run, snapshot_id)):
-            return ManifestAborted(effect)
-        there = self.store.read_manifest(snapshot_id)
-        return ManifestAborted(effect) if isinstance(there, Aborted) else ManifestWritten(effect)
 
     def _patiently(self) -> Retrying:
         return Retrying(

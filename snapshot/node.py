@@ -143,8 +143,8 @@ class Node:
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         """Return the whole state. Called between two events; must neither block nor send.
 
-        What it returns is serialised before the next event, so the node may go on changing it; immutable
-        bytes and Arrow data are kept by reference. `timestamp` is seconds since the epoch, for information only.
+        What it returns is serialised before the next event, so the node may go on changing it; bytes are kept by
+        reference, all else is copied. `timestamp` is seconds since the epoch, for information only.
         A failure aborts this snapshot, not the run.
         """
 

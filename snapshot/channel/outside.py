@@ -37,7 +37,7 @@ class Outside:
         self._buffers: list[list[Buffer]] = []
 
     def add(self, *chunks: Buffer) -> int:
-        """Keep immutable memory by reference; returns its number."""
+        """Keep memory that nobody else writes to, by reference; returns its number."""
         self._buffers.append(list(chunks))
         return len(self._buffers) - 1
 

@@ -17,7 +17,7 @@ from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
 from snapshot.subtask.reports import Standing
-from snapshot.testing.simulation.store import perform
+from state_backends.fence_answers import perform
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
 from tests.snapshot import sample

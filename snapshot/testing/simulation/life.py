@@ -21,8 +21,8 @@ from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import Kind
 from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.store import perform
 from snapshot.testing.steps import Answer, Listen, Think, Wake
+from state_backends.fence_answers import perform
 
 if TYPE_CHECKING:
     from snapshot.testing.simulation.driver import Driver

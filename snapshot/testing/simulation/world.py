@@ -30,11 +30,12 @@ from snapshot.testing.simulation.agenda import Agenda
 from snapshot.testing.simulation.driver import Driver
 from snapshot.testing.simulation.host import Host, SimulatedMachine
 from snapshot.testing.simulation.life import CoordinatorLife, StoreRequest
-from snapshot.testing.simulation.store import SimulatedBackend, perform
+from snapshot.testing.simulation.store import SimulatedBackend
 from snapshot.testing.simulation.trap import set_trap
 from snapshot.testing.simulation.witness import Witness
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Land
+from state_backends.fence_answers import perform
 from state_backends.store import RunStore
 
 #: Names of drivers, in the order of their submissions.
