@@ -1,4 +1,4 @@
-"""A job whose sink is slower than its source, and how long one snapshot of it takes; also measured by a benchmark."""
+"""A job whose sink is slower than its source, and how long one snapshot of it takes."""
 
 from __future__ import annotations
 
