@@ -25,7 +25,7 @@ from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
 from snapshot.channel.open_batches import JOINED_ROWS_MAX, OpenBatches
 from snapshot.channel.serialization import Codec
-from snapshot.errors import ChannelError
+from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
 
 #: A frame of single messages is sealed at this size: large enough that sockets run at full speed, small
@@ -40,7 +40,7 @@ BUFFER_BYTES_MAX = 512 * 1024
 
 #: A message above this size is looked at when it is sent; of smaller ones so many at most may pass unseen, so that an
 #: open frame holds a MiB at most, however sizes change.
-_SMALL_BYTES = 256
+LOOKED_AT_BYTES = 256
 _UNSEEN_MAX = 4096
 
 _VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
@@ -113,13 +113,17 @@ class SendingEnd:
         self._spill = spill
         #: number of the last message that is in a frame
         self._framed = sent
-        #: the messages of the open frame, encoded
-        self._pieces: list[bytes] = []
-        self._kind = PayloadKind.VALUES
+        #: the messages of the open frame, encoded; written by `send`, and by what does its work (`direct_send`)
+        self.open_pieces: list[bytes] = []
+        #: of the open frame, or of the next one; None: whatever is sent is looked at, and refused
+        self.open_kind: PayloadKind | None = _VALUES
+        #: `send` was set on the instance, by who wants to hear every message: nobody may do its work without it
+        self.is_heard = False
+        self._forbidden = ""
         #: bytes of the pieces up to `_looked`, and the count at which they are looked at again
         self._piece_bytes = 0
         self._looked = 0
-        self._look_at = 1
+        self.look_at = 1
         #: the open frame while its kind is BATCH; else it is `_pieces`
         self._batches: OpenBatches | None = None
         #: frames in order, with the aligned markers between them
@@ -140,28 +144,37 @@ class SendingEnd:
             if the codec refuses it.
         ChannelError
             if it is larger than `MESSAGE_BYTES_MAX`, or the channel has ended.
+        NodeError
+            while it is forbidden.
         """
         try:
             if type(message) is tuple:
-                if self._kind is not _TUPLES:
-                    self._switch(_TUPLES)
-                piece = self._pack(list(message))
+                if self.open_kind is not _TUPLES:
+                    self.switch(_TUPLES)
+                piece = self._pack([*message])
             else:
-                if self._kind is not _VALUES:
-                    self._switch(_VALUES)
+                if self.open_kind is not _VALUES:
+                    self.switch(_VALUES)
                 piece = self._pack(message)
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
             piece = self._encode(list(message) if type(message) is tuple else message)  # says what is wrong
-        pieces = self._pieces
+        pieces = self.open_pieces
         pieces.append(piece)
         # The hot path ends here: sizes are added up now and then, and at once where one message is large.
-        if len(piece) > _SMALL_BYTES or len(pieces) >= self._look_at:
-            self._look(piece)
+        if len(piece) > LOOKED_AT_BYTES or len(pieces) >= self.look_at:
+            self.look(piece)
+
+    def forbid(self, why: str) -> None:
+        """Refuse whatever is sent, with these words, until they are ""."""
+        self.seal()
+        self._forbidden, self.open_kind = why, None
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Number, encode and buffer the rows of a record batch; an empty one is nothing. Raises as `send`."""
         if not batch.num_rows:
             return
+        if self.open_kind is None:
+            self.switch(PayloadKind.BATCH)
         if self.ended or batch.nbytes > MESSAGE_BYTES_MAX:
             self._refuse(batch.nbytes)
         if batch.num_rows >= JOINED_ROWS_MAX:  # it fills a frame alone
@@ -169,7 +182,7 @@ class SendingEnd:
             self._append(frame_of_batch(self._framed + 1, batch))
             return
         if self._batches is None or not self._batches.takes(batch):
-            self._switch(PayloadKind.BATCH)
+            self.switch(PayloadKind.BATCH)
             self._batches = OpenBatches(batch.schema)
         self._batches.add(batch)
         if self._batches.is_full:
@@ -180,14 +193,15 @@ class SendingEnd:
         self.seal()
         self._append(frame_of_end(self._framed + 1))
         self.ended = True
-        self._look_at = 0  # so that whatever is sent now is looked at, and refused
+        self.look_at = 0  # so that whatever is sent now is looked at, and refused
 
     def seal(self) -> None:
         """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
+        if self.open_pieces:
+            assert self.open_kind is not None
+            pieces, self.open_pieces = self.open_pieces, []
             self._piece_bytes = self._looked = 0
-            self._append(frame_of_pieces(self._framed + 1, self._kind, pieces))
+            self._append(frame_of_pieces(self._framed + 1, self.open_kind, pieces))
         elif self._batches is not None:
             batches, self._batches = self._batches, None
             self._append(batches.frame(self._framed + 1))
@@ -209,7 +223,7 @@ class SendingEnd:
     @property
     def sent(self) -> int:
         """S: number of the last message that was sent."""
-        return self._framed + (len(self._pieces) if self._batches is None else self._batches.row_count)
+        return self._framed + (len(self.open_pieces) if self._batches is None else self._batches.row_count)
 
     @property
     def has_marker(self) -> bool:
@@ -229,7 +243,7 @@ class SendingEnd:
     @property
     def has_open_frame(self) -> bool:
         """Messages wait in a frame that is not sealed."""
-        return bool(self._pieces) or self._batches is not None
+        return bool(self.open_pieces) or self._batches is not None
 
     @property
     def spilling(self) -> bool:
@@ -240,7 +254,7 @@ class SendingEnd:
     def waiting_bytes(self) -> int:
         """What a marker that overtakes now would make the sender save, in memory and on disk."""
         spilled = 0 if self._spill is None else self._spill.waiting_bytes
-        open_bytes = sum(map(len, self._pieces)) if self._batches is None else self._batches.byte_count
+        open_bytes = sum(map(len, self.open_pieces)) if self._batches is None else self._batches.byte_count
         return self.buffered_bytes + open_bytes + spilled
 
     def put_marker(self, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
@@ -277,24 +291,26 @@ class SendingEnd:
     def validate(self) -> None:
         """Assert the end's invariants."""
         if not self._queue and not self._spill and self._batches is None:
-            assert self.written + len(self._pieces) == self.sent, (self.channel, self.written, self.sent)
+            assert self.written + len(self.open_pieces) == self.sent, (self.channel, self.written, self.sent)
             return
         frames = [item for item in self._queue if isinstance(item, Frame)] + list(self._spill or ())
         expected = self.written + 1
         for frame in frames:
             assert frame.first == expected, (self.channel, frame.first, expected)
             expected = frame.last + 1
-        open_count = len(self._pieces) if self._batches is None else self._batches.row_count
+        open_count = len(self.open_pieces) if self._batches is None else self._batches.row_count
         assert expected + open_count == self.sent + 1, (self.channel, expected, self.sent)
 
-    def _switch(self, kind: PayloadKind) -> None:
+    def switch(self, kind: PayloadKind) -> None:
         """The next message is of another kind, so it begins another frame."""
+        if self._forbidden:
+            raise NodeError(self._forbidden)
         self.seal()
-        self._kind = kind
+        self.open_kind = kind
 
-    def _look(self, piece: bytes) -> None:
+    def look(self, piece: bytes) -> None:
         """Add up what the open frame holds: seal it if that is enough, else say when to look again."""
-        pieces = self._pieces
+        pieces = self.open_pieces
         if self.ended or len(piece) > MESSAGE_BYTES_MAX:
             pieces.pop()
             self._refuse(len(piece))
@@ -304,7 +320,7 @@ class SendingEnd:
             self.seal()
             return
         room = (FRAME_BYTES_TARGET - self._piece_bytes) * self._looked // self._piece_bytes
-        self._look_at = self._looked + min(max(room, 1), _UNSEEN_MAX)
+        self.look_at = self._looked + min(max(room, 1), _UNSEEN_MAX)
 
     def _append(self, frame: Frame) -> None:
         self._framed = frame.last

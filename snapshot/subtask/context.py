@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
+from snapshot.subtask.direct_send import direct_send
 
 if TYPE_CHECKING:
     from snapshot.subtask.output_edge import OutputEdge
@@ -49,7 +50,6 @@ class SubtaskContext(Context):
         self.logger = logger
         #: {metric: sum of increments since the worker last took them}
         self.metrics: dict[str, float] = {}
-        self._silent_hook: str | None = None
         #: nodes that may not be sent to any more: the members of an ended component
         self._closed_outputs: tuple[str, ...] = ()
         self._edges = {edge.target: edge for edge in edges}
@@ -75,37 +75,49 @@ class SubtaskContext(Context):
         if state is not None:
             self.random.setstate(state)
 
+    def send_directly(self, pack: Callable[[Any], bytes]) -> None:
+        """Use the shortest way that there is for `send`. Who wants to hear messages has to have said so by now.
+
+        Parameters
+        ----------
+        pack : callable
+            Encodes a message as the edges' ends do.
+        """
+        if len(self._edges) == 1:
+            [edge] = self._edges.values()
+            direct = direct_send(edge, pack, self._send)
+            if direct is not None:
+                self.send = direct  # type: ignore[method-assign]
+
     def silence(self, hook: str) -> None:
         """`hook` runs, which must not send."""
-        self._silent_hook = hook
-        self._emits = (self._refuse,)
+        for edge in self._edges.values():
+            edge.forbid(f"{self.subtask}: {hook} must not send")
 
     def unsilence(self) -> None:
         """It is over."""
-        self._silent_hook = None
+        for edge in self._edges.values():
+            edge.forbid("")
         self.close_outputs(self._closed_outputs)
 
     def close_outputs(self, nodes: tuple[str, ...]) -> None:
-        """Members of an ended component may not be sent to any more."""
+        """Members of an ended component may not be sent to any more; what names no receiver goes past them."""
         self._closed_outputs = nodes
         self._emits = tuple(edge.emit for target, edge in self._edges.items() if target not in nodes)
-
-    def _refuse(self, message: Any) -> None:
-        raise NodeError(f"{self.subtask}: {self._silent_hook} must not send")
+        for name in nodes:
+            self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
+        if nodes:
+            self.__dict__.pop("send", None)  # the direct one knows nothing of this
 
     def send(self, message: Any, to: str | Subtask | None = None) -> None:
+        self._send(message, to)
+
+    def _send(self, message: Any, to: str | Subtask | None) -> None:
         if to is None:
             for emit in self._emits:
                 emit(message)
-        else:
-            self._send_to(message, to)
-
-    def _send_to(self, message: Any, to: str | Subtask) -> None:
-        if self._silent_hook is not None:
-            self._refuse(message)
+            return
         name = to.node if isinstance(to, Subtask) else to
-        if name in self._closed_outputs:
-            raise NodeError(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         edge = self._edges.get(name)
         if edge is None:
             raise NodeError(f"{self.subtask}: there is no edge to {name!r}; there are edges to {list(self._edges)}")

@@ -6,8 +6,8 @@ meet a node that only has `onBatch`, those of a frame are gathered to a batch by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
 import pyarrow as pa
@@ -77,33 +77,31 @@ class InputChannel:
             self._node.onBatch(rest, context)
             self.end.advance(rest.num_rows)
             return int(rest.num_rows)
-        some = islice(messages, start, start + limit)
+        some = messages if not start and len(messages) <= limit else messages[start : start + limit]
         done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
         self.end.advance(done)
         return done
 
-    def _handle_each(self, messages: Iterable[Any]) -> int:
-        """The hot loop: one call of `onMessage` a message."""
+    def _handle_each(self, messages: list[Any]) -> int:
+        """The hot loop: one call of `onMessage` a message. The iterator counts, not we."""
         context, gate, on_message = self._context, self._gate, self._node.onMessage
-        done = 0
-        for message in messages:
+        rest = iter(messages)
+        for message in rest:
             on_message(message, context)
-            done += 1
             if gate.closed:
                 break
-        return done
+        return len(messages) - length_hint(rest)
 
-    def _handle_keyed(self, messages: Iterable[Any], key_of: Callable[[Any], Any]) -> int:
+    def _handle_keyed(self, messages: list[Any], key_of: Callable[[Any], Any]) -> int:
         """The same, behind a hash edge."""
         context, gate, on_message = self._context, self._gate, self._node.onMessage
-        done = 0
-        for message in messages:
+        rest = iter(messages)
+        for message in rest:
             context.key = key_of(message)
             on_message(message, context)
-            done += 1
             if gate.closed:
                 break
-        return done
+        return len(messages) - length_hint(rest)
 
     def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:

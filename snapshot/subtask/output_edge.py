@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import NotSerialisable
-from snapshot.channel.spread import EVERY, PLAIN_KEYS, HashPartitioner, Partitioner
+from snapshot.channel.spread import EVERY, Partitioner
 from snapshot.declared.transforms import Transform, transformed
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -57,14 +57,15 @@ class OutputEdge:
         self.ends = ends
         self.partitioner = partitioner
         self.schema = schema
-        self._transforms = tuple(transforms)
+        self.transforms = tuple(transforms)
         self._choose = partitioner.choose
         #: sends a message along this edge
-        self.emit: Callable[[Any], None] = self._spread
-        if transforms:
-            self.emit = self._transformed
-        elif isinstance(partitioner, HashPartitioner):
-            self.emit = self._by_key(partitioner)
+        self.emit: Callable[[Any], None] = self._transformed if transforms else self._spread
+
+    def forbid(self, why: str) -> None:
+        """Refuse whatever is sent, with these words, until they are ""."""
+        for end in self.ends.values():
+            end.forbid(why)
 
     def emit_to(self, message: Any, index: int) -> None:
         """Send to the subtask that the node named itself; chained functions do not apply to a directed message."""
@@ -73,7 +74,7 @@ class OutputEdge:
         self._put(index, message)
 
     def _transformed(self, message: Any) -> None:
-        for result in transformed(self._transforms, message):
+        for result in transformed(self.transforms, message):
             self._spread(result)
 
     def _spread(self, message: Any) -> None:
@@ -93,29 +94,6 @@ class OutputEdge:
             self.ends[index].send(message)
         except NotSerialisable as error:
             raise self._refused(index, error) from error
-
-    def _by_key(self, partitioner: HashPartitioner) -> Callable[[Any], None]:
-        """`_spread` for keys that were seen before, in one function: the hot path of keyed streams."""
-        key_of, remembered, ends, spread = partitioner.key_of, partitioner.remembered, self.ends, self._spread
-
-        def emit(message: Any) -> None:
-            if type(message) is _RecordBatch:
-                spread(message)
-                return
-            try:
-                key = key_of(message)
-            except Exception as error:  # as in `_spread`
-                raise self._no_key(message, error) from error
-            index = remembered.get(key) if type(key) in PLAIN_KEYS else None
-            if index is None:
-                spread(message)
-                return
-            try:
-                ends[index].send(message)
-            except NotSerialisable as error:
-                raise self._refused(index, error) from error
-
-        return emit
 
     def _spread_batch(self, batch: pa.RecordBatch) -> None:
         if self.schema is not None and not batch.schema.equals(self.schema):

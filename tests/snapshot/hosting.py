@@ -98,6 +98,7 @@ class Hosting:
             spill_of=self._spill_of,
             logger_of=lambda _: logging.LoggerAdapter(logging.getLogger(__name__), {}),
             chance_of=lambda _: Random(1),
+            stopwatch=lambda: 0.0,
         )
         parts = assemble(subtask, self.built, around, channels)
         self._tap(parts)
@@ -167,7 +168,7 @@ def _tap_sending(end: SendingEnd, log: list[Any]) -> None:
         send_end()
         log.append(END_OF_STREAM)
 
-    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end)
+    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end, is_heard=True)
 
 
 def _tap_receiving(end: ReceivingEnd, log: list[Any]) -> None:

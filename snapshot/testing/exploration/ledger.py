@@ -110,6 +110,7 @@ class Ledger:
             log.append(END_OF_STREAM)
 
         end.send, end.send_batch, end.send_end = heard, heard_batch, heard_end
+        end.is_heard = True
 
     def _hear_node(self, node: Node, parts: SubtaskParts) -> None:
         """By a class of its own for this instance: its attributes are the user's, who may store all of them."""
