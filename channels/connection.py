@@ -81,6 +81,11 @@ class Connection:
         """`pump` has something to do as soon as the socket is writable."""
         return bool(self._frames.queued_bytes) or self._outgoing.sendable
 
+    @property
+    def has_data(self) -> bool:
+        """Something waits at a sending end, if only for credit."""
+        return self._outgoing.has_data
+
     def close(self) -> None:
         """Drop the connection and whatever waits in it. May be called again."""
         self._frames.close()
@@ -104,34 +109,33 @@ class Connection:
         return received
 
     def free(self, channel: int, processed_bytes: int) -> None:
-        """So many payload bytes of `channel` that came by this connection are processed: credit to give back."""
-        self._incoming[channel].free(processed_bytes)
+        """So many payload bytes of `channel` that came by this connection are processed: credit goes back."""
+        granted_bytes = self._incoming[channel].free(processed_bytes)
+        if granted_bytes:
+            self._frames.put_urgent(credit_frame(channel, self.peer.incarnation, granted_bytes))
 
     def pump(self) -> None:
-        """Give credit back and write markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` allows.
+        """Write credit, markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` allows.
 
         Raises
         ------
         ChannelError
             if the connection is lost: close it, and report it.
         """
-        self._put_credits()
         written = 0
-        while written < PUMP_BYTES_MAX:
-            self._put_markers()
-            self._put_data()
-            if not self._frames.queued_bytes:
-                return
-            written += self._frames.flush()
+        has_more = True
+        while has_more and written < PUMP_BYTES_MAX:
+            has_more = self._fill()
+            if self._frames.queued_bytes:
+                written += self._frames.flush()
             if self._frames.queued_bytes:
                 return  # The kernel is full.
 
     def _accept(self, wire: WireFrame) -> Frame | Marker | None:
         if wire.type is WireType.CREDIT:
-            credit = self._outgoing.credit(wire.channel)
-            if credit is None:
+            if wire.channel not in self._outgoing:
                 raise ChannelError("credit came for a channel that does not leave by this connection")
-            credit.grant(credit_of(wire))
+            self._outgoing.grant(wire.channel, credit_of(wire))
             return None
         incoming = self._incoming.get(wire.channel)
         if incoming is None:
@@ -142,22 +146,17 @@ class Connection:
         self.traffic.messages_in += wire.message_count
         return frame_of(wire)
 
-    def _put_credits(self) -> None:
-        for channel, credit in self._incoming.items():
-            granted_bytes = credit.due()
-            if granted_bytes:
-                self._frames.put_urgent(credit_frame(channel, self.peer.incarnation, granted_bytes))
-
-    def _put_markers(self) -> None:
-        for channel, marker in self._outgoing.markers():
-            # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
-            self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
-
-    def _put_data(self) -> None:
-        while self._frames.queued_bytes < WRITE_BUFFER_BYTES:
+    def _fill(self) -> bool:
+        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Returns whether more may wait."""
+        while True:
+            for channel, marker in self._outgoing.markers():
+                # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
+                self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
+            if self._frames.queued_bytes >= WRITE_BUFFER_BYTES:
+                return True
             taken = self._outgoing.next_frame()
             if taken is None:
-                return
+                return False
             channel, frame = taken
             self._frames.put(data_frame(channel, self.peer.incarnation, frame))
             self.traffic.messages_out += frame.count

@@ -61,17 +61,13 @@ class ReceivingCredit:
         self._held_bytes += frame_bytes
         self._window_bytes = max(self._window_bytes, WINDOW_FRAMES * frame_bytes)
 
-    def free(self, frame_bytes: int) -> None:
-        """A frame that came over the link is processed."""
-        self._freed_bytes += frame_bytes
-        assert self._freed_bytes <= self._held_bytes
-
-    def due(self) -> int:
-        """What to give back now; 0 while it is too little to be worth a frame.
+    def free(self, frame_bytes: int) -> int:
+        """So much of what came over the link is processed. Returns what to give back now; 0 while it is too little.
 
         What is kept back stops nobody: a sender of whom everything is processed has the rest of the window.
         """
-        freed_bytes = self._freed_bytes
+        freed_bytes = self._freed_bytes = self._freed_bytes + frame_bytes
+        assert freed_bytes <= self._held_bytes
         if freed_bytes * CREDIT_GRANT_DIVISOR < self._window_bytes:
             return 0
         self._freed_bytes = 0

@@ -44,6 +44,11 @@ class InProcessConnection:
         """`pump` has something to move, or `receive` something to return."""
         return bool(self._moved) or self._outgoing.sendable
 
+    @property
+    def has_data(self) -> bool:
+        """Something waits on its way."""
+        return bool(self._moved) or self._outgoing.has_data
+
     def close(self) -> None:
         """Drop whatever was moved and not received. May be called again."""
         self._moved.clear()
@@ -54,12 +59,13 @@ class InProcessConnection:
         return received
 
     def free(self, channel: int, processed_bytes: int) -> None:
-        """So many payload bytes of `channel` that came by this link are processed."""
-        self._incoming[channel].free(processed_bytes)
+        """So many payload bytes of `channel` that came by this link are processed: credit goes back."""
+        granted_bytes = self._incoming[channel].free(processed_bytes)
+        if granted_bytes:
+            self._outgoing.grant(channel, granted_bytes)
 
     def pump(self) -> None:
         """Move markers, and frames while there is credit, about `PUMP_BYTES_MAX` at most."""
-        self._give_credits()
         moved_bytes = 0
         self._move_markers()
         while moved_bytes < PUMP_BYTES_MAX:
@@ -72,13 +78,6 @@ class InProcessConnection:
             self._count(len(frame.payload), frame.count)
             moved_bytes += len(frame.payload)
             self._move_markers()
-
-    def _give_credits(self) -> None:
-        for channel, incoming in self._incoming.items():
-            granted_bytes = incoming.due()
-            credit = self._outgoing.credit(channel)
-            if granted_bytes and credit is not None:
-                credit.grant(granted_bytes)
 
     def _move_markers(self) -> None:
         self._moved.extend(Received(channel, marker) for channel, marker in self._outgoing.markers())

@@ -1,11 +1,12 @@
 """What a link sends next: markers first, then data in turn over the channels that have credit. No I/O.
 
-A channel without credit is passed over, so a full one never holds another (DESIGN 6). Used by every link.
+A channel without credit is passed over, so a full one never holds another (DESIGN 6). Ends say when they have something
+to take, so what a step costs does not grow with the channels that have nothing. Used by every link.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from functools import partial
 from typing import NamedTuple
 
 from channels.credits import SendingCredit
@@ -23,33 +24,58 @@ class SendingSchedule:
 
     def __init__(self) -> None:
         self._outgoing: dict[int, _Outgoing] = {}
-        #: channels in the order of their turns
-        self._turns: deque[int] = deque()
+        #: channels that may have something to take, in the order of their turns
+        self._waiting: dict[int, _Outgoing] = {}
+        #: channels that had no credit when it was their turn
+        self._blocked: dict[int, _Outgoing] = {}
+        #: channels of which a marker is next
+        self._marked: dict[int, SendingEnd] = {}
 
     def attach(self, channel: int, end: SendingEnd, window_bytes: int) -> None:
         """Serve one more channel."""
         assert channel not in self._outgoing
         self._outgoing[channel] = _Outgoing(end, SendingCredit(window_bytes))
-        self._turns.append(channel)
+        end.on_waiting = partial(self._note, channel)
+        if end.has_data:
+            self._note(channel)
 
-    def credit(self, channel: int) -> SendingCredit | None:
-        """The account of `channel`, or None if it does not leave by this link."""
-        outgoing = self._outgoing.get(channel)
-        return outgoing.credit if outgoing else None
+    def __contains__(self, channel: int) -> bool:
+        return channel in self._outgoing
+
+    def grant(self, channel: int, granted_bytes: int) -> None:
+        """The receiver of `channel`, which leaves by this link, gives credit back.
+
+        Raises
+        ------
+        ChannelError
+            if it gives more than it got.
+        """
+        self._outgoing[channel].credit.grant(granted_bytes)
+        outgoing = self._blocked.pop(channel, None)
+        if outgoing is not None:
+            self._waiting[channel] = outgoing
 
     @property
     def sendable(self) -> bool:
         """Something may be taken now."""
-        return any(o.end.has_marker or (o.credit.balance > 0 and o.end.has_data) for o in self._outgoing.values())
+        return bool(self._marked) or any(o.credit.balance > 0 and o.end.has_data for o in self._waiting.values())
+
+    @property
+    def has_data(self) -> bool:
+        """Something waits, if only for credit."""
+        return any(o.end.has_data for waiting in (self._waiting, self._blocked) for o in waiting.values())
 
     def markers(self) -> list[tuple[int, Marker]]:
         """Take every marker that is next on its channel. They cost no credit (PROTOCOL 1.1)."""
+        if not self._marked:
+            return []
         taken: list[tuple[int, Marker]] = []
-        for channel, outgoing in self._outgoing.items():
-            while outgoing.end.has_marker:
-                marker = outgoing.end.take()
+        for channel, end in self._marked.items():
+            while end.has_marker:
+                marker = end.take()
                 assert isinstance(marker, Marker)
                 taken.append((channel, marker))
+        self._marked.clear()
         return taken
 
     def next_frame(self) -> tuple[int, Frame] | None:
@@ -57,13 +83,28 @@ class SendingSchedule:
 
         Take `markers` before and after: a frame may have an aligned marker right behind it.
         """
-        for _ in range(len(self._turns)):
-            channel = self._turns[0]
-            self._turns.rotate(-1)
-            end, credit = self._outgoing[channel]
-            if credit.balance > 0 and end.has_data and not end.has_marker:
-                frame = end.take()
-                assert isinstance(frame, Frame)
-                credit.spend(len(frame.payload))
-                return channel, frame
+        while self._waiting:
+            channel, outgoing = next(iter(self._waiting.items()))
+            del self._waiting[channel]
+            end, credit = outgoing
+            if not end.has_data:
+                continue
+            if credit.balance <= 0:
+                self._blocked[channel] = outgoing
+                continue
+            assert not end.has_marker, channel  # it goes first
+            frame = end.take()
+            assert isinstance(frame, Frame)
+            credit.spend(len(frame.payload))
+            if end.has_data:
+                self._note(channel)
+            return channel, frame
         return None
+
+    def _note(self, channel: int) -> None:
+        """Something may be taken from `channel`: it waits its turn, unless it has one already."""
+        outgoing = self._outgoing[channel]
+        if outgoing.end.has_marker:
+            self._marked[channel] = outgoing.end
+        if channel not in self._blocked:
+            self._waiting.setdefault(channel, outgoing)

@@ -15,7 +15,7 @@ a `ReceivingEnd`. Messages are numbered from 1. At a cut the sender's numbers ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,10 @@ LOOKED_AT_BYTES = 256
 _UNSEEN_MAX = 4096
 
 _VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
+
+
+def _nobody() -> None:
+    """Nobody is to be told."""
 
 
 class Gate:
@@ -119,6 +123,8 @@ class SendingEnd:
         self.open_kind: PayloadKind | None = _VALUES
         #: `send` was set on the instance, by who wants to hear every message: nobody may do its work without it
         self.is_heard = False
+        #: called when something has come that may be taken; set by the link
+        self.on_waiting: Callable[[], None] = _nobody
         self._forbidden = ""
         #: bytes of the pieces up to `_looked`, and the count at which they are looked at again
         self._piece_bytes = 0
@@ -266,6 +272,7 @@ class SendingEnd:
         if aligned:
             self._queue.append(Marker(snapshot_id, floor, self.sent, True))
             self._waiting[snapshot_id] = self.sent
+            self.on_waiting()
         else:
             if self._waiting:
                 self._overtake_through(len(self._queue))
@@ -326,9 +333,10 @@ class SendingEnd:
         self._framed = frame.last
         if self._spill is not None and (len(self._spill) or self.buffered_bytes >= BUFFER_BYTES_MAX):
             self._spill.append(frame)
-            return
-        self._queue.append(frame)
-        self._grow(len(frame.payload))
+        else:
+            self._queue.append(frame)
+            self._grow(len(frame.payload))
+        self.on_waiting()
 
     def _take_spilled(self) -> Frame | None:
         if not self._spill:
@@ -355,6 +363,7 @@ class SendingEnd:
 
     def _put_at_head(self, marker: Marker, sent: int, *, saves: bool = True) -> None:
         self._head.append(marker)
+        self.on_waiting()
         self._settle(marker, sent, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:

@@ -50,6 +50,8 @@ class SubtaskContext(Context):
         self.logger = logger
         #: {metric: sum of increments since the worker last took them}
         self.metrics: dict[str, float] = {}
+        #: the hook that runs and must not send
+        self._silent_hook = ""
         #: nodes that may not be sent to any more: the members of an ended component
         self._closed_outputs: tuple[str, ...] = ()
         self._edges = {edge.target: edge for edge in edges}
@@ -90,12 +92,14 @@ class SubtaskContext(Context):
                 self.send = direct  # type: ignore[method-assign]
 
     def silence(self, hook: str) -> None:
-        """`hook` runs, which must not send."""
+        """`hook` runs, which must not send, nor by a `send` that was kept from another hook."""
+        self._silent_hook = hook
         for edge in self._edges.values():
             edge.forbid(f"{self.subtask}: {hook} must not send")
 
     def unsilence(self) -> None:
         """It is over."""
+        self._silent_hook = ""
         for edge in self._edges.values():
             edge.forbid("")
         self.close_outputs(self._closed_outputs)
@@ -113,6 +117,8 @@ class SubtaskContext(Context):
         self._send(message, to)
 
     def _send(self, message: Any, to: str | Subtask | None) -> None:
+        if self._silent_hook:
+            raise NodeError(f"{self.subtask}: {self._silent_hook} must not send")
         if to is None:
             for emit in self._emits:
                 emit(message)

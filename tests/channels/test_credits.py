@@ -33,8 +33,7 @@ def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
             queued.append(on_the_way.popleft())
             receiver.receive(queued[-1])
         elif name == "free" and queued:
-            receiver.free(queued.popleft())
-            grants.append(receiver.due())
+            grants.append(receiver.free(queued.popleft()))
         elif name == "grant" and grants:
             sender.grant(grants.popleft())
         assert sum(queued) < max(WINDOW_BYTES, WINDOW_FRAMES * largest) + max(largest, 1)
@@ -46,11 +45,9 @@ def test_small_grants_wait_for_company() -> None:
     credit = ReceivingCredit(WINDOW_BYTES)
     for _ in range(2):
         credit.receive(30)
-    credit.free(24)
-    assert credit.due() == 0
-    credit.free(1)
-    assert credit.due() == 25
-    assert credit.due() == 0
+    assert credit.free(24) == 0
+    assert credit.free(1) == 25
+    assert credit.free(1) == 0
 
 
 def test_a_frame_without_credit_is_refused() -> None:
@@ -71,8 +68,7 @@ def test_large_frames_have_room_for_three() -> None:
     assert sender.balance == 0
     with pytest.raises(ChannelError, match="without credit"):
         receiver.receive(1)
-    receiver.free(WINDOW_BYTES)
-    sender.grant(receiver.due())
+    sender.grant(receiver.free(WINDOW_BYTES))
     assert sender.balance == WINDOW_BYTES
 
 

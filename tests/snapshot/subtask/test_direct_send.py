@@ -60,8 +60,8 @@ _VALUES = st.one_of(
     st.builds(_NotEncodable), st.just(2**70),
 )  # fmt: skip
 _MESSAGES = st.one_of(
-    st.tuples(_KEYS, _VALUES), st.lists(_VALUES, min_size=1, max_size=2), st.builds(lambda k, v: {"key": k, "v": v}, _KEYS, _VALUES),
-    st.just(7), st.just(()),
+    st.tuples(_KEYS, _VALUES), st.lists(_VALUES, min_size=1, max_size=2),
+    st.builds(lambda k, v: {"key": k, "v": v}, _KEYS, _VALUES), st.just(7), st.just(()),
 )  # fmt: skip
 _BATCH = pa.record_batch({"key": [1, 2, 3]})
 _STEPS = st.one_of(

@@ -107,7 +107,7 @@ def test_messages_with_other_columns_are_refused(message: Any) -> None:
 def test_a_restored_batch_of_another_schema_is_named() -> None:
     """Channel state may come from a graph whose edge had another schema."""
     hosted = Hosted(Graph("g").add("a", Feed()).add("b", Batches()).connect("a", "b", schema="y string"))
-    hosted["b"].inputs[ChannelId(Subtask("a"), Subtask("b"))].deliver(frame_of_batch(1, BATCH))
+    hosted["b"].deliver(ChannelId(Subtask("a"), Subtask("b")), frame_of_batch(1, BATCH))
     with pytest.raises(NodeError, match=r"(?s)a\[0\]->b\[0\]: a batch with the schema\nx: int64.*y: string"):
         hosted["b"].run(0.0, 10)
 
