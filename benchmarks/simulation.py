@@ -15,8 +15,8 @@ from benchmarks.result import Result, metric
 from benchmarks.session import Place
 from snapshot import Context, Graph, Node
 from snapshot.testing import History, Odds, Simulator
-from snapshot.testing.history import Kind
 from snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
+from snapshot.trace import Kind
 
 #: Nodes of the large graphs; each has `PARALLELISM` subtasks and a channel from each of them to each of the next node.
 NODES = (10, 100, 1_000)

@@ -26,9 +26,8 @@ from snapshot.testing.checkers import (
     restoreEquivalence,
 )
 from snapshot.testing.choosers import Delays
-from snapshot.testing.diagram import Diagram
 from snapshot.testing.explore import explore
-from snapshot.testing.history import Cut, Event, History, Kind
+from snapshot.testing.history import Cut, History
 from snapshot.testing.lists import Failure, ListSink, ListSource, Pause
 from snapshot.testing.simulator import Impossible, Odds, Simulator
 from snapshot.testing.steps import (
@@ -63,6 +62,7 @@ from snapshot.testing.steps import (
     Timer,
     Transmit,
 )
+from snapshot.trace import Event, Kind
 
 if TYPE_CHECKING:
     from snapshot.testing.conserved import checkConservation
@@ -160,5 +160,4 @@ __all__ = [
     "schedules",
     "faults",
     "explore",
-    "Diagram",
 ]

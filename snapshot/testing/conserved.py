@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from snapshot.drawing.words import shortened
 from snapshot.snapshot import Snapshot
 from snapshot.testing.checkers import Verdict, conservation
-from snapshot.testing.checking.values import named, shortened
+from snapshot.testing.checking.values import named
 from snapshot.testing.trial import GraphMaker, Run, Trial
 
 #: What is conserved must be so behind a restore too.

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -21,50 +20,14 @@ from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
 from snapshot.snapshot import Snapshot
 from snapshot.testing.payload import unpack
 from snapshot.testing.steps import Named, Step, subtask_named
+from snapshot.trace import Event, Kind, Trace
+
+if TYPE_CHECKING:
+    from snapshot.drawing.diagram import Diagram
 
 #: Subtasks up to which every event has a vector clock. Beyond, it has Lamport's clock, one number: a clock of thousands
 #: of numbers at every event would be all that a simulation does.
 VECTOR_CLOCKS_MAX = 256
-
-
-class Kind(Enum):
-    """What an event is. Events of a subtask, then those of the run."""
-
-    RESTORED = "restored"  #: the subtask begins a life, afresh or from `snapshot_id`
-    POLL = "poll"
-    TIMER = "timer"
-    INJECT = "inject"  #: a message from outside; `payload`
-    SEND = "send"  #: on `channel`, message `number`; `payload`
-    RECEIVE = "receive"  #: likewise; the handler begins
-    END_SENT = "end sent"  #: the end of the stream is a message like others
-    END_RECEIVED = "end received"
-    CUT = "cut"  #: the subtask records its state for `snapshot_id`
-    MARKER_SENT = "marker sent"  #: goes on the wire
-    MARKER = "marker"  #: comes to the receiver
-    COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
-    FAILED = "failed"  #: its node raised, or its worker gave up; `text`
-    DEPLOYED = "deployed"  #: an incarnation is told to begin, from `snapshot_id` or, with 0, afresh
-    PUBLISHED = "published"  #: `snapshot_id`
-    ABORTED = "aborted"  #: `snapshot_id`; `text`
-    REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`
-    FAULT = "fault"  #: `text`: the step
-
-
-class Event(NamedTuple):
-    """One event. What a kind does not need is empty."""
-
-    at: float  #: virtual seconds
-    kind: Kind
-    incarnation: int
-    subtask: Subtask | None
-    clock: tuple[
-        int, ...
-    ] = ()  #: vector clock after the event, by the topology's order of subtasks; see `VECTOR_CLOCKS_MAX`
-    channel: ChannelId | None = None
-    number: int = 0  #: of the message on its channel, from 1
-    snapshot_id: int = 0
-    payload: bytes = b""  #: the message, encoded
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +137,21 @@ class History:
                     return
                 yield event
 
-    def _repr_svg_(self) -> str:
-        """The last events, drawn, for notebooks."""
-        from snapshot.testing.diagram import Diagram  # draws histories, so it imports this
+    @property
+    def trace(self) -> Trace:
+        """Its events, as those of a real run."""
+        return Trace(self.topology, self.events, self.codec)
 
-        return Diagram(self, -_DRAWN_EVENTS).svg()
+    def diagram(self, start: int | None = None, stop: int | None = None) -> Diagram:
+        """The space-time diagram of ``events[start:stop]``, as `Trace.diagram`."""
+        return self.trace.diagram(start, stop)
+
+    def _repr_svg_(self) -> str:
+        return self.trace._repr_svg_()
 
     def to_bytes(self) -> bytes:
         """The whole history, canonically: equal histories are equal bytes, in every process."""
         return b"".join(msgpack.packb(_plain(event)) for event in self.events) + repr(self.schedule).encode()
-
-
-#: Events that a notebook shows of a history: what is readable.
-_DRAWN_EVENTS = 200
 
 
 def _plain(event: Event) -> Sequence[Any]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from snapshot.testing.checkers import Verdict, judge, restoreEquivalence
-from snapshot.testing.history import History, Kind
+from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
 from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
+from snapshot.trace import Kind
 
 
 def checkRecovery(

@@ -17,14 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from snapshot.drawing.words import shown, told
 from snapshot.ids import Subtask
-from snapshot.testing.checking.values import same, shown, told
-from snapshot.testing.history import History, Kind
+from snapshot.testing.checking.values import same
+from snapshot.testing.history import History
 from snapshot.testing.payload import pack, unpack
 from snapshot.testing.steps import short_name
 from snapshot.testing.suspecting.portrait import Spot
 from snapshot.testing.suspecting.probe import Probe, Recorded, WatchedLife
 from snapshot.testing.suspecting.replays import Stretch, parting, repeated_by
+from snapshot.trace import Kind
 
 
 class Mistake(Enum):

@@ -16,7 +16,6 @@ from hypothesis.strategies import SearchStrategy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.graph import Graph
 from snapshot.testing.checkers import CheckFailed, Verdict
-from snapshot.testing.diagram import Diagram
 from snapshot.testing.history import History
 from snapshot.testing.simulator import Mutation, Simulator
 from snapshot.testing.steps import Step
@@ -229,7 +228,7 @@ class Trial:
                 "The shortest schedule found that shows it:",
                 f"  Simulator(graph, {_listed(failing.schedule)}{skips}).run()",
                 "",
-                Diagram(history, -_EVENTS_DRAWN).text(),
+                history.diagram(-_EVENTS_DRAWN).text(),
             ]
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from snapshot.drawing.words import told
 from snapshot.ids import Subtask
 from snapshot.snapshot import Snapshot
-from snapshot.testing.checking.values import named, told
+from snapshot.testing.checking.values import named
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import VECTOR_CLOCKS_MAX, CutKey, History
 

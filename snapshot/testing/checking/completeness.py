@@ -8,7 +8,8 @@ from snapshot.snapshot import Snapshot
 from snapshot.stored.certificate import problems
 from snapshot.testing.checking.values import named
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Kind
 
 
 def completeness(history: History, snapshot: Snapshot) -> Verdict:

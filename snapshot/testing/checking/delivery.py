@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from snapshot.coordinator.run_state import Outcome
+from snapshot.drawing.words import shown
 from snapshot.ids import ChannelId
-from snapshot.testing.checking.values import same, shown
+from snapshot.testing.checking.values import same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import Event, History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Event, Kind
 
 _SENT = (Kind.SEND, Kind.END_SENT)
 _RECEIVED = (Kind.RECEIVE, Kind.END_RECEIVED)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from snapshot.channel.serialization import Codec
-from snapshot.testing.checking.values import same, shortened, shown
+from snapshot.drawing.words import shortened, shown
+from snapshot.testing.checking.values import same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from snapshot.drawing.words import shown
 from snapshot.errors import CutlineError
 from snapshot.ids import ChannelId
 from snapshot.snapshot import Snapshot
-from snapshot.testing.checking.values import named, same, shown
+from snapshot.testing.checking.values import named, same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import Event, History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Event, Kind
 
 
 def fencing(history: History) -> Verdict:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from snapshot.coordinator.run_state import Outcome
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import Event, History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Event, Kind
 
 
 def liveness(history: History, within: float | None = None) -> Verdict:

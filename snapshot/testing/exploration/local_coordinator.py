@@ -164,7 +164,7 @@ class LocalCoordinator:
             raise CheckFailed("completeness", f"{record.subtask} hands out snapshot {snapshot_id} twice")
         self._points.setdefault(snapshot_id, {})[record.subtask] = contribution.point
         self._initiators[snapshot_id] = self._initiators.get(snapshot_id, 0) + contribution.initiated
-        whole = self._desk.acknowledge(snapshot_id, record)
+        whole = self._desk.acknowledge(contribution.acknowledged)
         if whole is None:
             return
         self._desk.hand_over(whole, self._members.incarnation)
@@ -232,7 +232,7 @@ class LocalCoordinator:
     def _begin_incarnation(self) -> None:
         # PROTOCOL 7.1: every rollback takes the next claim.
         self._members.incarnation += 1
-        self._desk.take_block(self._members.incarnation)
+        self._desk.take_block(self._members.incarnation, ())
         self._outbox.tell_all(control.StartProcessing(self._members.incarnation))
 
     def lives(self) -> tuple[Life, ...]:

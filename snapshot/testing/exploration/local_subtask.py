@@ -193,7 +193,7 @@ class LocalSubtask:
         handles = [part.inline() for part in parts_of(taken, self._run, self._life.incarnation)]
         record = record_of(taken, self._life.incarnation, handles)
         return Contribution(
-            control.SnapshotAcknowledged(self._life.incarnation, taken.snapshot_id, record),
+            control.SnapshotAcknowledged(self._life.incarnation, taken.snapshot_id, record, taken.spent),
             self.ledger.take_point(taken.snapshot_id),
             taken.snapshot_id in self._initiated,
         )
@@ -272,6 +272,7 @@ def _surroundings(run: str, life: Life) -> Surroundings:
         spill_of=lambda _: None,
         logger_of=lambda _: _Silent(),
         chance_of=lambda subtask: Random(str(subtask)),
+        stopwatch=lambda: _NOW,
     )
 
 

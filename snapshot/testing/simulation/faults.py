@@ -9,12 +9,12 @@ from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.testing import steps
-from snapshot.testing.history import Kind
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.store import Break
 from snapshot.testing.simulation.trap import set_trap
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.simulation.world import World
+from snapshot.trace import Kind
 
 #: Hooks that can be made to raise: those of a new instance, and those of one that runs.
 NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")

@@ -21,11 +21,11 @@ from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.reports import Report, Standing
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import Kind
 from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.agenda import Agenda, Group, Place
 from snapshot.testing.simulation.witness import Life
 from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
+from snapshot.trace import Kind
 
 if TYPE_CHECKING:
     from typing import Any

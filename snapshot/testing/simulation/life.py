@@ -19,9 +19,9 @@ from snapshot.coordinator.run_state import DEPLOYED
 from snapshot.errors import SnapshotCorrupt
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import Kind
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.steps import Answer, Listen, Think, Wake
+from snapshot.trace import Kind
 from state_backends.fence_answers import perform
 
 if TYPE_CHECKING:

@@ -40,8 +40,9 @@ def make_host(
     channels = RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
     chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
     around = Surroundings(
-        world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance
-    )
+        world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance,
+        lambda: world.now,
+    )  # fmt: skip
     machine = world.mutation.machine(assemble(restored.subtask, world.built, around, channels))
     origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
     host = Host(machine, world.witness.watch(machine, incarnation, origin), worker, world.agenda, worker.data)

@@ -6,19 +6,22 @@ message with its sender's. After a restore both go on from the cut of the snapsh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
+from snapshot.channel.tap import tap
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, Event, History, Kind
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.agenda import Agenda
+from snapshot.trace import Event, Kind, pack_counts
 
 
 class Witness:
@@ -59,7 +62,7 @@ class Witness:
             life.processed[channel] = 0 if cut is None else cut.processed[channel]
             self._restore_channel(channel, incarnation, origin)
         self.history.origins.setdefault(incarnation, origin)
-        life.note(Kind.RESTORED, snapshot_id=0 if origin is None else origin[1])
+        life.note(Kind.RESTORED, snapshot_id=0 if origin is None else origin[1], payload=life.counts())
         return life
 
     def _restore_channel(self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None) -> None:
@@ -128,30 +131,24 @@ class Life:
 
     # ---------------------------------------------------------------- sending
 
-    def _tap(self, channel: ChannelId, end: Any) -> None:
-        """Hear what a sending end is given. Set on the instance: production code has no hook, and pays nothing."""
-        send, send_batch, send_end, codec = end.send, end.send_batch, end.send_end, self._witness.codec
-        seals_each = self._witness.seals_each
-        note = self._sender(channel)
+    def _tap(self, channel: ChannelId, end: SendingEnd) -> None:
+        """Hear what a sending end is given."""
+        codec, note = self._witness.codec, self._sender(channel)
+        if self._witness.seals_each:
+            _seal_each(end)
 
-        def heard_send(message: Any) -> None:
-            packed = pack(message, codec)
-            send(message)
-            if seals_each:
-                end.seal()
-            note(Kind.SEND, packed)
-
-        def heard_batch(batch: pa.RecordBatch) -> None:
-            rows = pack_rows(batch, codec)
-            send_batch(batch)
+        def heard_rows(rows: Sequence[bytes]) -> None:
             for row in rows:
                 note(Kind.SEND, row)
 
-        def heard_end() -> None:
-            send_end()
-            note(Kind.END_SENT, None)
-
-        end.send, end.send_batch, end.send_end = heard_send, heard_batch, heard_end
+        tap(
+            end,
+            pack=lambda message: pack(message, codec),
+            pack_rows=lambda batch: pack_rows(batch, codec),
+            on_message=lambda packed: note(Kind.SEND, packed),
+            on_rows=heard_rows,
+            on_end=lambda: note(Kind.END_SENT, None),
+        )
 
     def _sender(self, channel: ChannelId) -> Callable[[Kind, bytes | None], None]:
         """What notes the messages of an output: its parts are looked up once, for this is called for every message."""
@@ -204,6 +201,10 @@ class Life:
 
     # ---------------------------------------------------------------- snapshots
 
+    def counts(self) -> bytes:
+        """Where it is, as the payload of an event; its channels are in the order of the topology."""
+        return pack_counts(self.sent.values(), self.processed.values())
+
     def marker(self, kind: Kind, channel: ChannelId, marker: Marker) -> None:
         """A marker goes on the wire, or comes from it."""
         at, clock = self._witness.now, tuple(self._clock)
@@ -213,8 +214,19 @@ class Life:
 
     def cuts(self, snapshot_id: int) -> None:
         """The subtask records its state now."""
-        self.note(Kind.CUT, snapshot_id=snapshot_id)
+        self.note(Kind.CUT, snapshot_id=snapshot_id, payload=self.counts())
         cut = Cut(
             self._incarnation, snapshot_id, self._subtask, tuple(self._clock), dict(self.sent), dict(self.processed)
         )
         self._witness.history.cuts[self._incarnation, snapshot_id, self._subtask] = cut
+
+
+def _seal_each(end: Any) -> None:
+    """Close a frame behind every message."""
+    send = end.send
+
+    def sealing_send(message: Any) -> None:
+        send(message)
+        end.seal()
+
+    end.send = sealing_send

@@ -26,10 +26,10 @@ from snapshot.subtask.reports import (
     SubtaskEnded,
 )
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import Kind
 from snapshot.testing.simulation.host import Host, HostOwner, Item
 from snapshot.testing.simulation.making import make_host
 from snapshot.testing.steps import Hear, Link, NoticeLoss, Register, Restore, Store, TimeOut
+from snapshot.trace import Kind
 
 if TYPE_CHECKING:
     from snapshot.testing.simulation.connection import Connection
@@ -304,7 +304,7 @@ class Worker(HostOwner):
     def acknowledge(self, taken: SnapshotTaken, incarnation: int, handles: list[Handle]) -> None:
         """All parts are durable."""
         record = record_of(taken, incarnation, handles)
-        self.say(control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record))
+        self.say(control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record, taken.spent))
 
     # ---------------------------------------------------------------- life
 

@@ -24,7 +24,7 @@ from snapshot.snapshot import Snapshot
 from snapshot.stored.part import PartKind
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.history import History, Kind
+from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.agenda import Agenda
 from snapshot.testing.simulation.driver import Driver
@@ -35,6 +35,7 @@ from snapshot.testing.simulation.trap import set_trap
 from snapshot.testing.simulation.witness import Witness
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Land
+from snapshot.trace import Kind
 from state_backends.fence_answers import perform
 from state_backends.store import RunStore
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from snapshot.ids import Subtask
 from snapshot.testing.checking.values import same
-from snapshot.testing.history import Event, History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Event, Kind
 
 #: What happens to a node, and what it does.
 _INPUTS = (Kind.POLL, Kind.TIMER, Kind.INJECT, Kind.RECEIVE, Kind.END_RECEIVED)

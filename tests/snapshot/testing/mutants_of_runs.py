@@ -75,9 +75,9 @@ class TakesAnyFrame(Worker):
 class UsesIdsAgain(SnapshotBook):
     """Gives the id of an aborted snapshot to the next one."""
 
-    def close_failed(self, snapshot_id: int, now: float) -> PendingSnapshot:
+    def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
         self._next_id = min(self._next_id, snapshot_id)
-        return super().close_failed(snapshot_id, now)
+        return super().close_failed(snapshot_id, reason, now)
 
 
 class IdReused(Coordinator):

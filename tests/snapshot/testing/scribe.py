@@ -10,8 +10,9 @@ from snapshot.coordinator.run_state import Outcome
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
 from snapshot.testing.checkers import Verdict
-from snapshot.testing.history import Cut, Event, History, Kind
+from snapshot.testing.history import Cut, History
 from snapshot.testing.payload import pack
+from snapshot.trace import Event, Kind, pack_counts
 from tests.snapshot import sample
 
 #: A message like no other: receive what was sent.
@@ -61,7 +62,7 @@ class Scribe:
         for channel in history.topology.channels:
             self._restore(channel, origin)
         for subtask in self._subtasks:
-            self.tell(subtask, Kind.RESTORED, snapshot_id=snapshot_id)
+            self.tell(subtask, Kind.RESTORED, snapshot_id=snapshot_id, payload=self._counts(subtask))
 
     def _restore(self, channel: ChannelId, origin: tuple[int, int] | None) -> None:
         log = self.history.sent[self.incarnation, channel] = {}
@@ -104,7 +105,7 @@ class Scribe:
     def cut(self, subtask: Subtask, snapshot_id: int) -> None:
         """A subtask records its state, and sends markers."""
         topology = self.history.topology
-        self.tell(subtask, Kind.CUT, snapshot_id=snapshot_id)
+        self.tell(subtask, Kind.CUT, snapshot_id=snapshot_id, payload=self._counts(subtask))
         self.history.cuts[self.incarnation, snapshot_id, subtask] = Cut(
             self.incarnation,
             snapshot_id,
@@ -115,6 +116,11 @@ class Scribe:
         )
         for channel in topology.outputs_of(subtask):
             self.marker(Kind.MARKER_SENT, channel, snapshot_id)
+
+    def _counts(self, subtask: Subtask) -> bytes:
+        topology = self.history.topology
+        sent = [self._sent[channel] for channel in topology.outputs_of(subtask)]
+        return pack_counts(sent, [self._processed[channel] for channel in topology.inputs_of(subtask)])
 
     def marker(self, kind: Kind, channel: ChannelId, snapshot_id: int) -> None:
         """A marker goes on the wire, or comes from it."""

@@ -18,8 +18,9 @@ from snapshot.testing.checkers import (
     numberedRecord,
     restoreEquivalence,
 )
-from snapshot.testing.history import History, Kind
+from snapshot.testing.history import History
 from snapshot.testing.payload import pack
+from snapshot.trace import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe, assert_broken, sample_history, sample_scribe, sample_snapshot
 

@@ -11,7 +11,7 @@ from snapshot import Context, Graph, Node
 from snapshot.coordinator.run_state import Outcome
 from snapshot.testing.checkers import judge
 from snapshot.testing.choosers import Delays
-from snapshot.testing.history import Event, History, Kind
+from snapshot.testing.history import History
 from snapshot.testing.lists import ListSink, ListSource, Pause
 from snapshot.testing.simulator import Impossible, Simulator
 from snapshot.testing.steps import (
@@ -34,6 +34,7 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
+from snapshot.trace import Event, Kind
 
 
 class Balls(Node):

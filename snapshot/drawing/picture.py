@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
+from snapshot.drawing.flights import Flights
+from snapshot.drawing.words import shown
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, claim_of_snapshot
-from snapshot.testing.checking.values import shortened, shown
-from snapshot.testing.history import Event, History, Kind
+from snapshot.trace import Event, Kind, Trace
 
 #: Characters of a message that a diagram has room for.
 _VALUE_CHARACTERS = 24
@@ -67,26 +68,29 @@ _ArrowKey = tuple[int, ChannelId, Cargo, int]
 
 
 class Picture:
-    """A slice of a history, ready to be drawn.
+    """A slice of a trace, ready to be drawn.
 
     Parameters
     ----------
-    history : History
+    trace : Trace
     start, stop : int or None
-        As in ``history.events[start:stop]``.
+        As in ``trace.events[start:stop]``.
     """
 
-    def __init__(self, history: History, start: int | None, stop: int | None) -> None:
-        self.history = history
-        chosen = range(len(history.events))[start:stop]
-        #: index in the history of the first event
+    def __init__(self, trace: Trace, start: int | None, stop: int | None) -> None:
+        self.trace = trace
+        chosen = range(len(trace.events))[start:stop]
+        #: index in the trace of the first event
         self.first = chosen.start
-        self.events: list[Event] = [history.events[index] for index in chosen]
+        self.events: list[Event] = list(trace.events[chosen.start : chosen.stop])
+        #: when the trace begins
+        self._origin = min((event.at for event in trace.events), default=0.0)
+        self._flights = Flights(trace)
         self.subtasks = self._appearing()
         #: the highest incarnation that has begun, at each place
-        self._begun = [*accumulate(map(_begun, history.events[: chosen.stop]), max)][chosen.start :]
+        self._begun = [*accumulate(map(_begun, trace.events[: chosen.stop]), max)][chosen.start :]
         self._claims = dict.fromkeys(
-            claim_of_snapshot(event.snapshot_id) for event in history.events if event.snapshot_id
+            claim_of_snapshot(event.snapshot_id) for event in trace.events if event.snapshot_id
         )
         #: in the order of their first places
         self.cuts: list[CutLine] = self._cuts()
@@ -102,10 +106,14 @@ class Picture:
     @property
     def title(self) -> str:
         """What is drawn of what."""
-        name, count = self.history.topology.name, len(self.history.events)
+        name, count = self.trace.topology.name, len(self.trace.events)
         if not self.events:
             return f"{name}: no events of {count}"
         return f"{name}: events {self.first + 1} to {self.first + len(self.events)} of {count}"
+
+    def time(self, place: int) -> float:
+        """Seconds from the first event of the trace."""
+        return self.events[place].at - self._origin
 
     def label(self, snapshot_id: int) -> str:
         """A snapshot's id, short: within its claim, where all are of one."""
@@ -114,13 +122,13 @@ class Picture:
 
     def name(self, subtask: Subtask) -> str:
         """A subtask's name, short: that of its node, where there is one."""
-        return subtask.node if self.history.topology.node(subtask.node).parallelism == 1 else str(subtask)
+        return subtask.node if self.trace.topology.node(subtask.node).parallelism == 1 else str(subtask)
 
     def value(self, event: Event) -> str:
         """What a message says, short; empty for all other events."""
         if event.kind not in _MESSAGES and event.kind is not Kind.INJECT:
             return ""
-        return shortened(shown(event.payload, self.history.codec), _VALUE_CHARACTERS)
+        return shown(event.payload, self.trace.codec, _VALUE_CHARACTERS) if event.payload else ""
 
     def announcement(self, event: Event) -> str:
         """An event of the run, in words."""
@@ -145,14 +153,14 @@ class Picture:
         seen: dict[Subtask | None, None] = {}
         for event in self.events:
             seen.update(dict.fromkeys((event.subtask, *(event.channel or ()))))
-        return tuple(subtask for subtask in self.history.topology.subtasks if subtask in seen)
+        return tuple(subtask for subtask in self.trace.topology.subtasks if subtask in seen)
 
     def _cuts(self) -> list[CutLine]:
         found: dict[int, dict[Subtask, int]] = {}
         for place, event in enumerate(self.events):
             if event.kind is Kind.CUT and event.subtask is not None:
                 found.setdefault(event.snapshot_id, {})[event.subtask] = place
-        published = [snapshot.id for snapshot in self.history.snapshots]
+        published = {event.snapshot_id for event in self.trace.events if event.kind is Kind.PUBLISHED}
         return [
             CutLine(snapshot_id, snapshot_id in published, tuple((at[s], s) for s in self.subtasks if s in at))
             for snapshot_id, at in found.items()
@@ -175,27 +183,18 @@ class Picture:
         snapshot_id = event.snapshot_id if cargo is Cargo.MARKER else 0
         key = (event.incarnation, event.channel, cargo, number or snapshot_id)
         if key not in self._arrows:
-            crosses = tuple(self._crossed(event.incarnation, event.channel, number)) if number else ()
-            is_restored = bool(number) and number <= self._restored_through(event.incarnation, event.channel)
+            of_message = (event.incarnation, event.channel, number)
+            crosses = [cut.snapshot_id for cut in self.cuts if self._flights.crosses(cut.snapshot_id, *of_message)]
             self._arrows[key] = Arrow(
-                event.channel, event.incarnation, cargo, number, snapshot_id, crosses, is_restored
+                event.channel,
+                event.incarnation,
+                cargo,
+                number,
+                snapshot_id,
+                crosses=tuple(crosses) if number else (),
+                is_restored=bool(number) and self._flights.is_restored(*of_message),
             )
         return self._arrows[key]
-
-    def _crossed(self, incarnation: int, channel: ChannelId, number: int) -> Iterator[int]:
-        """The cuts of the slice at which the message was sent, and not yet processed."""
-        for cut in self.cuts:
-            sender = self.history.cuts.get((incarnation, cut.snapshot_id, channel.source))
-            receiver = self.history.cuts.get((incarnation, cut.snapshot_id, channel.target))
-            if sender is None or receiver is None:
-                continue
-            if receiver.processed.get(channel, 0) < number <= sender.sent.get(channel, 0):
-                yield cut.snapshot_id
-
-    def _restored_through(self, incarnation: int, channel: ChannelId) -> int:
-        """Number of the last message that came out of the snapshot from which the incarnation was restored."""
-        origin = self.history.origins.get(incarnation)
-        return 0 if origin is None else self.history.cuts[*origin, channel.source].sent.get(channel, 0)
 
 
 def _begun(event: Event) -> int:

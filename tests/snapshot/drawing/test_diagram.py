@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
-import sys
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from snapshot.declared.topology import Topology
+from snapshot.drawing.diagram import Diagram
 from snapshot.ids import ChannelId, Subtask
-from snapshot.testing.diagram import Diagram
-from snapshot.testing.history import History, Kind
+from snapshot.testing.history import History
+from snapshot.trace import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe, sample_history, sample_scribe
 
@@ -59,12 +57,12 @@ def rows(diagram: Diagram) -> list[str]:
 
 def test_a_run_in_columns() -> None:
     """Messages, markers, the cut, and what is in flight across it."""
-    assert str(Diagram(sample_history(rolled_back=True), stop=23)) == EXPECTED
+    assert str(sample_history(rolled_back=True).diagram(stop=23)) == EXPECTED
 
 
 def test_a_rollback_is_seen() -> None:
     """The fault, the new incarnation, the restored messages, and what was refused."""
-    text = rows(Diagram(sample_history(rolled_back=True), 23))
+    text = rows(sample_history(rolled_back=True).diagram(23))
     assert text[0] == "bank: events 24 to 36 of 36"
     assert text[2:9] == [
         "    24    2.000      ├──3───────>●            'three'",
@@ -84,8 +82,8 @@ def test_a_zombie_is_seen() -> None:
     newer = Scribe(sample.TOPOLOGY)
     newer.deploy(sample.INCARNATION + 1)
     history.events += [*newer.history.events, late]
-    assert rows(Diagram(history, -1))[-1].endswith("'one' (incarnation 7)")
-    assert "(incarnation" not in rows(Diagram(history, 5, 6))[-1]
+    assert rows(history.diagram(-1))[-1].endswith("'one' (incarnation 7)")
+    assert "(incarnation" not in rows(history.diagram(5, 6))[-1]
 
 
 def test_every_kind_of_event_has_a_row() -> None:
@@ -97,7 +95,7 @@ def test_every_kind_of_event_has_a_row() -> None:
     scribe.tell(Q, Kind.INJECT, payload=b"\x07")
     for kind in (Kind.ABORTED, Kind.REFUSED, Kind.FAILED):
         scribe.note(kind, text="reason")
-    text = "\n".join(rows(Diagram(scribe.history)))
+    text = "\n".join(rows(scribe.history.diagram()))
     for word in ("○ poll", "○ timer", "✓ 42", "✗ failed", "✗ refused", "● injected   7", "aborted (reason)"):
         assert word in text, text
 
@@ -155,7 +153,7 @@ def test_arrows_cross_the_lines_between() -> None:
     scribe.receive(back)
     scribe.send(itself, "z")
     scribe.receive(itself)
-    lines = rows(Diagram(scribe.history))
+    lines = rows(scribe.history.diagram())
     assert "├──1────────┼───────────┼──────────>●" in lines[8]
     assert "●<──────────┼───────────┼────────1──┤" in lines[10]
     assert "●<1 itself" in lines[12]
@@ -163,8 +161,8 @@ def test_arrows_cross_the_lines_between() -> None:
 
 def test_a_wide_graph_becomes_a_table() -> None:
     """Nine subtasks do not fit: every event still has its row, subtask, channel and value."""
-    assert rows(Diagram(rounds(8, 8)))[1].split()[2:] == [f"n{number}" for number in range(8)]
-    text = "\n".join(rows(Diagram(rounds(9, 20))))
+    assert rows(rounds(8, 8).diagram())[1].split()[2:] == [f"n{number}" for number in range(8)]
+    text = "\n".join(rows(rounds(9, 20).diagram()))
     assert "n1  receive of message 1 (0) on n0[0]->n1[0]" in text
     assert "✗ Crash('n1')" in text
     assert " n7  cut 1" in text
@@ -174,24 +172,24 @@ def test_a_wide_graph_becomes_a_table() -> None:
 def test_a_terminal_is_wide_enough() -> None:
     """Eight columns with long names, sixty events: no row is longer than 160 characters."""
     history = rounds(8, 40)
-    assert max(len(row) for row in rows(Diagram(history, -60))) <= 160
-    assert len(rows(Diagram(history, -60))) == 60 + 2
+    assert max(len(row) for row in rows(history.diagram(-60))) <= 160
+    assert len(rows(history.diagram(-60))) == 60 + 2
 
 
 def test_slices() -> None:
     """A slice shows the subtasks that are in it; an empty one says so."""
     history = rounds(8, 8)
-    assert rows(Diagram(history, -1))[1].split()[2:] == ["n1", "n2"]
-    assert str(Diagram(history, 5, 5)) == "ring: no events of 42\n event     time"
-    assert "of 0" in str(Diagram(History(ring(2), sample.CODEC)))
+    assert rows(history.diagram(-1))[1].split()[2:] == ["n1", "n2"]
+    assert str(history.diagram(5, 5)) == "ring: no events of 42\n event     time"
+    assert "of 0" in str(History(ring(2), sample.CODEC).diagram())
 
 
 def test_ids_of_two_claims_are_told_apart() -> None:
     """Within one claim a snapshot has a short number; where there are two, it has both."""
     scribe = sample_scribe()
     scribe.note(Kind.PUBLISHED, 8_000_042, incarnation=8)
-    assert "✓ published 8.42 " in rows(Diagram(scribe.history))[-2]
-    assert "═╡7.42╞═" in str(Diagram(scribe.history))
+    assert "✓ published 8.42 " in rows(scribe.history.diagram())[-2]
+    assert "═╡7.42╞═" in str(scribe.history.diagram())
 
 
 # ---------------------------------------------------------------- drawings
@@ -206,16 +204,16 @@ def words(svg: str) -> list[str]:
 def test_a_drawing_holds_all(count: int) -> None:
     """Subtasks, numbers, the cut, faults and the legend are in it; two of the same are equal."""
     history = rounds(count, 40)
-    svg = Diagram(history, -200).svg()
+    svg = history.diagram(-200).svg()
     written = words(svg)
     for word in (*(f"n{number}" for number in range(count)), "cut 1", "Crash('n19')", "marker"):
         assert word.replace("n19", f"n{19 % count}") in written
-    assert svg == Diagram(history, -200)._repr_svg_()
+    assert svg == history.diagram(-200)._repr_svg_()
 
 
 def test_messages_in_flight_are_starred() -> None:
     """In the drawing as in the text; a restored message is not."""
-    written = words(Diagram(sample_history(rolled_back=True)).svg())
+    written = words(sample_history(rolled_back=True).diagram().svg())
     assert [word for word in written if word.startswith("*") and word[1].isdigit()] == [
         *("*3", "*4", "*5", "*6", "*7", "*8", "*2 end")
     ]
@@ -225,22 +223,21 @@ def test_messages_in_flight_are_starred() -> None:
 def test_an_image() -> None:
     """The same as a PNG, for any slice, the empty one too."""
     history = sample_history(rolled_back=True)
-    for diagram in (Diagram(history), Diagram(history, 20, 30), Diagram(history, 5, 5)):
+    for diagram in (history.diagram(), history.diagram(20, 30), history.diagram(5, 5)):
         assert diagram.png().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text needs nothing; a drawing names the extra."""
-    real = builtins.__import__
+def test_what_people_write_is_no_formula_and_no_mark_up() -> None:
+    """Dollars, brackets and lines in what is told stay what they are."""
+    scribe = sample_scribe()
+    scribe.note(Kind.FAULT, text="Fail(\n'$x$ <b> 漢')")
+    assert "Fail( '$x$ <b> 漢')" in words(scribe.history.diagram().svg())
 
-    def missing(name: str, *args: Any, **others: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *args, **others)
 
-    monkeypatch.delitem(sys.modules, "snapshot.testing.drawing.plot", raising=False)
-    monkeypatch.setattr(builtins, "__import__", missing)
-    diagram = Diagram(sample_history())
+def test_without_matplotlib_it_says_what_to_do(no_matplotlib: None) -> None:
+    """Text needs nothing; a drawing names the extra; a notebook shows that, and does not fail."""
+    diagram = sample_history().diagram()
     assert "bank" in diagram.text()
-    with pytest.raises(ImportError, match=r"cutline\[testing\]"):
+    with pytest.raises(ImportError, match=r"cutline\[pictures\]"):
         diagram.svg()
+    assert 'pip install "cutline[pictures]"' in words(sample_history()._repr_svg_())[0]

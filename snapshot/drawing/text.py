@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snapshot.drawing.picture import Arrow, Cargo, Picture
+from snapshot.drawing.words import told
 from snapshot.ids import Subtask
-from snapshot.testing.checking.values import told
-from snapshot.testing.drawing.picture import Arrow, Cargo, Picture
-from snapshot.testing.history import Event, Kind
+from snapshot.trace import Event, Kind
 
 #: More would not fit a terminal of 160 characters.
 _COLUMNS_MAX = 8
@@ -49,7 +49,7 @@ def text_of(picture: Picture) -> str:
 
 
 def _prefix(picture: Picture, place: int) -> str:
-    return f"{picture.first + place + 1:6} {picture.events[place].at:8.3f} "
+    return f"{picture.first + place + 1:6} {picture.time(place):8.3f} "
 
 
 def _star(arrow: Arrow | None) -> str:
@@ -78,7 +78,7 @@ def _table(picture: Picture) -> Iterator[str]:
             continue
         cut = f" {picture.label(event.snapshot_id)}" if event.snapshot_id else ""
         stale = f" (incarnation {event.incarnation})" if picture.is_stale(place) else ""
-        what = f"{told(event, picture.history.codec)}{cut}{stale}"
+        what = f"{told(event, picture.trace.codec)}{cut}{stale}"
         star = _star(picture.arrow_at.get(place)) or " "
         yield f"{_prefix(picture, place)}{star}{picture.name(event.subtask):{width}}  {what}"
 

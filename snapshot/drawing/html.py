@@ -1,0 +1,45 @@
+"""Pieces of HTML for notebooks. Everything that comes from outside is escaped here, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_CELL = "'text-align:left;vertical-align:top;padding:2px 10px 2px 0;white-space:nowrap'"
+
+#: Of its own size, a drawing that still can be read.
+_SMALLEST = 0.7
+_WIDTH = re.compile(r'width="([0-9.]+)(pt|)"')
+
+
+def card(title: str, facts: Iterable[tuple[str, str]], *rest: str) -> str:
+    """A heading, facts by name on a line, and what is HTML already."""
+    told = " &nbsp; ".join(f"{escape(name)}&nbsp;<b>{escape(value)}</b>" for name, value in facts)
+    return f'<div><div style="font-size:115%"><b>{escape(title)}</b></div><div>{told}</div>{"".join(rest)}</div>'
+
+
+def picture(svg: str) -> str:
+    """A drawing, on white in a dark notebook too; made smaller to fit, and scrolled where that is not enough."""
+    drawing = svg[svg.index("<svg") :]
+    width = _WIDTH.search(drawing)
+    least = f"min-width:{float(width[1]) * _SMALLEST:.0f}{width[2]}" if width else ""
+    fitted = drawing.replace("<svg", f'<svg style="max-width:100%;height:auto;{least}"', 1)
+    return f'<div style="background:white;overflow-x:auto;margin:6px 0">{fitted}</div>'
+
+
+def table(summary: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left_out: int, is_open: bool) -> str:
+    """A table that can be folded; it says how many rows are left out."""
+    lines = [_row("th", heads), *(_row("td", row) for row in rows)]
+    more = f"<div>and {left_out} more</div>" if left_out else ""
+    fold = "<details open>" if is_open else "<details>"
+    return f"{fold}<summary>{escape(summary)}</summary><table>{''.join(lines)}</table>{more}</details>"
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag} style={_CELL}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def link(address: str, text: str) -> str:
+    """A link that opens beside the notebook."""
+    return f'<div><a href="{escape(address)}" target="_blank" rel="noopener">{escape(text)}</a></div>'

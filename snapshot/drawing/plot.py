@@ -1,0 +1,284 @@
+"""A space-time diagram as a drawing: time runs to the right, a line a subtask. Needs matplotlib.
+
+Styles say the same as colours: markers are dashed, what is in flight across a cut is thick and starred, the points of
+each cut have a shape of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor, log10
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+
+from snapshot.drawing.canvas import (
+    BLUE,
+    CALM,
+    GREEN,
+    INK,
+    NORMAL,
+    ORANGE,
+    PALE,
+    PINK,
+    RED,
+    SKY,
+    SMALL,
+    Labels,
+    rendered,
+)
+from snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
+from snapshot.drawing.words import shortened
+from snapshot.ids import Subtask
+from snapshot.trace import Event, Kind
+
+#: Inches. Few events get more room, until the drawing is as wide as a page.
+_EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 10.0, 0.42
+#: Of what is sent but not received in the slice, or the other way round: in distances of events, and of lines.
+_STUB_WIDTH, _STUB_MAX = 1.5, 0.7
+#: Of all lines together, where they are few.
+_LINES_HEIGHT_MIN = 1.8
+_WIDTH_MIN, _WIDTH_MAX = 6.0, 60.0
+#: From here on the legend has room for all of its columns.
+_WIDE = 9.0
+_MARGIN_HEIGHT = 0.4
+#: Distances of lines above the first and below the last one.
+_ABOVE, _BELOW = 0.8, 0.6
+#: Events between two times.
+_TIME_STEP = 6
+#: More than these would tell the clock's own inaccuracy.
+_TIME_DECIMALS_MAX = 6
+
+#: (colour, shape) of cuts, in turn.
+_CUTS = ((BLUE, "s"), (GREEN, "p"), (PINK, "h"), (ORANGE, "8"), (SKY, "d"))
+
+#: Labels of messages that are not in flight across a cut are left out when there are more arrows than this.
+_LABELLED_ARROWS_MAX = 160
+#: Where on an arrow its label may stand: nobody took it, it came out of a snapshot together with others, all else.
+_AT_END, _NEAR_HEAD, _NEAR_TAIL = (1.0, 0.5, 1.4), (0.75, 0.85, 0.6, 0.45), (0.3, 0.45, 0.6, 0.15, 0.75)
+#: Points: a broad pale band, so that nobody takes a cut for a message.
+_CUT_WIDTH = 4.0
+#: Characters of what is written above the lines.
+_ANNOUNCEMENT_CHARACTERS = 34
+
+#: {kind: (marker, colour, is it filled)} of events that move nothing.
+_POINTS = {
+    Kind.RESTORED: (">", INK, True),
+    Kind.POLL: ("o", CALM, False),
+    Kind.TIMER: ("^", CALM, False),
+    Kind.INJECT: ("v", INK, True),
+    Kind.COMMIT: ("P", GREEN, True),
+    Kind.FAILED: ("X", RED, True),
+    Kind.REFUSED: ("x", RED, True),
+}
+_ANNOUNCED = {Kind.FAULT: RED, Kind.FAILED: RED, Kind.DEPLOYED: INK, Kind.PUBLISHED: GREEN}
+
+
+def plotted(picture: Picture, form: str) -> bytes:
+    """The drawing as a file of the form ``svg`` or ``png``."""
+    return rendered(lambda: _Plot(picture).figure, form)
+
+
+class _Plot:
+    """One drawing."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        self._level = {subtask: number for number, subtask in enumerate(picture.subtasks)}
+        self._looks = {cut.snapshot_id: _CUTS[n % len(_CUTS)] for n, cut in enumerate(picture.cuts)}
+        count, levels = len(picture.events), len(self._level)
+        wished = max(_EVENT_WIDTH * count, min(_EVENT_WIDTH_MAX * count, _PAGE_WIDTH))
+        width = min(max(wished, _WIDTH_MIN), _WIDTH_MAX)
+        height = _MARGIN_HEIGHT + max(_LINE_HEIGHT * levels, _LINES_HEIGHT_MIN)
+        self.figure = Figure(figsize=(width, height))
+        # Names, words above and the legend below lie outside: the file is made as large as they need.
+        self._axes = self.figure.add_axes((0, 0, 1, 1))
+        self._labels = Labels(self._axes, (width / (count + 2), height / (levels - 1 + _ABOVE + _BELOW)))
+        self._draw_frame()
+        self._draw_lives()
+        self._draw_cuts()
+        # What is in flight across a cut first: its labels have the first choice.
+        for arrow in sorted(picture.arrows, key=lambda arrow: not arrow.crosses):
+            self._draw_arrow(arrow)
+        for place, event in enumerate(picture.events):
+            if event.subtask is None:
+                self._announce(place, event)
+            elif event.kind in _POINTS:
+                self._draw_point(place, event, self._level[event.subtask])
+        self._draw_legend()
+
+    # ---------------------------------------------------------------- around
+
+    def _draw_frame(self) -> None:
+        axes, picture = self._axes, self._picture
+        count, levels = len(picture.events), len(self._level)
+        axes.set_xlim(-1.5, count + 0.5)
+        axes.set_ylim(levels - 1 + _BELOW, -_ABOVE)
+        axes.set_yticks(range(levels), [picture.name(subtask) for subtask in self._level])
+        axes.tick_params(axis="y", length=0)
+        self._draw_times(axes)
+        for side in ("left", "right", "top"):
+            axes.spines[side].set_visible(False)
+
+    def _draw_times(self, axes: Axes) -> None:
+        """Seconds from the beginning, where they change, as far as there is room."""
+        places: list[int] = []
+        events = self._picture.events
+        for place, event in enumerate(events):
+            is_new = place == 0 or event.at != events[place - 1].at
+            if is_new and (not places or place - places[-1] >= _TIME_STEP):
+                places.append(place)
+        times = [self._picture.time(place) for place in places]
+        step = (max(times) - min(times)) / len(times) if times else 0.0
+        decimals = min(max(1 - floor(log10(step)), 0), _TIME_DECIMALS_MAX) if step > 0 else 3
+        axes.set_xticks(places, [f"{round(time, decimals):.12g} s" for time in times], fontsize=SMALL, color=CALM)
+
+    def _draw_lives(self) -> None:
+        """A line from each restore to the subtask's last event in that life; dotted where nothing is alive."""
+        ends: dict[Subtask, list[tuple[int, int]]] = {subtask: [(-1, -1)] for subtask in self._level}
+        for place, event in enumerate(self._picture.events):
+            if event.subtask is None:
+                continue
+            lives = ends[event.subtask]
+            if event.kind is Kind.RESTORED:
+                lives.append((place, place))
+            else:
+                lives[-1] = (lives[-1][0], place)
+        right = len(self._picture.events)
+        for subtask, lives in ends.items():
+            level = self._level[subtask]
+            self._axes.plot([-1, right], [level, level], color=PALE, lw=0.6, ls=":", zorder=1)
+            lives[-1] = (lives[-1][0], right)
+            for start, end in lives:
+                self._axes.plot([start, end], [level, level], color=CALM, lw=1.0, zorder=1.5)
+
+    def _announce(self, place: int, event: Event) -> None:
+        """An event of the run: a thin line through all subtasks, and words above."""
+        colour = _ANNOUNCED.get(event.kind, CALM)
+        is_loud = event.kind in _ANNOUNCED
+        style = "-" if event.kind is Kind.DEPLOYED else ":"
+        if is_loud:
+            self._axes.axvline(place, color=colour, lw=0.8, ls=style, alpha=0.7, zorder=0.5)
+        text = shortened(" ".join(self._picture.announcement(event).split()), _ANNOUNCEMENT_CHARACTERS)
+        self._axes.text(place, -0.9, text, rotation=60, ha="left", va="bottom", fontsize=SMALL, color=colour)
+
+    def _draw_point(self, place: int, event: Event, level: int) -> None:
+        shape, colour, is_filled = _POINTS[event.kind]
+        if self._picture.is_stale(place):
+            colour = PALE
+        face = colour if is_filled else "white"
+        self._axes.plot(place, level, marker=shape, ms=4.5, mec=colour, mfc=face, mew=0.8, ls="", zorder=4)
+
+    # ---------------------------------------------------------------- arrows
+
+    def _draw_arrow(self, arrow: Arrow) -> None:
+        (tail, source), (head, target) = self._ends(arrow)
+        colour, width, style = self._look(arrow)
+        patch = FancyArrowPatch(
+            (tail, source),
+            (head, target),
+            arrowstyle="-|>" if arrow.end is not None else "-",
+            connectionstyle="arc3,rad=-0.6" if arrow.channel.source == arrow.channel.target else "arc3",
+            mutation_scale=5 + 2 * width,
+            shrinkA=0,
+            shrinkB=1,
+            color=colour,
+            lw=width,
+            ls=style,
+            zorder=3 if arrow.crosses else 2,
+        )
+        self._axes.add_patch(patch)
+        if arrow.start is not None:
+            shape = "D" if arrow.cargo is Cargo.MARKER else "."
+            self._axes.plot(tail, source, marker=shape, ms=3, color=colour, ls="", zorder=3)
+        if arrow.cargo is Cargo.MARKER:
+            return  # its dashes and colour say all; its number is at the cut
+        if arrow.crosses or len(self._picture.arrows) <= _LABELLED_ARROWS_MAX:
+            # All that was restored comes from one point: its labels have room at the heads only.
+            shares = _AT_END if arrow.end is None else _NEAR_HEAD if arrow.is_restored else _NEAR_TAIL
+            places = [(tail + share * (head - tail), source + share * (target - source)) for share in shares]
+            text = f"{'*' if arrow.crosses else ''}{arrow.number}{' end' if arrow.cargo is Cargo.END else ''}"
+            self._labels.write(text, places, colour, bold=bool(arrow.crosses), optional=not arrow.crosses)
+
+    def _ends(self, arrow: Arrow) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Tail and head. Of what was sent before the slice its end is drawn, of what is not received in it its
+        beginning, each as far as there is room between two lines.
+        """
+        source, target = (float(self._level[end]) for end in arrow.channel)
+        way = min(max(0.3 * (target - source), -_STUB_MAX), _STUB_MAX)
+        tail = arrow.start if arrow.start is not None else self._restored_at(arrow)
+        if arrow.end is None:
+            assert tail is not None, "an arrow has an end in the slice"
+            return (tail, source), (tail + _STUB_WIDTH, source + way)
+        if tail is None:
+            return (arrow.end - _STUB_WIDTH, target - way), (arrow.end, target)
+        return (tail, source), (arrow.end, target)
+
+    def _restored_at(self, arrow: Arrow) -> float | None:
+        """Where the life began into which it was restored; None: it was sent, or restored, before the slice."""
+        life = (Kind.RESTORED, arrow.incarnation, arrow.channel.source)
+        for place, event in enumerate(self._picture.events if arrow.is_restored else ()):
+            if (event.kind, event.incarnation, event.subtask) == life:
+                return float(place)
+        return None
+
+    def _look(self, arrow: Arrow) -> tuple[str, float, str]:
+        """Colour, width and style."""
+        place = arrow.end if arrow.end is not None else arrow.start
+        if place is not None and self._picture.is_stale(place):
+            return PALE, 0.7, "-"
+        if arrow.cargo is Cargo.MARKER:
+            return self._looks.get(arrow.snapshot_id, (CALM,))[0], 0.8, "--"
+        if arrow.crosses:
+            return self._looks[arrow.crosses[0]][0], 1.8, "-"
+        return CALM, 0.7, ":" if arrow.is_restored else "-"
+
+    # ---------------------------------------------------------------- cuts
+
+    def _draw_cuts(self) -> None:
+        for cut in self._picture.cuts:
+            colour, shape = self._looks[cut.snapshot_id]
+            places = [place for place, _ in cut.points]
+            levels = [self._level[subtask] for _, subtask in cut.points]
+            style = "-" if cut.is_published else (0, (1, 1))
+            # A little beyond the first and the last line, so that the cut is seen to end there.
+            xs, ys = [places[0], *places, places[-1]], [levels[0] - 0.4, *levels, levels[-1] + 0.3]
+            self._axes.plot(xs, ys, color=colour, lw=_CUT_WIDTH, ls=style, alpha=0.4, zorder=1.8)
+            self._axes.plot(places, levels, marker=shape, ms=5, color=colour, ls="", zorder=4)
+            name = f"cut {self._picture.label(cut.snapshot_id)}"
+            self._labels.write(name, self._beyond(cut), colour, points=NORMAL, bold=True)
+
+    def _beyond(self, cut: CutLine) -> Iterator[tuple[float, float]]:
+        """Where a cut's name may stand: over its first point, under its last one, and a little aside."""
+        (first, top), (last, bottom) = cut.points[0], cut.points[-1]
+        for aside in (0.0, 2.0, -2.0, 4.0, -4.0):
+            yield first + aside, self._level[top] - 0.55
+            yield last + aside, self._level[bottom] + 0.45
+
+    def _draw_legend(self) -> None:
+        cut = BLUE
+        samples = [
+            Line2D([], [], color=CALM, lw=0.8, marker=">", ms=4, label="message (no head, no tail: outside)"),
+            Line2D([], [], color=cut, lw=1.8, marker=">", ms=5, label="* in flight across the cut of its colour"),
+            Line2D([], [], color=CALM, lw=0.8, ls=":", marker=">", ms=4, label="restored message"),
+            Line2D([], [], color=cut, lw=0.8, ls="--", marker="D", ms=3, label="marker"),
+            Line2D([], [], color=cut, lw=_CUT_WIDTH, alpha=0.4, marker="s", ms=5, label="cut (dotted: not published)"),
+            Line2D([], [], color=INK, ls="", marker=">", ms=5, label="start or restore"),
+            Line2D([], [], color=CALM, ls="", marker="o", mfc="white", ms=4, label="poll"),
+            Line2D([], [], color=GREEN, ls="", marker="P", ms=5, label="commit"),
+            Line2D([], [], color=RED, ls=":", lw=0.8, marker="X", ms=5, label="fault, failure"),
+            Line2D([], [], color=PALE, lw=1.2, label="left over from an older incarnation"),
+        ]
+        self._axes.legend(
+            handles=samples,
+            title=self._picture.title,
+            alignment="left",
+            loc="upper left",
+            bbox_to_anchor=(0, 0),
+            borderaxespad=4,
+            ncols=5 if self.figure.get_figwidth() > _WIDE else 2,
+            fontsize=SMALL,
+            frameon=False,
+        )

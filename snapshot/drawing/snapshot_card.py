@@ -1,0 +1,165 @@
+"""A snapshot in a notebook: what it is, its graph with states in the nodes and messages in flight on the edges, tables.
+
+Reads little: a part that is large, or one of many, is told by its size only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from snapshot.declared.topology import NodeSpec, Topology
+from snapshot.drawing.html import card, picture, table
+from snapshot.drawing.plain import drawn_or_told, needs_matplotlib
+from snapshot.drawing.words import brief, duration_text, shortened, size_text
+from snapshot.errors import CutlineError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.part import Handle, PartKind
+
+if TYPE_CHECKING:
+    from snapshot.drawing.graph_plot import EdgeNote
+    from snapshot.snapshot import Snapshot
+
+#: Bytes of a part that is decoded for a card.
+_PART_BYTES_MAX = 262_144
+#: Rows of a table: so many states, and so many channels, are read, which takes a slow store some seconds.
+_ROWS_MAX = 40
+#: Messages of a channel that are shown, and characters of one, and of a state: in the drawing, and in a table.
+_MESSAGES, _DRAWN_CHARACTERS, _CHARACTERS = 3, 26, 100
+
+
+def card_of_snapshot(snapshot: Snapshot) -> str:
+    """The HTML. Decodes states and messages, as `snapshot.node` and `snapshot.channel` do."""
+    return _Card(snapshot).html()
+
+
+class _Card:
+    """One snapshot, read as far as it is shown."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        manifest = snapshot.manifest
+        self._topology = Topology.from_record(manifest.topology)
+        self._records = {record.subtask: record for record in manifest.records}
+        sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
+        processed = {entry.channel: entry.processed for record in manifest.records for entry in record.received}
+        #: {channel: how many messages are in flight}, of those that hold any
+        self._in_flight = {
+            channel: sent[channel] - processed[channel]
+            for channel in self._topology.channels
+            if sent[channel] > processed[channel]
+        }
+        self._sent, self._processed = sent, processed
+        # The first of all.
+        self._states = {subtask: self._state(subtask) for subtask in self._topology.subtasks[:_ROWS_MAX]}
+        self._messages = {channel: self._first_messages(channel) for channel in [*self._in_flight][:_ROWS_MAX]}
+
+    def html(self) -> str:
+        """All of it."""
+        snapshot = self._snapshot
+        facts = [
+            ("run", snapshot.run),
+            ("taken", datetime.fromtimestamp(snapshot.timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")),
+            ("in", duration_text(snapshot.manifest.duration)),
+            ("size", size_text(snapshot.size)),
+            ("in flight", str(sum(self._in_flight.values()))),
+            *([("", "pinned")] if snapshot.pinned else []),
+            *([("", "the run's result")] if snapshot.manifest.final else []),
+        ]
+        title = f"Snapshot {snapshot.id}"
+        return card(title, facts, picture(drawn_or_told(self._svg)), self._table_of_states(), self._table_of_channels())
+
+    # ---------------------------------------------------------------- reading
+
+    def _state(self, subtask: Subtask) -> str:
+        return self._read(
+            [self._records[subtask].state], lambda: brief(self._snapshot.node(subtask).state, _CHARACTERS)
+        )
+
+    def _first_messages(self, channel: ChannelId) -> str:
+        """The first ones, as text."""
+        handles = [
+            handle
+            for end, kind in ((channel.target, PartKind.RECEIVED), (channel.source, PartKind.SENT))
+            for handle in self._records[end].handles
+            if handle.kind is kind and handle.channel == channel
+        ]
+
+        def told() -> str:
+            messages = self._snapshot.channel(*channel).messages
+            more = ["..."] if len(messages) > _MESSAGES else []
+            words = [brief(message, _DRAWN_CHARACTERS) for message in messages[:_MESSAGES]] + more
+            return ", ".join(words) or "the end of the stream"
+
+        return self._read(handles, told)
+
+    def _read(self, handles: list[Handle], tell: Callable[[], str]) -> str:
+        """What is in these parts; why it is not shown, where it is not."""
+        size = sum(handle.size for handle in handles)
+        if size > _PART_BYTES_MAX:
+            return f"({size_text(size)})"
+        try:
+            return tell()
+        except (CutlineError, OSError) as error:  # a class that is missing here, a part that is gone
+            return f"({error})"
+
+    # ---------------------------------------------------------------- drawing
+
+    def _svg(self) -> str:
+        with needs_matplotlib():
+            from snapshot.drawing.graph_plot import graph_plotted
+        nodes = {node.name: self._node_lines(node) for node in self._topology.nodes}
+        caption = "bold: messages in flight across the cut" if self._in_flight else "nothing is in flight"
+        return graph_plotted(self._topology, nodes, dict(self._edge_notes()), caption, "svg").decode()
+
+    def _node_lines(self, node: NodeSpec) -> list[str]:
+        subtasks = [Subtask(node.name, index) for index in range(node.parallelism)]
+        size = size_text(sum(self._records[subtask].state.size for subtask in subtasks))
+        state = f"{node.parallelism} states, {size}" if node.parallelism > 1 else self._states.get(subtasks[0], size)
+        inputs = [channel for subtask in subtasks for channel in self._topology.inputs_of(subtask)]
+        outputs = [channel for subtask in subtasks for channel in self._topology.outputs_of(subtask)]
+        counts = []
+        if inputs:
+            counts.append(f"{sum(self._processed[channel] for channel in inputs)} processed")
+        if outputs:
+            counts.append(f"{sum(self._sent[channel] for channel in outputs)} sent")
+        return [shortened(state, _DRAWN_CHARACTERS), ", ".join(counts)]
+
+    def _edge_notes(self) -> Iterator[tuple[tuple[str, str], EdgeNote]]:
+        from snapshot.drawing.graph_plot import EdgeNote
+
+        for edge in self._topology.edges:
+            ends = (edge.source, edge.target)
+            channels = [each for each in self._in_flight if (each.source.node, each.target.node) == ends]
+            count = sum(self._in_flight[channel] for channel in channels)
+            lines = [f"{count} in flight"] if count else []
+            if count and channels[0] in self._messages:
+                lines.append(shortened(self._messages[channels[0]], _DRAWN_CHARACTERS))
+            yield ends, EdgeNote(lines, is_loud=bool(count))
+
+    # ---------------------------------------------------------------- tables
+
+    def _table_of_states(self) -> str:
+        rows = [
+            [
+                str(subtask),
+                size_text(self._records[subtask].state.size),
+                str(sum(self._processed[channel] for channel in self._topology.inputs_of(subtask))),
+                str(sum(self._sent[channel] for channel in self._topology.outputs_of(subtask))),
+                state,
+            ]
+            for subtask, state in self._states.items()
+        ]
+        heads = ["subtask", "size", "processed", "sent", "state"]
+        count = len(self._topology.subtasks)
+        is_open = count > len(self._topology.nodes)
+        return table(f"{count} subtasks", heads, rows, left_out=count - len(rows), is_open=is_open)
+
+    def _table_of_channels(self) -> str:
+        rows = [[str(channel), str(self._in_flight[channel]), told] for channel, told in self._messages.items()]
+        if not rows:
+            return ""
+        count = len(self._in_flight)
+        heads = ["channel", "in flight", "first messages"]
+        return table(f"{count} channels hold messages", heads, rows, left_out=count - len(rows), is_open=False)

@@ -1,1 +1,0 @@
-"""The inside of space-time diagrams; `snapshot.testing.diagram` is their door."""

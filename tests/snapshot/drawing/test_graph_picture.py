@@ -1,0 +1,104 @@
+"""Graphs, drawn: where nodes stand, and what is written on them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+
+from snapshot import Graph, Node
+from snapshot.declared.built import build
+from snapshot.drawing.layout import layout, positions
+from snapshot.testing import ListSink, ListSource
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Passing(Node):
+    """Passes on what comes."""
+
+    def onMessage(self, message: object, context: object) -> None:
+        """Nothing is run here."""
+
+
+def words(svg: str) -> list[str]:
+    """All that is written in a drawing."""
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def graph(*edges: str) -> Graph:
+    """Nodes of one letter, and edges between them."""
+    made = Graph("letters")
+    for name in dict.fromkeys("".join(edges)):
+        made.add(name, Passing())
+    for edge in edges:
+        made.connect(edge[0], edge[1])
+    return made
+
+
+LETTERS = "abcdefghijklmnopqrst"
+SHAPES = {
+    "one": ["aa"],
+    "pair": ["ab", "ba"],
+    "chain": ["ab", "bc", "cd", "ad", "bd"],
+    "tree": ["ab", "ac", "ad", "be", "bf", "cg", "dh", "di"],
+    "ring": [a + b for a, b in zip(LETTERS, LETTERS[1:] + "a", strict=True)],
+    "mesh": [a + b for a in LETTERS[:6] for b in LETTERS[:6] if a != b],
+    "loop": ["ab", "bc", "cd", "db", "de", "ae", "ee"],
+    "two loops": ["ab", "ba", "bc", "cd", "dc", "ec"],
+}
+
+
+@pytest.mark.parametrize("edges", SHAPES.values(), ids=SHAPES)
+def test_nodes_have_room(edges: list[str]) -> None:
+    """No two stand on each other, and all stand in the drawing."""
+    placed = layout(build(graph(*edges), "unaligned").topology)
+    for one, other in combinations(placed.points.values(), 2):
+        assert max(abs(one.x - other.x), abs(one.y - other.y)) > 0.7
+    for x, y in positions(build(graph(*edges), "unaligned").topology).values():
+        assert 0 < x < 1
+        assert 0 < y < 1
+
+
+def test_messages_go_to_the_right() -> None:
+    """Where no cycle prevents it; in the middle where a layer has one node; a ring begins at its left."""
+    at = positions(build(graph("ab", "bc", "cd", "db", "de", "ae"), "unaligned").topology)
+    assert at["a"][0] < at["b"][0] < min(at["c"][0], at["d"][0])
+    assert max(at["c"][0], at["d"][0]) < at["e"][0]
+    line = positions(build(graph("ab", "bc"), "unaligned").topology)
+    assert [round(y, 6) for _, y in line.values()] == [0.5, 0.5, 0.5]
+
+
+def test_a_graph_shows_itself() -> None:
+    """Names, classes, parts, parallelism, spread and alignment; the same graph is the same text."""
+    made = Graph("count")
+    made.add("words", ListSource("a"), parallelism=2)
+    made.add("sum", Passing(), parallelism=3)
+    made.add("out", ListSink())
+    made.connect("words", "sum", key="word", alignment="aligned").connect("sum", "out", spread="rebalance")
+    written = words(made._repr_svg_())
+    for word in ("words", "ListSource", "source, 2 subtasks", "node, 3 subtasks", "sink, 1 subtask", "hash by word"):
+        assert word in written
+    assert {"aligned", "rebalance", "unaligned", "count: 6 subtasks, 9 channels"} <= set(written)
+    assert made._repr_svg_() == made._repr_svg_()
+
+
+def test_edges_of_a_kind_are_told_once() -> None:
+    """A mesh of equal edges has no room for a label on each."""
+    written = words(graph(*SHAPES["mesh"])._repr_svg_())
+    assert "unaligned" not in written
+    assert "letters: 6 subtasks, 30 channels; all edges forward, unaligned" in written
+
+
+def test_a_wrong_graph_shows_why() -> None:
+    """All problems, as text, whatever is in the names."""
+    written = words(graph("ab").connect("a", "<nowhere & $beyond$>").connect("c", "b")._repr_svg_())
+    assert "problems" in written[0]
+    assert any("<nowhere & $beyond$>" in line for line in written)
+    assert any("'c'" in line for line in written)
+
+
+def test_without_matplotlib_it_says_what_to_do(no_matplotlib: None) -> None:
+    """As text in the place of the drawing."""
+    assert 'pip install "cutline[pictures]"' in words(graph("ab")._repr_svg_())[0]

@@ -1,0 +1,140 @@
+"""A snapshot in a notebook: states, messages in flight, and how little is read for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import cloudpickle
+import pytest
+
+from snapshot import Snapshot, SnapshotCorrupt
+from snapshot.channel.serialization import Codec
+from snapshot.declared.topology import Topology
+from snapshot.drawing import snapshot_card
+from snapshot.ids import Subtask
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.envelope import Buffer
+from snapshot.stored.part import state_part
+from tests.snapshot import sample
+
+
+class _Texts(HTMLParser):
+    """All that is written, and every tag that is closed as it was opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("path", "use", "rect", "meta"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and tag == self._open[-1]:
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(" ".join(data.split()))
+
+    def close(self) -> None:
+        super().close()
+        assert not self._open
+
+
+def texts(html: str) -> list[str]:
+    """What a reader sees."""
+    parser = _Texts()
+    parser.feed(html)
+    parser.close()
+    return [text for text in parser.texts if text]
+
+
+def no_files(path: str) -> Buffer:
+    """Of a snapshot whose parts are all in the manifest."""
+    raise AssertionError(path)
+
+
+def with_states(*states: object) -> tuple[SubtaskRecord, ...]:
+    """The sample's records, with other states."""
+    records = []
+    for record, state in zip(sample.records(), states, strict=True):
+        part = state_part(sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, record.subtask, sample.state(state))
+        records.append(replace(record, handles=(part.inline(), *record.handles[1:])))
+    return tuple(records)
+
+
+def test_a_snapshot_shows_itself() -> None:
+    """What it is, states in the nodes, messages on the edges, all of them in tables; the end of a stream is told."""
+    written = texts(Snapshot(sample.manifest(), no_files, Codec())._repr_html_())
+    assert written[0] == f"Snapshot {sample.SNAPSHOT_ID}"
+    assert {"bank", "pinned", "1970-01-01 00:00:01 UTC", "250 ms", "7"} <= set(written)
+    for word in ("{'balance': 1}", "[1, (2, 'x')]", "1 processed, 8 sent", "6 in flight", "1 in flight"):
+        assert word in written
+    assert "'three', (4, 'four'), (5, 'five'), ..." in written
+    assert "the end of the stream" in written
+
+
+def test_what_is_in_a_state_is_no_mark_up() -> None:
+    """Text of the user's is text, in the drawing and in the tables."""
+    states = ({"<script>": "$x$ & $y$"}, "漢字")
+    written = texts(Snapshot(sample.manifest(with_states(*states)), no_files, Codec())._repr_html_())
+    assert written.count("{'<script>': '$x$ & $y$'}") == 2
+    assert written.count("'漢字'") == 2
+
+
+def test_what_cannot_be_read_here_is_told() -> None:
+    """A state whose class is missing is named as that; all else is shown."""
+    unknown = cloudpickle.loads(cloudpickle.dumps(Subtask("a")))
+    made = Snapshot(sample.manifest(with_states(unknown, 3)), no_files, Codec(safe=True))
+    written = texts(made._repr_html_())
+    assert any("cannot be read here" in text for text in written)
+    assert "6 in flight" in written
+    assert "3" in written
+
+
+def test_a_large_part_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gigabyte is not decoded for a picture: its size is told."""
+    monkeypatch.setattr(snapshot_card, "_PART_BYTES_MAX", 400)
+    written = texts(Snapshot(sample.manifest(with_states("x" * 1000, 3)), no_files, Codec())._repr_html_())
+    assert not any("xxx" in text for text in written)
+    assert sum(text.startswith("(1.1 KiB") for text in written) == 2
+
+
+def test_few_parts_are_read() -> None:
+    """Of many subtasks in a store only the first; a part that is gone is told."""
+    count = 100
+    node = replace(sample.TOPOLOGY.nodes[0], name="n", parallelism=count)
+    component = replace(sample.TOPOLOGY.components[0], nodes=("n",), cyclic=False)
+    topology = Topology("wide", (node,), (), (component,))
+    records, files = [], {}
+    for index in range(count):
+        subtask = Subtask("n", index)
+        part = state_part(sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, subtask, sample.state(index))
+        files[f"part{index}"] = b"".join(part.buffers)
+        records.append(
+            SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}"),), (), (), sample.STANDING)
+        )
+    manifest = replace(sample.manifest(), topology=topology.as_record(), records=tuple(records))
+    asked: list[str] = []
+
+    def read(path: str) -> Buffer:
+        asked.append(path)
+        if path == "part0":
+            raise SnapshotCorrupt("part0 is gone")
+        return files[path]
+
+    written = texts(Snapshot(manifest, read, Codec())._repr_html_())
+    assert len(asked) == 40
+    assert "(part0 is gone)" in written
+    assert "and 60 more" in written
+    assert "n[39]" in written
+    assert any(text.startswith("100 states, ") for text in written)
+
+
+def test_without_matplotlib_the_tables_are_shown(no_matplotlib: None) -> None:
+    """And in the place of the drawing what to install."""
+    written = texts(Snapshot(sample.manifest(), no_files, Codec())._repr_html_())
+    assert any('pip install "cutline[pictures]"' in text for text in written)
+    assert "{'balance': 1}" in written
