@@ -93,3 +93,9 @@ class Graph:
             when the graph cannot be built; says everything that is wrong with it.
         """
         print(explanation(build(self, alignment).topology))  # noqa: T201  # as DataFrame.explain does
+
+    def _repr_svg_(self) -> str:
+        """The graph, drawn, for notebooks; where it cannot be built, why."""
+        from snapshot.drawing.graph_picture import svg_of_graph  # draws graphs, so it imports this
+
+        return svg_of_graph(self)

@@ -144,6 +144,12 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<snapshot {self.id} of run {self.run!r}>"
 
+    def _repr_html_(self) -> str:
+        """The snapshot, drawn, for notebooks. Reads small parts only."""
+        from snapshot.drawing.snapshot_card import card_of_snapshot  # draws snapshots, so it imports this
+
+        return card_of_snapshot(self)
+
     @cached_property
     def _records(self) -> dict[Subtask, Any]:
         return {record.subtask: record for record in self.manifest.records}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.part import Handle
+from snapshot.subtask.reports import Spent
 
 # ---- from a worker
 
@@ -81,6 +82,7 @@ class SnapshotAcknowledged:
     incarnation: int
     snapshot_id: int
     record: SubtaskRecord
+    spent: Spent
 
 
 @dataclass(frozen=True, slots=True)

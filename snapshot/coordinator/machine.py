@@ -33,7 +33,6 @@ from snapshot.coordinator.snapshot_book import SnapshotBook, SnapshotOrder
 from snapshot.coordinator.snapshot_desk import SnapshotDesk
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
-from snapshot.stored.certificate import SubtaskRecord
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 
@@ -201,8 +200,8 @@ class Coordinator:
             case control.SnapshotAskedFor(incarnation, subtask):
                 may_start = self._is_current(incarnation) and self.phase is Phase.RUNNING
                 self._desk.ask(subtask, incarnation, may_start=may_start)
-            case control.SnapshotAcknowledged(incarnation, snapshot_id, record) if self._is_current(incarnation):
-                self._on_acknowledged(snapshot_id, record)
+            case control.SnapshotAcknowledged(incarnation) if self._is_current(incarnation):
+                self._on_acknowledged(message)
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
                 if self.book.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
@@ -264,7 +263,7 @@ class Coordinator:
             match effect:
                 case fencing.Continue(claim, history):
                     self._retention.take_over(history)
-                    self._desk.take_block(claim)
+                    self._desk.take_block(claim, history)
                     self._on_news(self._deployment.claimed(claim, effect.snapshot_id))
                 case fencing.Published(snapshot_id):
                     self._on_published(snapshot_id)
@@ -352,18 +351,18 @@ class Coordinator:
         if self.phase is Phase.RUNNING:
             self._desk.trigger_ordered()
             if self._members.all_idle and not self._desk.book.pending:
-                self._desk.trigger()
+                self._desk.trigger_idle()
 
-    def _on_acknowledged(self, snapshot_id: int, record: SubtaskRecord) -> None:
-        snapshot = self._desk.acknowledge(snapshot_id, record)
+    def _on_acknowledged(self, message: control.SnapshotAcknowledged) -> None:
+        snapshot = self._desk.acknowledge(message)
         if snapshot is None:
             return
         wrong = self._desk.problems(snapshot)
         if wrong:
-            self._abort(snapshot_id, f"the cut is not consistent: {wrong}")
+            self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
         else:
             self._desk.hand_over(snapshot, self._fence.claim)
-            self._fenced(self._fence.step(fencing.Publish(snapshot_id)))
+            self._fenced(self._fence.step(fencing.Publish(snapshot.snapshot_id)))
 
     def _on_published(self, snapshot_id: int) -> None:
         manifest, orders = self._desk.publish(snapshot_id)

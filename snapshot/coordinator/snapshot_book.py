@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
+from snapshot.coordinator.snapshot_log import SnapshotLog
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.subtask.reports import Spent
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,27 @@ class SnapshotOrder:
     deadline: float | None
 
 
+class Initiator(Enum):
+    """Why a snapshot was started."""
+
+    INTERVAL = "interval"
+    #: somebody in the driver asked for it
+    ORDER = "order"
+    #: a node did, or subtasks started it themselves
+    NODE = "node"
+    #: all workers are idle: it tells whether the run, or a cycle, is over
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A subtask's part came, at a time of the coordinator; what the subtask spent, on its own clock."""
+
+    subtask: Subtask
+    at: float
+    spent: Spent
+
+
 @dataclass(slots=True)
 class PendingSnapshot:
     """A snapshot between its trigger and its publication."""
@@ -48,7 +73,10 @@ class PendingSnapshot:
     snapshot_id: int
     started_at: float
     orders: list[SnapshotOrder]
+    initiator: Initiator
     records: dict[Subtask, SubtaskRecord] = field(default_factory=dict)
+    #: the last that came so far
+    last: Acknowledgement | None = None
     #: all acknowledged; the fence has it, and only the store can end it now (PROTOCOL 7.6)
     is_publishing: bool = False
 
@@ -63,13 +91,24 @@ class PendingSnapshot:
 
 
 class SnapshotBook:
-    """All that is known of snapshots in one life of a coordinator."""
+    """All that is known of snapshots in one life of a coordinator.
 
-    def __init__(self, policy: SnapshotPolicy) -> None:
+    Parameters
+    ----------
+    policy : SnapshotPolicy
+    subtask_count : int
+        Acknowledgements that make one whole.
+    epoch_offset : float
+        Seconds from monotonic time to seconds since the epoch, for reports.
+    """
+
+    def __init__(self, policy: SnapshotPolicy, subtask_count: int, epoch_offset: float) -> None:
         self.policy = policy
         #: {snapshot_id: it}, ascending
         self.pending: dict[int, PendingSnapshot] = {}
         self.orders: list[SnapshotOrder] = []
+        self._subtask_count = subtask_count
+        self._log = SnapshotLog(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
         self._next_id = 0
         #: first id of the next claim's block
@@ -82,9 +121,13 @@ class SnapshotBook:
         """The lowest id that is still running; everything below it is settled (PROTOCOL 3.4)."""
         return min(self.pending, default=self._next_id)
 
-    def take_block(self, claim: int, now: float) -> None:
-        """Use the ids of a new claim; those of the old one are never used again (PROTOCOL 3.2)."""
+    def take_block(self, claim: int, history: Sequence[int], now: float) -> None:
+        """Use the ids of a new claim; those of the old one are never used again (PROTOCOL 3.2).
+
+        `history` is what the claim found published.
+        """
         assert not self.pending
+        self._log.decide(history, now)
         self._next_id, self._ids_end = first_snapshot_id(claim), first_snapshot_id(claim + 1)
         if self.policy.interval is not None:
             self._due_at = now + self.policy.interval
@@ -114,11 +157,11 @@ class SnapshotBook:
         """Whether policy lets a node start one now."""
         return self.has_room and now >= self._pause_until
 
-    def open(self, now: float, orders: Sequence[SnapshotOrder]) -> PendingSnapshot:
+    def open(self, now: float, orders: Sequence[SnapshotOrder], initiator: Initiator) -> PendingSnapshot:
         """Begin one, for `orders` and for all others that wait and do not name their initiators."""
         taken = [order for order in self.orders if order in orders or order.initiators is None]
         self.orders = [order for order in self.orders if order not in taken]
-        snapshot = PendingSnapshot(self._next_id, now, taken)
+        snapshot = PendingSnapshot(self._next_id, now, taken, initiator)
         self.pending[snapshot.snapshot_id] = snapshot
         self._next_id += 1
         if self.policy.interval is not None:
@@ -128,7 +171,7 @@ class SnapshotBook:
     def open_given(self, snapshot_id: int, now: float) -> None:
         """Begin one that others have started, under an id of this claim that was not used."""
         assert self._next_id <= snapshot_id < self._ids_end
-        self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, [])
+        self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, [], Initiator.NODE)
         self._next_id = snapshot_id + 1
 
     @property
@@ -144,13 +187,14 @@ class SnapshotBook:
         """Ids that an initiator must have recorded first (PROTOCOL 3.3)."""
         return tuple(pending for pending in self.pending if pending < snapshot_id)
 
-    def acknowledge(self, snapshot_id: int, record: SubtaskRecord, subtask_count: int) -> PendingSnapshot | None:
+    def acknowledge(self, snapshot_id: int, record: SubtaskRecord, spent: Spent, now: float) -> PendingSnapshot | None:
         """Note one subtask's part; the snapshot when that was the last one."""
         snapshot = self.pending.get(snapshot_id)
         if snapshot is None or snapshot.is_publishing:
             return None
         snapshot.records[record.subtask] = record
-        return snapshot if len(snapshot.records) == subtask_count else None
+        snapshot.last = Acknowledgement(record.subtask, now, spent)
+        return snapshot if len(snapshot.records) == self._subtask_count else None
 
     def is_collecting(self, snapshot_id: int) -> bool:
         """Whether it is pending and not whole."""
@@ -180,23 +224,39 @@ class SnapshotBook:
     def close_published(self, snapshot_id: int, now: float) -> PendingSnapshot:
         """It is published."""
         self.failures_in_a_row = 0
+        self._log.published(self.pending[snapshot_id], now)
         return self._close(snapshot_id, now)
 
-    def close_failed(self, snapshot_id: int, now: float) -> PendingSnapshot:
+    def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
         """It was aborted, and that counts."""
         self.failures_in_a_row += 1
+        self._log.aborted(self.pending[snapshot_id], reason, now)
         return self._close(snapshot_id, now)
 
-    def close_superseded(self, snapshot_id: int, by: int, now: float) -> None:
+    def close_superseded(self, snapshot_id: int, by: int, reason: str, now: float) -> None:
         """A later one was whole first; whoever waits for this one gets that one."""
+        self._log.aborted(self.pending[snapshot_id], reason, now)
         superseded = self._close(snapshot_id, now)
         self.pending[by].orders += superseded.orders
 
-    def give_up_all(self) -> None:
+    def give_up_all(self, reason: str, now: float) -> None:
         """The run rolls back: nothing pending can be whole any more. Orders wait for the next one."""
+        for pending in self.pending.values():
+            if pending.is_publishing:
+                self._log.undecided(pending, reason)
+            else:
+                self._log.aborted(pending, reason, now)
         self.orders = [order for pending in self.pending.values() for order in pending.orders] + self.orders
         self.pending.clear()
         self.failures_in_a_row = 0
+
+    def end(self, now: float) -> None:
+        """No claim follows that would tell what became of the undecided: for this life they are aborted."""
+        self._log.decide((), now)
+
+    def reports(self, now: float) -> list[dict[str, Any]]:
+        """How the newest snapshots stand or ended, as plain data, oldest first. May be called on any thread."""
+        return self._log.reports(list(self.pending.values()), now)
 
     def take_orders(self) -> list[SnapshotOrder]:
         """Remove and return all orders that wait."""

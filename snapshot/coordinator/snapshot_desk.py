@@ -6,23 +6,24 @@ publish: it is asked only while the run may, and hands a whole snapshot back as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from snapshot.coordinator.control import (
     AnnouncePublished,
     AnswerSnapshotRequest,
     EndComponent,
     SettleSnapshots,
+    SnapshotAcknowledged,
     TriggerSnapshot,
 )
 from snapshot.coordinator.events import CloseOrder
 from snapshot.coordinator.members import Members
 from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook, SnapshotOrder, SnapshotPolicy
+from snapshot.coordinator.snapshot_book import Initiator, PendingSnapshot, SnapshotBook, SnapshotOrder, SnapshotPolicy
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.declared.topology import Topology
 from snapshot.ids import Subtask
-from snapshot.stored.certificate import SubtaskRecord, problems
+from snapshot.stored.certificate import problems
 from snapshot.stored.manifest import Manifest
 
 #: Subtasks, or problems, that a reason names; the first few tell what is wrong, thousands would hide it.
@@ -52,7 +53,7 @@ class SnapshotDesk:
         members: Members,
         outbox: Outbox,
     ) -> None:
-        self.book = SnapshotBook(policy)
+        self.book = SnapshotBook(policy, len(topology.subtasks), outbox.epoch_offset)
         #: (id, reason) of those that were given up, in order
         self.aborted: list[tuple[int, str]] = []
         self._run = run
@@ -67,15 +68,15 @@ class SnapshotDesk:
 
     # ---------------------------------------------------------------- between two incarnations
 
-    def take_block(self, claim: int) -> None:
-        """A claim was taken: its ids are used from now on (PROTOCOL 3.2)."""
-        self.book.take_block(claim, self._outbox.now)
+    def take_block(self, claim: int, history: Sequence[int]) -> None:
+        """A claim was taken, which found `history` published: its ids are used from now on (PROTOCOL 3.2)."""
+        self.book.take_block(claim, history, self._outbox.now)
 
     def give_up_all(self, reason: str) -> None:
         """The data goes. What waits to be published stays undecided: the next listing tells (PROTOCOL 7.6)."""
         for snapshot in self.book.collecting():
             self.aborted.append((snapshot.snapshot_id, reason))
-        self.book.give_up_all()
+        self.book.give_up_all(reason, self._outbox.now)
         self._manifests.clear()
         self._told_to_end.clear()
 
@@ -101,24 +102,24 @@ class SnapshotDesk:
         """Start what the driver waits for, as far as there is room."""
         while self.book.orders and self.book.has_room:
             first = self.book.orders[0]
-            self._trigger(self._able(first.initiators or ()), first)
+            self._trigger(Initiator.ORDER, self._able(first.initiators or ()), first)
 
-    def trigger(self) -> None:
-        """Start one, for no order in particular."""
-        self._trigger(())
+    def trigger_idle(self) -> None:
+        """Start one because all is quiet."""
+        self._trigger(Initiator.IDLE, ())
 
     def trigger_due(self) -> None:
         """Start one if its time has come."""
         due = self.book.due_at()
         if due is not None and self._outbox.now >= due:
-            self.trigger()
+            self._trigger(Initiator.INTERVAL, ())
 
     def ask(self, subtask: Subtask, incarnation: int, *, may_start: bool) -> None:
         """A node called `requestSnapshot`; policy may refuse (PROTOCOL 3.1)."""
         starts = may_start and self.book.may_ask(self._outbox.now)
         if starts:
             able = self._able((subtask,))
-            self._trigger(able)
+            self._trigger(Initiator.NODE, able)
             if able:
                 return  # the trigger is the answer
         self._outbox.tell(self._placement[subtask], AnswerSnapshotRequest(incarnation, subtask))
@@ -129,8 +130,8 @@ class SnapshotDesk:
         # All edges into one node agree (PROTOCOL 4.1), so the first answers for all.
         return tuple(s for s, c in inputs.items() if not c or not self._topology.edge_of(c[0]).alignment.aligned)
 
-    def _trigger(self, initiators: tuple[Subtask, ...], *orders: SnapshotOrder) -> None:
-        snapshot = self.book.open(self._outbox.now, orders)
+    def _trigger(self, why: Initiator, initiators: tuple[Subtask, ...], *orders: SnapshotOrder) -> None:
+        snapshot = self.book.open(self._outbox.now, orders, why)
         # PROTOCOL 3.5: whom the initiators do not reach, the graph's own initiators do.
         reached = dict.fromkeys(self._topology.reachable(initiators))
         everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
@@ -144,9 +145,9 @@ class SnapshotDesk:
 
     # ---------------------------------------------------------------- collecting and publishing
 
-    def acknowledge(self, snapshot_id: int, record: SubtaskRecord) -> PendingSnapshot | None:
+    def acknowledge(self, message: SnapshotAcknowledged) -> PendingSnapshot | None:
         """One subtask's part is durable; the snapshot when that was the last one."""
-        return self.book.acknowledge(snapshot_id, record, len(self._topology.subtasks))
+        return self.book.acknowledge(message.snapshot_id, message.record, message.spent, self._outbox.now)
 
     def problems(self, snapshot: PendingSnapshot) -> str:
         """What is wrong with a whole snapshot; "" when its cut is exact (PROTOCOL 2)."""
@@ -162,8 +163,9 @@ class SnapshotDesk:
         for lower in self.book.collecting():
             # Publication goes up only, so whatever this one overtook is over.
             if lower.snapshot_id < snapshot.snapshot_id:
-                self.book.close_superseded(lower.snapshot_id, snapshot.snapshot_id, now)
-                self.aborted.append((lower.snapshot_id, f"snapshot {snapshot.snapshot_id} was whole first"))
+                reason = f"snapshot {snapshot.snapshot_id} was whole first"
+                self.book.close_superseded(lower.snapshot_id, snapshot.snapshot_id, reason, now)
+                self.aborted.append((lower.snapshot_id, reason))
         snapshot.is_publishing = True
         records = tuple(snapshot.records[subtask] for subtask in self._topology.subtasks)
         self._manifests[snapshot.snapshot_id] = Manifest(
@@ -204,7 +206,7 @@ class SnapshotDesk:
         """Give one up. Its orders are answered; who takes part is told by `settle`."""
         self._manifests.pop(snapshot_id, None)
         self.aborted.append((snapshot_id, reason))
-        for order in self.book.close_failed(snapshot_id, self._outbox.now).orders:
+        for order in self.book.close_failed(snapshot_id, reason, self._outbox.now).orders:
             self.refuse(order, f"snapshot {snapshot_id}: {reason}")
 
     def why_overdue(self, snapshot: PendingSnapshot) -> str:
@@ -222,6 +224,7 @@ class SnapshotDesk:
     def close(self, reason: str) -> None:
         """The run has ended: nobody needs to wait any more."""
         self.give_up_all(reason)
+        self.book.end(self._outbox.now)
         for order in self.book.take_orders():
             self.refuse(order, reason)
 

@@ -23,6 +23,7 @@ from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source, defines
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.cutter import CutSettings
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_channel import InputChannel
 from snapshot.subtask.limits import SubtaskLimits
@@ -56,6 +57,8 @@ class Surroundings:
     spill_of: Callable[[ChannelId], Spill | None]
     logger_of: Callable[[Subtask], LoggerAdapter[Any]]
     chance_of: Callable[[Subtask], Random]
+    #: seconds of a clock that never goes back, to tell how long snapshots take
+    stopwatch: Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -74,8 +77,7 @@ class SubtaskParts:
     outputs: dict[ChannelId, SendingEnd]
     edges: tuple[OutputEdge, ...]
     limits: SubtaskLimits
-    #: shortest time that an aligned edge of this subtask was given, seconds; None: no limit
-    alignment_timeout: float | None
+    cutting: CutSettings
     lost_state: LostStateCheck
     #: what `context.requestSnapshot` does; set by the machine
     requests: list[Callable[[], None]]
@@ -136,7 +138,9 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, gate=gate, timers=timers, context=context,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=around.limits,
-        alignment_timeout=_alignment_timeout(subtask, topology),
+        cutting=CutSettings(
+            around.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), around.stopwatch
+        ),
         lost_state=LostStateCheck(node, subtask, context.logger), requests=requests,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ The recorder decides by markers alone; here its decisions meet numbers, buffers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from snapshot.channel.receiving_end import ReceivingEnd
@@ -32,6 +33,18 @@ from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed, Standing
 
 
+@dataclass(frozen=True, slots=True)
+class CutSettings:
+    """What the graph and the host set for the cuts of one subtask."""
+
+    #: channel state that open recordings may hold together (PROTOCOL 1.7)
+    recorded_bytes_max: int
+    #: seconds, the shortest that an aligned edge of the subtask was given; None: no limit
+    alignment_timeout: float | None
+    #: seconds of a clock that never goes back: only differences count, and only for people
+    stopwatch: Callable[[], float]
+
+
 class Cutter:
     """Takes one subtask's part in snapshots.
 
@@ -42,10 +55,7 @@ class Cutter:
     capture : callable
         Given a snapshot's id, returns the encoded state and the standing, or raises SnapshotAborted. What else
         it raises ends the subtask.
-    recorded_bytes_max : int
-        Channel state that open recordings may hold together (PROTOCOL 1.7).
-    alignment_timeout : float or None
-        Seconds, reported when an alignment starts.
+    settings : CutSettings
     """
 
     def __init__(
@@ -53,18 +63,16 @@ class Cutter:
         recorder: Recorder,
         inputs: Mapping[ChannelId, ReceivingEnd],
         outputs: Mapping[ChannelId, SendingEnd],
-        *,
         capture: Callable[[int], tuple[tuple[Buffer, ...], Standing]],
-        recorded_bytes_max: int,
-        alignment_timeout: float | None,
+        settings: CutSettings,
     ) -> None:
         self.recorder = recorder
         self._inputs = inputs
         self._outputs = outputs
         self._capture = capture
-        self._recorded_bytes_max = recorded_bytes_max
-        self._alignment_timeout = alignment_timeout
-        self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs))
+        self._recorded_bytes_max = settings.recorded_bytes_max
+        self._alignment_timeout = settings.alignment_timeout
+        self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs), settings.stopwatch)
         self._reports: list[Report] = []
 
     def step(self, event: Event) -> None:
@@ -111,6 +119,7 @@ class Cutter:
             case ReleaseChannel(channel):
                 self._inputs[channel].held = False
             case StartAlignmentTimer(snapshot_id):
+                self._pending.see(snapshot_id)
                 if self._alignment_timeout is not None:
                     self._reports.append(AlignmentStarted(snapshot_id, self.recorder.subtask, self._alignment_timeout))
             case OvertakeWithMarkers(snapshot_id):

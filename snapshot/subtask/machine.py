@@ -31,6 +31,7 @@ from snapshot.subtask.limits import SLICE_POLLS_MAX
 from snapshot.subtask.node_state import NodeState
 from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, Standing, SubtaskEnded
 from snapshot.subtask.state_keeper import StateKeeper
+from snapshot.subtask.turns import Turns
 from snapshot.subtask.two_phase import PreparedOutput
 
 
@@ -63,20 +64,12 @@ class SubtaskMachine:
         self._node = parts.node
         self._codec = parts.codec
         self._timers = parts.timers
-        self._channels = list(parts.inputs)
+        self._turns = Turns(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
-        self.cutter = Cutter(
-            parts.recorder,
-            self.inputs,
-            self.outputs,
-            capture=self._capture,
-            recorded_bytes_max=parts.limits.recorded_bytes_max,
-            alignment_timeout=parts.alignment_timeout,
-        )
+        self.cutter = Cutter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
         self._prepared = PreparedOutput(parts.node)
         self._kept = StateKeeper(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
-        self._turn = 0
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
         #: seconds that the restored `Context.now` is ahead of this host's clock
@@ -150,8 +143,10 @@ class SubtaskMachine:
 
     def deliver(self, channel: ChannelId, frame: Frame) -> None:
         """A frame came. Raises ChannelError on a gap or a repeat."""
-        self.inputs[channel].deliver(frame)
-        if self.inputs[channel].recorded_bytes:
+        end = self.inputs[channel]
+        end.deliver(frame)
+        self._turns.came(channel)
+        if end.recorded_bytes:
             self.cutter.limit_recordings()
 
     def deliver_marker(self, channel: ChannelId, marker: Marker) -> None:
@@ -161,6 +156,8 @@ class SubtaskMachine:
         """
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         self.inputs[channel].deliver_marker(marker)
+        if marker.aligned:
+            self._turns.came(channel)
         self.cutter.step(MarkerArrived(channel, marker))
 
     # ---------------------------------------------------------------- what the coordinator says
@@ -224,7 +221,7 @@ class SubtaskMachine:
         """Nothing will happen here without a message from elsewhere."""
         if self.status is Status.ENDED:
             return True
-        return self._exhausted and not len(self._timers) and all(end.drained for end in self.inputs.values())
+        return self._exhausted and not len(self._timers) and not self._turns
 
     def run(self, now: float, limit: int) -> int:
         """One turn: timers that are due, then messages of each ready input in turn, then polls.
@@ -254,8 +251,12 @@ class SubtaskMachine:
         self._tick(now)
         if self.gate.closed:
             return 0
-        chosen = next(c for c in self._channels if c.end.channel == channel)
-        return self._handle_head(chosen, limit) if chosen.end.ready else 0
+        chosen = self._turns.get(channel)
+        if chosen is None or chosen.end.held:
+            return 0
+        handled = self._handle_head(chosen, limit)
+        self._turns.took(chosen)
+        return handled
 
     def seal(self) -> None:
         """Close all open frames, so that they can be taken."""
@@ -294,14 +295,12 @@ class SubtaskMachine:
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
-        for _ in range(len(self._channels)):
+        for channel in self._turns:
             if self.gate.closed or done >= limit:
                 break
-            # Round robin, so that a busy input does not starve the others.
-            self._turn = (self._turn + 1) % len(self._channels)
-            channel = self._channels[self._turn]
             while channel.end.ready and not self.gate.closed and done < limit and self._may_take(channel.end):
                 done += self._handle_head(channel, limit - done)
+            self._turns.took(channel)
         return done
 
     def _handle_head(self, channel: InputChannel, limit: int) -> int:
@@ -339,7 +338,7 @@ class SubtaskMachine:
         return done
 
     def _ready(self) -> Iterator[bool]:
-        return (end.ready and self._may_take(end) for end in self.inputs.values())
+        return (each.end.ready and self._may_take(each.end) for each in self._turns)
 
     @property
     def _spilling(self) -> bool:
@@ -396,5 +395,6 @@ class SubtaskMachine:
     def _open(self) -> None:
         with calling("partitions", self.subtask):
             self.context.partitions = self._parts.partitions()
+        self.context.send_directly(self._codec.pack)
         with calling("open", self.subtask):
             self._node.open(self.context)

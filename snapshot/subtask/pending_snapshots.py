@@ -6,17 +6,22 @@ out-buffer (before that, a timeout could still move an aligned marker, and with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from snapshot.channel.receiving_end import ReceivedCut
 from snapshot.channel.sending_end import SentCut
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import Buffer
-from snapshot.subtask.reports import SnapshotTaken, Standing
+from snapshot.subtask.reports import SnapshotTaken, Spent, Standing
 
 
 @dataclass(slots=True)
 class _Pending:
+    #: when the subtask first saw the snapshot, and when it cut
+    seen_at: float
+    cut_at: float
+    capture_seconds: float = 0.0
     state: tuple[Buffer, ...] | None = None
     standing: Standing | None = None
     received: dict[ChannelId, ReceivedCut] = field(default_factory=dict)
@@ -26,12 +31,29 @@ class _Pending:
 
 
 class PendingSnapshots:
-    """The snapshots in the making at one subtask."""
+    """The snapshots in the making at one subtask.
 
-    def __init__(self, subtask: Subtask, inputs: tuple[ChannelId, ...], outputs: tuple[ChannelId, ...]) -> None:
+    Parameters
+    ----------
+    subtask : Subtask
+    inputs, outputs : tuple of ChannelId
+    stopwatch : callable
+        Seconds of a clock that never goes back; only differences count.
+    """
+
+    def __init__(
+        self,
+        subtask: Subtask,
+        inputs: tuple[ChannelId, ...],
+        outputs: tuple[ChannelId, ...],
+        stopwatch: Callable[[], float],
+    ) -> None:
         self._subtask = subtask
         self._inputs = inputs
         self._outputs = outputs
+        self._stopwatch = stopwatch
+        #: {snapshot that is not open: when it was first seen}
+        self._seen: dict[int, float] = {}
         self._pending: dict[int, _Pending] = {}
 
     @property
@@ -39,14 +61,21 @@ class PendingSnapshots:
         """Nothing is in the making."""
         return not self._pending
 
+    def see(self, snapshot_id: int) -> None:
+        """The first marker of a snapshot is here, perhaps before the cut."""
+        if snapshot_id not in self._pending:
+            self._seen[snapshot_id] = self._stopwatch()
+
     def open(self, snapshot_id: int) -> None:
-        """The cut is made now."""
-        self._pending[snapshot_id] = _Pending()
+        """The cut is made now: `captured` or `fail` follows at once."""
+        now = self._stopwatch()
+        self._pending[snapshot_id] = _Pending(self._seen.pop(snapshot_id, now), now)
 
     def captured(self, snapshot_id: int, state: tuple[Buffer, ...], standing: Standing) -> None:
         """The node's state, encoded."""
         pending = self._pending[snapshot_id]
         pending.state, pending.standing = state, standing
+        pending.capture_seconds = self._stopwatch() - pending.cut_at
 
     def received(self, snapshot_id: int, channel: ChannelId, cut: ReceivedCut) -> None:
         """The receiver's part of an input; of a snapshot that failed here, nothing is kept."""
@@ -78,6 +107,7 @@ class PendingSnapshots:
 
     def discard(self, snapshot_id: int) -> None:
         """The snapshot was settled without this subtask."""
+        self._seen.pop(snapshot_id, None)
         self._pending.pop(snapshot_id, None)
 
     def awaiting_markers(self) -> list[int]:
@@ -100,5 +130,8 @@ class PendingSnapshots:
             if not p.failed:
                 assert p.state is not None and p.standing is not None
                 assert len(p.received) == len(self._inputs)
-                finished.append(SnapshotTaken(snapshot_id, self._subtask, p.state, p.received, p.sent, p.standing))
+                spent = Spent(self._stopwatch() - p.seen_at - p.capture_seconds, p.capture_seconds, 0.0)
+                finished.append(
+                    SnapshotTaken(snapshot_id, self._subtask, p.state, p.received, p.sent, p.standing, spent)
+                )
         return finished

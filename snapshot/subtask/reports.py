@@ -21,6 +21,21 @@ class SnapshotTaken:
     received: dict[ChannelId, ReceivedCut]
     sent: dict[ChannelId, SentCut]
     standing: Standing
+    #: up to now: nothing is uploaded yet
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds that one subtask spent on a snapshot: three stretches without a gap, on the clock of its host."""
+
+    #: from its first sight of the snapshot until nothing could change its part any more (every input's marker was in,
+    #: its own had left), less `capture`
+    align: float
+    #: asking the node for its state (prepareCommit, snapshotState) and serialising it, between two events
+    capture: float
+    #: from then on until all its parts were stored
+    upload: float
 
 
 @dataclass(frozen=True, slots=True)

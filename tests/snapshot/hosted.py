@@ -43,6 +43,8 @@ class Hosted:
         self.limits = limits or SubtaskLimits()
         self.spill_of = spill_of
         self.nodes: dict[Subtask, Any] = {}
+        #: what the stopwatch of snapshots shows
+        self.now = 0.0
         self.machines = {subtask: self.machine(subtask) for subtask in self.built.topology.subtasks}
         for machine in self.machines.values():
             machine.restore(None, 0.0)
@@ -59,6 +61,7 @@ class Hosted:
             spill_of=self.spill_of,
             logger_of=lambda _: logging.LoggerAdapter(logging.getLogger("tests.hosted"), {}),
             chance_of=lambda _: Random(seed),
+            stopwatch=lambda: self.now,
         )
         parts = assemble(subtask, self.built, around, channels or RestoredChannels())
         self.nodes[subtask] = parts.node

@@ -16,7 +16,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import Spent, Standing
 from state_backends.fence_answers import perform
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
@@ -79,6 +79,8 @@ class Led:
     now: float = 100.0
     #: store requests wait in `held` instead of being performed
     holds_store: bool = False
+    #: what each subtask says that it spent on a snapshot
+    spent: Spent = sample.SPENT
 
     def __post_init__(self) -> None:
         fence = Fence(self.owner, self.life, self.restore_from)
@@ -170,7 +172,7 @@ class Led:
         """One subtask acknowledges."""
         incarnation = self.coordinator.incarnation
         contribution = record(self.settings.topology, subtask, incarnation, snapshot_id, standing, in_flight)
-        return self.say(0, control.SnapshotAcknowledged(incarnation, snapshot_id, contribution))
+        return self.say(0, control.SnapshotAcknowledged(incarnation, snapshot_id, contribution, self.spent))
 
     def committed(self, snapshot_id: int) -> list[events.Effect]:
         """All subtasks have committed."""

@@ -19,7 +19,7 @@ from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Part
 from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import SnapshotTaken, Standing
+from snapshot.subtask.reports import SnapshotTaken, Spent, Standing
 
 RUN = "bank"
 SNAPSHOT_ID = 7_000_042
@@ -27,6 +27,7 @@ INCARNATION = 7
 P, Q = Subtask("P"), Subtask("Q")
 PQ, QP = ChannelId(P, Q), ChannelId(Q, P)
 CODEC = Codec()
+SPENT = Spent(align=0.5, capture=0.25, upload=0.0)
 STANDING = Standing(ended=False, passive=True, has_timers=False, outer_inputs_ended=False, uncommitted=(3, 5))
 TOPOLOGY = Topology(
     "bank",
@@ -62,8 +63,8 @@ def taken() -> list[SnapshotTaken]:
     pq_sent = SentCut(8, 5, (batch(6, 2), values(8, {"eight": 8})))
     qp_received, qp_sent = ReceivedCut(1, 2, (frame_of_end(2),)), SentCut(2, 2, ())
     return [
-        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, STANDING),
-        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, STANDING),
+        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, STANDING, SPENT),
+        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, STANDING, SPENT),
     ]
 
 

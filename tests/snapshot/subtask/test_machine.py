@@ -345,7 +345,7 @@ def test_inputs_take_turns() -> None:
         hosted.seal_and_carry(name, "b")
     for _ in range(4):
         hosted["b"].run(1.0, 2)
-    assert [note[1] for note in hosted.node("b").log[2:]] == [10, 11, 0, 1, 12, 13, 2, 3]
+    assert [note[1] for note in hosted.node("b").log[2:]] == [0, 1, 10, 11, 2, 3, 12, 13]
 
 
 def test_errors_of_a_link_pass_through() -> None:
