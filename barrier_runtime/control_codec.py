@@ -12,24 +12,27 @@ from typing import Any
 
 import msgpack
 
-from barrier_runtime.progress import WorkerProgress
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import Spent, Standing
 
 _EXT_TUPLE = 1
 _EXT_RECORD = 2
 
 _TYPES: tuple[type, ...] = (
-    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, Standing, SubtaskRecord, WorkerProgress,
+    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, Standing, SubtaskRecord, Spent, WorkerProgress,
+    EdgeSent, EdgeProcessed,
+    WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,
 )  # fmt: skip
 _NUMBERS = {cls: number for number, cls in enumerate(_TYPES)}
 
-Message = control.WorkerMessage | control.CoordinatorMessage | WorkerProgress
+Message = control.WorkerMessage | control.CoordinatorMessage | WorkerProgress | WorkerTrace
 
 
 def encode_message(message: Message) -> bytes:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+import select
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -27,6 +29,10 @@ COORDINATOR = "coordinator"
 #: Seconds without a coordinator after which a worker leaves: Ray brings one back in about a second, and a
 #: driver that is gone must not leave workers behind.
 COORDINATOR_SECONDS_MAX = 60.0
+
+#: Seconds that a worker which leaves may take to tell what it has to tell. A few megabytes at most; a coordinator that
+#: reads nothing does not keep a stage from its end.
+FAREWELL_SECONDS_MAX = 2.0
 
 _TAG_BYTES = 8
 
@@ -110,6 +116,11 @@ class ControlLink:
         """Something waits until the coordinator reads."""
         return self.connection is not None and self.connection.wants_write
 
+    @property
+    def is_free(self) -> bool:
+        """There is a coordinator, and nothing waits for it."""
+        return self.connection is not None and not self.connection.wants_write
+
     def pump(self) -> None:
         """Write what waits."""
         if self.connection is not None and self.connection.wants_write:
@@ -139,8 +150,12 @@ class ControlLink:
         self._connect()
 
     def close(self) -> None:
-        """Write what waits and hang up."""
+        """Write what waits and hang up. Blocks while the coordinator reads, `FAREWELL_SECONDS_MAX` at most."""
         self.pump()
+        deadline = time.monotonic() + FAREWELL_SECONDS_MAX
+        while self.connection is not None and self.wants_write and (left := deadline - time.monotonic()) > 0:
+            select.select([], [self.connection], [], left)
+            self.pump()
         if self.connection is not None:
             self.connection.close()
 

@@ -14,6 +14,7 @@ from typing import Any
 from barrier_runtime.coordinator_service import CoordinatorService
 from barrier_runtime.logs import configure
 from barrier_runtime.store_desk import StoreDesk
+from barrier_runtime.tracing.keeper import KeptTrace, TraceKeeper
 from snapshot.coordinator.events import CloseOrder, Event, SnapshotOrdered, StopOrdered
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import RestoreFrom
@@ -36,6 +37,8 @@ class CoordinatorSetup:
     secret: bytes
     host: str
     port: int
+    #: keep a trace
+    trace: bool
 
     def __repr__(self) -> str:
         return f"CoordinatorSetup({self.settings.run!r}, {self.owner})"
@@ -56,8 +59,9 @@ class CoordinatorActor:
             epoch_offset=time.time() - time.monotonic(),
         )
         desk = StoreDesk(self._backend, setup.settings.run)
+        trace = TraceKeeper(setup.settings.topology) if setup.trace else None
         self._service = CoordinatorService(
-            coordinator, desk, setup.secret, setup.host, setup.port, on_superseded=_leave
+            coordinator, desk, setup.secret, setup.host, setup.port, trace=trace, on_superseded=_leave
         )
 
     def port(self) -> int:
@@ -75,6 +79,10 @@ class CoordinatorActor:
     def closed_orders(self) -> dict[int, CloseOrder]:
         """What came of all orders of this life."""
         return self._service.closed_orders()
+
+    def trace(self) -> KeptTrace:
+        """What is kept of the trace of a run that is traced."""
+        return self._service.trace()
 
     def status(self) -> dict[str, Any]:
         """How the run stands."""

@@ -16,7 +16,9 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from barrier_runtime.control_link import FAREWELL_SECONDS_MAX
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
+from barrier_runtime.tracing.keeper import KeptTrace
 from snapshot.coordinator.events import CloseOrder, Event, SnapshotOrdered, StopOrdered
 from snapshot.errors import RunFailed
 from snapshot.stored.envelope import Buffer
@@ -28,6 +30,9 @@ ANSWER_SECONDS_MAX = 60.0
 
 #: How often an embedded Ray is started before its error is the driver's.
 RAY_STARTS_MAX = 3
+
+#: Seconds between two looks whether all is read that workers sent last; it takes milliseconds.
+_FAREWELL_POLL_SECONDS = 0.01
 
 #: Ray's object store is not used: nothing but small answers crosses it. Its smallest size.
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
@@ -101,6 +106,18 @@ class CoordinatorClient:
         """How the run stands."""
         status: dict[str, Any] = self._ask("status")
         return status
+
+    def trace(self) -> KeptTrace:
+        """What its present life keeps of the trace of a run that is traced."""
+        kept: KeptTrace = self._ask("trace")
+        return kept
+
+    def final_trace(self) -> KeptTrace:
+        """The same when the stage has ended; waits for what workers that have left sent last."""
+        deadline = time.monotonic() + FAREWELL_SECONDS_MAX
+        while not (kept := self.trace()).is_whole and time.monotonic() < deadline:
+            time.sleep(_FAREWELL_POLL_SECONDS)
+        return kept
 
     def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
         """What came of an order, which is placed if the coordinator has not heard of it; None: it waits."""

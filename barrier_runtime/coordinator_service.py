@@ -16,9 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, assert_never
 
 from barrier_runtime.endpoint import Endpoint
-from barrier_runtime.progress import WorkerProgress, all_refused, summed
+from barrier_runtime.progress import ProgressBoard, WorkerProgress
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.store_desk import StoreDesk
+from barrier_runtime.tracing.chunks import WorkerTrace
+from barrier_runtime.tracing.keeper import KeptTrace, TraceKeeper
 from snapshot.coordinator.control import WorkerRegistered
 from snapshot.coordinator.events import (
     AskStore,
@@ -64,6 +66,8 @@ class CoordinatorService:
         Of the run.
     host, port
         Where workers reach it; 0 lets the system choose the port.
+    trace : TraceKeeper or None
+        Keeps what the workers write down; None: the run is not traced.
     on_superseded : callable
         Called when another life of this coordinator has the run: this one has nothing more to do.
     """
@@ -76,16 +80,18 @@ class CoordinatorService:
         host: str,
         port: int,
         *,
+        trace: TraceKeeper | None = None,
         on_superseded: Callable[[], None],
     ) -> None:
         self._on_superseded = on_superseded
         self._coordinator = coordinator
         self._desk = desk
+        self._trace = trace
         self._events: deque[Event] = deque()
         #: requests of the orders that this life has heard of
         self._heard: dict[int, None] = {}
         self._orders: dict[int, CloseOrder] = {}
-        self._progress: dict[int, WorkerProgress] = {}
+        self._progress = ProgressBoard(coordinator.settings.topology)
         #: of all stages that this life has heard of; tokens of one submission ascend
         self._newest_launch = ""
         #: token of the stage that the supervisor is to cancel
@@ -140,6 +146,12 @@ class CoordinatorService:
         self._refuse_if_broken()
         return dict(self._orders)
 
+    def trace(self) -> KeptTrace:
+        """What is kept of the trace of a run that is traced; without what its workers have not sent off yet."""
+        self._refuse_if_broken()
+        assert self._trace is not None
+        return self._trace.kept(is_whole=self._endpoint.is_deserted)
+
     def status(self) -> dict[str, Any]:
         """How the run stands, as plain data."""
         self._refuse_if_broken()
@@ -156,8 +168,11 @@ class CoordinatorService:
             "workers": c.workers,
             "newest_launch": self._newest_launch,
             "cancelled_launch": self._cancelled_launch,
-            "refused": all_refused(self._endpoint.refused, list(self._progress.values())),
-            "progress": summed(p for p in list(self._progress.values()) if p.incarnation == c.incarnation),
+            "refused": self._progress.refused(self._endpoint.refused),
+            "progress": self._progress.totals(c.incarnation),
+            "nodes": self._progress.nodes(c.incarnation),
+            "edges": self._progress.edges(c.incarnation),
+            "snapshotReports": c.book.reports(time.monotonic()),
         }
 
     def close(self) -> None:
@@ -204,7 +219,10 @@ class CoordinatorService:
         return SLEEP_SECONDS_MAX if alarm is None else max(0.0, min(SLEEP_SECONDS_MAX, alarm - time.monotonic()))
 
     def _step(self, event: Event) -> None:
-        for effect in self._coordinator.step(event, time.monotonic()):
+        effects = self._coordinator.step(event, time.monotonic())
+        if self._trace is not None:
+            self._trace.look(self._coordinator, effects)
+        for effect in effects:
             self._perform(effect)
         if self._coordinator.outcome is Outcome.SUPERSEDED:
             self._on_superseded()
@@ -243,7 +261,11 @@ class CoordinatorService:
 
     def _on_message(self, worker: int, message: Any) -> None:
         if isinstance(message, WorkerProgress):
-            self._progress[worker] = message
+            self._progress.note(message)
+            return
+        if isinstance(message, WorkerTrace):
+            if self._trace is not None:
+                self._trace.take(message)
             return
         if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
             # This life began after the stage: the driver told a life before it.

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from barrier_runtime.progress import WorkerProgress
+from barrier_runtime.meter import Meter
 from barrier_runtime.turn_slice import TurnSlice
 from channels.connection import Connection, Received
 from channels.identity import Identity
@@ -18,7 +18,7 @@ from channels.in_process import InProcessConnection
 from snapshot.channel.frame import Frame
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.reports import Report
 
 Link = Connection | InProcessConnection
@@ -54,12 +54,16 @@ class DataPlane:
         self.incarnation = incarnation
         self.machines = machines
         self._slices = {subtask: TurnSlice() for subtask in machines}
+        #: {input channel: payload bytes that came by its link and are processed}
+        self._freed_bytes = {channel: 0 for machine in machines.values() for channel in machine.inputs}
+        self.meter = Meter(worker, incarnation, topology, machines, self._slices, self._freed_bytes)
         #: when frames that are not full leave though there is work
         self._seal_at = 0.0
         self.connections: dict[int, Connection] = {}
-        self.is_started = False
         #: nothing was handled since all that was buffered left
         self._is_flushed = True
+        #: subtasks that may have frames which are not sealed
+        self._unsealed: dict[Subtask, SubtaskMachine] = {}
         self._inside = InProcessConnection()
         self._topology = topology
         self._placement = placement
@@ -112,9 +116,7 @@ class DataPlane:
 
     def start(self, now: float) -> None:
         """Let all subtasks act."""
-        self.is_started = True
-        for machine in self.machines.values():
-            machine.start(now)
+        self.each(lambda machine: machine.start(now))
 
     def turn(self, now: float) -> int:
         """Give every subtask a turn and move what comes of it; returns the number of events that were handled.
@@ -131,13 +133,15 @@ class DataPlane:
             wake = machine.next_wake()
             if machine.runnable or (wake is not None and wake <= now):
                 handled += self._run(subtask, machine, now)
+                self._unsealed[subtask] = machine
                 self._give_credit(subtask, machine)
         self._is_flushed = not handled
         if not handled or now >= self._seal_at:
             # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
             self._seal_at = now + SEAL_SECONDS_MAX
-            for machine in self.machines.values():
+            for machine in self._unsealed.values():
                 machine.seal()
+            self._unsealed.clear()
         self._pump()
         return handled
 
@@ -159,11 +163,9 @@ class DataPlane:
     def is_idle(self) -> bool:
         """Nothing will happen here without a message from elsewhere, and nothing waits to leave."""
         return (
-            not self._inside.wants_write
+            not self._unsealed
+            and not any(link.has_data for link in (self._inside, *self.connections.values()))
             and all(machine.idle for machine in self.machines.values())
-            and not any(
-                end.has_data or end.has_open_frame for m in self.machines.values() for end in m.outputs.values()
-            )
         )
 
     def take_reports(self) -> list[Report]:
@@ -171,25 +173,12 @@ class DataPlane:
         return [report for machine in self.machines.values() for report in machine.take_reports()]
 
     def each(self, act: Callable[[SubtaskMachine], None]) -> None:
-        """Do something with every subtask, then let its markers leave."""
+        """Do something with every subtask, then let its markers leave; what its hooks send leaves with the next turn."""
         for machine in self.machines.values():
             act(machine)
+        self._unsealed |= self.machines
+        self._is_flushed = False
         self._pump()
-
-    def progress(self, refused: dict[str, int]) -> WorkerProgress:
-        """Counters since the incarnation began, and with them what the listener `refused`."""
-        sent: dict[str, int] = {}
-        processed: dict[str, int] = {}
-        ended: dict[str, int] = {}
-        metrics: dict[str, float] = {}
-        for subtask, machine in self.machines.items():
-            node = subtask.node
-            sent[node] = sent.get(node, 0) + sum(end.sent for end in machine.outputs.values())
-            processed[node] = processed.get(node, 0) + sum(end.processed for end in machine.inputs.values())
-            ended[node] = ended.get(node, 0) + (machine.status is Status.ENDED)
-            for metric, value in machine.context.metrics.items():
-                metrics[metric] = metrics.get(metric, 0) + value
-        return WorkerProgress(self.worker, self.incarnation, sent, processed, ended, metrics, refused)
 
     # ---------------------------------------------------------------- below
 
@@ -217,6 +206,7 @@ class DataPlane:
             freed = machine.inputs[channel].take_freed_bytes()
             if freed:
                 self._links[number].free(number, freed)
+                self._freed_bytes[channel] += freed
 
     def _pump(self) -> None:
         self._inside.pump()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ import xxhash
 
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.logs import subtask_logger
+from barrier_runtime.tracing.traced_machine import traced_machine
 from barrier_runtime.uploads import RestoredParts
 from channels.spill import SpillFile
 from snapshot.channel.serialization import Codec
@@ -46,9 +48,14 @@ def make_machines(
         spill_of=spill_of,
         logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),
         chance_of=chance_of,
+        stopwatch=time.monotonic,
     )
     logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
-    return {
-        restored.subtask: SubtaskMachine(assemble(restored.subtask, built, around, parts.channels[restored.subtask]))
-        for restored in parts.deploy.subtasks
-    }
+    machines: dict[Subtask, SubtaskMachine] = {}
+    for restored in parts.deploy.subtasks:
+        made_of = assemble(restored.subtask, built, around, parts.channels[restored.subtask])
+        if launch.trace:
+            machines[restored.subtask] = traced_machine(made_of, incarnation, restored.state)
+        else:
+            machines[restored.subtask] = SubtaskMachine(made_of)
+    return machines

@@ -82,6 +82,11 @@ class Endpoint:
         """Why and how often connections were refused."""
         return {refusal.name: count for refusal, count in self._listener.refused.items()}
 
+    @property
+    def is_deserted(self) -> bool:
+        """No worker is there, and all is heard that those who were said."""
+        return not self._workers
+
     def send(self, worker: int, message: CoordinatorMessage) -> None:
         """Send, if the worker is there; if it is not, its loss is told anyway."""
         connection = self._workers.get(worker)

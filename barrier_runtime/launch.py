@@ -43,6 +43,8 @@ class WorkerLaunch:
     spill_folder: str
     #: level of the workers' logging
     log_level: int
+    #: subtasks write down what they do
+    trace: bool
 
     def __repr__(self) -> str:
         return f"WorkerLaunch({self.run!r}, {self.launch})"

@@ -16,10 +16,18 @@ class TurnSlice:
 
     def __init__(self) -> None:
         self.limit = _FIRST
+        #: of turns, since they were last taken
+        self._seconds = 0.0
 
     def took(self, seconds: float) -> None:
         """Learn how long a turn took."""
+        self._seconds += seconds
         if seconds > SLICE_SECONDS_MAX:
             self.limit = max(1, self.limit // 2)
         elif seconds < SLICE_SECONDS_MAX / 4:
             self.limit = min(SLICE_MESSAGES_MAX, self.limit * 2)
+
+    def take_seconds(self) -> float:
+        """Of all turns since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds

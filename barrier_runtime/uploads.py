@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.frame import Frame
@@ -68,7 +70,7 @@ class Storage:
 
     def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
         """Store all parts of `taken`; only when all are durable is it acknowledged."""
-        self._pool.submit(self._upload, taken, incarnation)
+        self._pool.submit(self._upload, taken, incarnation, time.monotonic())
 
     def read(self, deploy: Deploy) -> None:
         """Read and prove everything that `deploy` names."""
@@ -84,14 +86,16 @@ class Storage:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+    def _upload(self, taken: SnapshotTaken, incarnation: int, taken_at: float) -> None:
         if incarnation != self._incarnation:
             return
         message: SnapshotAcknowledged | SnapshotDeclined
         try:
             handles = [self._store.put_part(part) for part in parts_of(taken, self._store.run, incarnation)]
             _refuse_too_much(sum(len(handle.inline or b"") for handle in handles))
-            message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles))
+            record = record_of(taken, incarnation, handles)
+            spent = replace(taken.spent, upload=time.monotonic() - taken_at)
+            message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record, spent)
         except Exception as error:  # noqa: BLE001  # whatever it is, out of memory too: somebody waits for an answer
             message = SnapshotDeclined(
                 incarnation, taken.snapshot_id, taken.subtask, f"{taken.subtask} could not be stored: {error}"

@@ -22,6 +22,8 @@ from barrier_runtime.logs import worker_logger
 from barrier_runtime.peers import Peers
 from barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
 from barrier_runtime.reactor import Reactor
+from barrier_runtime.report_desk import ReportDesk
+from barrier_runtime.tracing.traced_machine import trace_of
 from barrier_runtime.uploads import RestoredParts, Storage
 from barrier_runtime.worker_stage import Stage
 from channels.connection import Connection
@@ -31,7 +33,7 @@ from channels.identity import Identity
 from snapshot.coordinator import control
 from snapshot.coordinator.instalments import Arrival
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.subtask import reports
+from snapshot.subtask.reports import SubtaskEnded
 from state_backends.store import RunStore
 
 #: Longest sleep of the loop, so that deadlines of handshakes and of the coordinator's absence are looked at.
@@ -70,6 +72,7 @@ class Worker:
         self._heartbeats = Heartbeats(self._on_silence)
         self._storage = Storage(RunStore(launch.open_backend(), launch.run), self._reactor.wake)
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
+        self._desk = ReportDesk(self._storage, self._control, self._deadlines, self._logger)
         self._peers: Peers | None = None
 
     # ---------------------------------------------------------------- the loop
@@ -107,6 +110,7 @@ class Worker:
         assert self._plane is not None
         now = clock.now()
         handled = 0
+        self._plane.meter.look(now)
         try:
             handled = self._plane.turn(now)
             self._look_at_deadlines(now)
@@ -116,7 +120,9 @@ class Worker:
         self._pass_on_reports()
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL_SECONDS
-            self._control.send(self._plane.progress(self._peers.refused if self._peers else {}))
+            self._control.send(self._plane.meter.report(self._peers.refused if self._peers else {}))
+            if self._control.is_free:  # else the newest events wait in their rings
+                self._tell_trace()
         return handled
 
     def _report_idleness(self, handled: int) -> None:
@@ -329,36 +335,22 @@ class Worker:
     def _end_component(self, nodes: tuple[str, ...]) -> None:
         assert self._plane is not None
         now = clock.now()
-        for subtask, machine in self._plane.machines.items():
-            if subtask.node in nodes:
-                machine.end_component(now)
+        self._plane.each(lambda machine: machine.end_component(now) if machine.subtask.node in nodes else None)
         self._idleness.forget()
 
     # ---------------------------------------------------------------- what it tells
 
     def _pass_on_reports(self) -> None:
-        if self._plane is None:
-            return
-        for report in self._plane.take_reports():
-            self._pass_on(report)
+        news = [] if self._plane is None else self._plane.take_reports()
+        self._desk.pass_on(news, self.incarnation)
+        if news and any(isinstance(each, SubtaskEnded) for each in news):
+            self._next_progress = 0.0  # so that a run which ends by itself has told all that it has done
 
-    def _pass_on(self, report: reports.Report) -> None:
-        match report:
-            case reports.SnapshotTaken():
-                self._storage.upload(report, self.incarnation)
-            case reports.SnapshotFailed(snapshot_id, subtask, reason):
-                self._control.send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
-            case reports.SnapshotAsked(subtask):
-                self._deadlines.ask(subtask, clock.now())
-                self._control.send(control.SnapshotAskedFor(self.incarnation, subtask))
-            case reports.PublicationHandled(snapshot_id, subtask):
-                self._control.send(control.PublicationDone(self.incarnation, snapshot_id, subtask))
-            case reports.AlignmentStarted(snapshot_id, subtask, timeout):
-                self._deadlines.align(snapshot_id, subtask, clock.now() + timeout)
-            case reports.SubtaskEnded(subtask):
-                self._logger.info("%s has ended", subtask)
-            case _:
-                assert_never(report)
+    def _tell_trace(self) -> None:
+        """Send off what the subtasks wrote down."""
+        trace = None if self._plane is None else trace_of(self.number, self._plane.machines)
+        if trace is not None:
+            self._control.send(trace)
 
     def _fail(self, error: BaseException) -> None:
         """Stop everything here and say why; the coordinator will deploy anew (PROTOCOL 6.1)."""
@@ -391,6 +383,7 @@ class Worker:
         self._drop_connections()
         self._deadlines.clear()
         self._held.drop()
+        self._tell_trace()
         if self._plane is not None:
             for failure in self._plane.close():
                 self._logger.warning("close failed: %s", failure)

@@ -43,6 +43,10 @@ class Pressure(NamedTuple):
     seconds: float
     messages_in_flight: int
     snapshot_bytes: int
+    #: as the run reports it
+    align_seconds: float
+    #: back-pressure of the two edges before the snapshot
+    held_up: tuple[float, ...]
 
 
 def measure(live: Live, alignment: Literal["unaligned", "aligned"]) -> Pressure:
@@ -51,12 +55,16 @@ def measure(live: Live, alignment: Literal["unaligned", "aligned"]) -> Pressure:
     graph.connect("flood", "middle").connect("middle", "slow")
     run = live.run(graph, workers=3, snapshotInterval=None, alignment=alignment)
     wait_for("full channels", lambda: _is_stalled(run))
+    held_up = tuple(edge["backPressure"] for edge in run.status["edges"])
     started = time.perf_counter()
     snapshot = run.takeSnapshot(timeout=DEADLINE_S)
     seconds = time.perf_counter() - started
     channels = [snapshot.channel(channel.source, channel.target) for channel in snapshot.channels]
+    report = run.status["snapshotReports"][-1]
     run.stop()
-    return Pressure(seconds, sum(each.sent - each.processed for each in channels), snapshot.size)
+    in_flight = sum(each.sent - each.processed for each in channels)
+    assert (report["channelMessages"], report["bytes"]) == (in_flight, snapshot.size)
+    return Pressure(seconds, in_flight, snapshot.size, report["alignMs"] / 1e3, held_up)
 
 
 def _is_stalled(run: Run) -> bool:

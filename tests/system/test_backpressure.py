@@ -18,3 +18,5 @@ def test_unaligned_snapshot_overtakes_the_queues(live: Live) -> None:
     assert unaligned.messages_in_flight > 0
     assert aligned.messages_in_flight == 0
     assert unaligned.seconds * 4 < aligned.seconds
+    assert aligned.align_seconds > unaligned.align_seconds, "that is where the time goes"
+    assert min(*unaligned.held_up, *aligned.held_up) > 0.5, "all that is before the slow one is held up"

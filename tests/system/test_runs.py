@@ -22,13 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
 
 def test_status_and_progress(live: Live) -> None:
-    """A run tells how it stands, and how fast it is."""
+    """A run tells how it stands, how fast it is, where its messages are, and where the time of its snapshots went."""
     job = pipeline(live.folder)
     run = live.run(job.graph)
     await_snapshots(run, 1)
     progress = wait_for("progress with rates", lambda: _moving(run))
     assert run.isActive and run.exception() is None and run.awaitTermination(0.0) is False
     assert progress["name"] == "job" and progress["phase"] == "running"
+    assert progress["snapshot"]["state"] == "published" and progress["snapshot"]["initiator"] == "interval"
     assert run.recentProgress[-1]["timestamp"] >= progress["timestamp"]
     status = run.status
     assert sorted(status["workers"]) == [0, 1] and status["incarnation"] == 1 and status["outcome"] is None
@@ -38,8 +39,34 @@ def test_status_and_progress(live: Live) -> None:
     assert (status["outcome"], status["restarts"], run.isActive) == ("finished", [], False)
     assert run.stop() is None
     count = assert_exact(job, run)
+    _assert_all_passed(status, count)
+    _assert_report(status["snapshotReports"][-1], run.snapshots()[-1])
     assert all(run.snapshots()[-1].channel(c.source, c.target).messages == [] for c in run.snapshots()[-1].channels)
     print(f"{count} records; {progress['processedMessagesPerSecond']:.0f} messages a second")
+
+
+def _assert_all_passed(status: dict[str, Any], count: int) -> None:
+    """The numbers of a run that ended by itself are whole: each record once on each edge, and the ends of channels."""
+    ends = 4  # of two subtasks to two
+    for edge, ways in zip(status["edges"], (("numbers", "middle"), ("middle", "ledger")), strict=True):
+        assert (edge["source"], edge["target"]) == ways
+        assert (edge["sent"], edge["processed"], edge["queued"]) == (count + ends, count + ends, 0)
+        assert edge["bytes"] > 8 * count and 0.0 <= edge["backPressure"] <= 1.0
+    assert {name: (node["parallelism"], node["ended"]) for name, node in status["nodes"].items()} == {
+        "numbers": (2, 2), "middle": (2, 2), "ledger": (2, 2),
+    }  # fmt: skip
+    assert all(0.0 <= node["busy"] <= 1.0 for node in status["nodes"].values())
+
+
+def _assert_report(report: dict[str, Any], snapshot: Snapshot) -> None:
+    assert (report["id"], report["state"], report["bytes"]) == (snapshot.id, "published", snapshot.size)
+    assert (report["channelBytes"], report["channelMessages"]) == (0, 0), "nothing is left when all has ended"
+    assert (report["acknowledged"], report["subtasks"]) == (6, 6)
+    assert report["slowest"] in [f"{node}[{index}]" for node in ("numbers", "middle", "ledger") for index in (0, 1)]
+    phases = {phase: report[f"{phase}Ms"] for phase in ("trigger", "align", "capture", "upload", "publish")}
+    assert sum(phases.values()) == pytest.approx(report["durationMs"], abs=0.01) and min(phases.values()) >= 0.0
+    assert report["captureMs"] > 0.0 and report["uploadMs"] > 0.0 and report["publishMs"] > 0.0
+    print(f"final snapshot: {report['durationMs']} ms, {phases}")
 
 
 def _moving(run: Run) -> dict[str, Any] | None:

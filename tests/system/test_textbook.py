@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from snapshot import Context, Graph, Node
+from snapshot.errors import RunFailed
 from tests.system.live import DEADLINE_S, Live, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -68,6 +69,8 @@ def test_textbook_case_live(live: Live) -> None:
     assert cut.channel("Q", "P").messages == ["orange"]
     assert (live.folder / "P").read_text() != (live.folder / "Q").read_text()  # two processes
     assert run.awaitTermination(DEADLINE_S)
+    with pytest.raises(RunFailed, match="not traced; submit it by a BarrierRuntime"):
+        run.trace()
     final = run.snapshots()[-1]
     assert final.node("P").state == ["red", "blue", "orange"]
     assert final.node("Q").state == ["brown", "pink", "green"]

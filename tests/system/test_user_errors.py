@@ -115,6 +115,8 @@ def test_snapshots_that_always_fail(live: Live, kind: str, text: str) -> None:
     assert status["snapshots"] == [] and len(status["restarts"]) == 1
     assert len(status["aborted"]) >= 6, "three in a row, twice"
     assert text in status["aborted"][0]["reason"]
+    reports = [(report["id"], report["reason"]) for report in status["snapshotReports"] if report["state"] == "aborted"]
+    assert reports == [(each["id"], each["reason"]) for each in status["aborted"]]
 
 
 def test_failing_snapshots_are_tolerated(live: Live) -> None:

@@ -1,0 +1,313 @@
+"""The trace of a real run: what subtasks note, how it travels, what is kept of it, what the coordinator adds."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.data_plane import DataPlane
+from barrier_runtime.tracing.chunks import (
+    FREQUENT_EVENTS_MAX,
+    RARE_EVENTS_MAX,
+    TraceChunk,
+    WorkerTrace,
+    events_in,
+    frequent_events_max,
+)
+from barrier_runtime.tracing.keeper import KeptTrace, TraceKeeper
+from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
+from barrier_runtime.tracing.subtask_log import SubtaskLog
+from barrier_runtime.tracing.traced_machine import TracedMachine, trace_of, traced_machine
+from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator import control, events
+from snapshot.declared.built import build
+from snapshot.declared.topology import Topology
+from snapshot.ids import ChannelId
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.trace import Event, Kind, counts_of
+from tests.snapshot.led import SETTINGS, Led, order
+from tests.snapshot.sample import P
+
+_P, _Q, _SINK = Subtask("p"), Subtask("q"), Subtask("sink")
+_FIRST = 1_000_000
+
+
+class _Numbers(Source):
+    """Sends 0, 1, 2 …, one in a poll; every other poll sends nothing."""
+
+    def __init__(self, count: int) -> None:
+        self.left, self.is_due = count, False
+
+    def poll(self, context: Context) -> Any:
+        self.is_due = not self.is_due
+        if self.is_due:
+            if not self.left:
+                return END
+            self.left -= 1
+            context.send(("number", self.left))
+        return None
+
+
+class _Batches(Source):
+    """Sends one batch of so many rows."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def poll(self, context: Context) -> Any:
+        context.send(pa.record_batch({"n": range(self.rows)}))
+        return END
+
+
+class _Double(Node):
+    """Sends on what comes, and once more when a timer rings."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send(message)
+        context.registerTimer(0.0)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        context.send("late")
+
+
+class _Ledger(Sink):
+    """Has something to commit at each snapshot."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.count += 1
+
+    def prepareCommit(self, snapshotId: int) -> Any:
+        return self.count
+
+    def commit(self, snapshotId: int, prepared: Any) -> None:
+        pass
+
+
+def _traced(parts: Any) -> SubtaskMachine:
+    return traced_machine(parts, 1, None)
+
+
+def _plane(graph: Graph, make: Callable[[Any], SubtaskMachine] = _traced) -> tuple[DataPlane, Topology]:
+    """All subtasks of a graph in one worker, started."""
+    built = build(graph, "unaligned")
+    around = Surroundings(
+        "traced", 1, Codec(), SubtaskLimits(), lambda _: None,
+        lambda _: logging.LoggerAdapter(logging.getLogger("traced"), {}), lambda _: Random(1), lambda: 0.0,
+    )  # fmt: skip
+    machines = {s: make(assemble(s, built, around, RestoredChannels())) for s in built.topology.subtasks}
+    plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
+    for machine in machines.values():
+        machine.restore(None, 0.0)
+    plane.start(0.0)
+    return plane, built.topology
+
+
+def _run_out(plane: DataPlane) -> None:
+    while plane.has_work or not all(machine.status is Status.ENDED for machine in plane.machines.values()):
+        plane.turn(1.0)
+
+
+def _chain(source: Source) -> Graph:
+    graph = Graph("chain").add("p", source).add("q", _Double()).add("sink", _Ledger())
+    return graph.connect("p", "q").connect("q", "sink")
+
+
+def _taken(plane: DataPlane, topology: Topology) -> list[Event]:
+    """What the subtasks noted since the last call, having travelled."""
+    trace = trace_of(0, plane.machines)
+    assert trace is not None
+    travelled = decode_message(encode_message(trace))
+    assert isinstance(travelled, WorkerTrace)
+    assert travelled == trace
+    return list(events_in(travelled.chunks, topology))
+
+
+def _told(noted: Iterable[Event], subtask: Subtask) -> list[tuple[Any, ...]]:
+    return [
+        (event.kind, *([event.number, Codec().decode(event.payload)] if event.channel and event.payload else []))
+        for event in noted
+        if event.subtask == subtask
+    ]
+
+
+def test_what_a_subtask_does_is_in_order() -> None:
+    """A message is received, then what it made the node send is sent; polls and timers precede what they sent."""
+    plane, topology = _plane(_chain(_Numbers(2)))
+    _run_out(plane)
+    noted = _taken(plane, topology)
+    sent = [(Kind.POLL,), (Kind.SEND, 1, ("number", 1)), (Kind.POLL,), (Kind.SEND, 2, ("number", 0))]
+    assert _told(noted, _P) == [(Kind.RESTORED,), *sent, (Kind.POLL,), (Kind.END_SENT,)]
+    told = _told(noted, _Q)
+    assert told.index((Kind.RECEIVE, 1, ("number", 1))) + 1 == told.index((Kind.SEND, 1, ("number", 1)))
+    assert told[told.index((Kind.TIMER,)) + 1][0::2] == (Kind.SEND, "late")
+    assert told[-1] == (Kind.END_SENT,)
+    assert (Kind.END_RECEIVED,) in told
+    assert trace_of(0, plane.machines) is None  # once
+
+
+def test_numbers_are_those_of_the_ends() -> None:
+    """Every receipt has its sending, of the same number and payload, and the last number is what both ends say."""
+    plane, topology = _plane(_chain(_Numbers(500)))
+    _run_out(plane)
+    noted = _taken(plane, topology)
+    for channel in topology.channels:
+        starts, ends = (
+            [(e.number, e.payload) for e in noted if e.channel == channel and e.kind in kinds]
+            for kinds in ((Kind.SEND, Kind.END_SENT), (Kind.RECEIVE, Kind.END_RECEIVED))
+        )
+        assert starts == ends
+        last = plane.machines[channel.source].outputs[channel].sent
+        assert [number for number, _ in ends] == list(range(1, last + 1))
+        assert last == plane.machines[channel.target].inputs[channel].processed
+
+
+@pytest.mark.parametrize("rows", [LABELLED_ROWS_MAX, FREQUENT_EVENTS_MAX + 5])
+def test_rows_of_a_batch(rows: int) -> None:
+    """Each row is a message; those of a large batch are numbered but not told, and no more are noted than are kept."""
+    graph = Graph("batches").add("p", _Batches(rows)).add("sink", _Ledger()).connect("p", "sink")
+    plane, topology = _plane(graph)
+    _run_out(plane)
+    noted = _taken(plane, topology)
+    for kind in (Kind.SEND, Kind.RECEIVE):
+        numbers = [event.number for event in noted if event.kind is kind]
+        assert len(numbers) >= min(rows, FREQUENT_EVENTS_MAX - 1)  # a poll is kept too
+        assert numbers == list(range(1, rows + 1))[-len(numbers) :]
+    row = next(event for event in noted if event.kind is Kind.SEND)
+    assert (row.payload != b"") is (rows <= LABELLED_ROWS_MAX)
+
+
+def test_markers_cuts_and_commits() -> None:
+    """A snapshot: the cut, with what was sent and processed, the markers from end to end, and the commit, with ids."""
+    plane, topology = _plane(_chain(_Numbers(3)))
+    plane.machines[_P].request(7, (), 0)
+    while plane.has_work and not plane.machines[_SINK].inputs[ChannelId(_Q, _SINK)].processed:
+        plane.turn(1.0)
+    plane.take_reports()
+    for machine in plane.machines.values():
+        machine.published(7, 1.0)
+    noted = _taken(plane, topology)
+    found = [(event.kind, event.subtask) for event in noted if event.snapshot_id == 7]
+    assert sorted(found, key=str) == sorted(
+        [
+            *[(Kind.CUT, _P), (Kind.MARKER_SENT, _P)],
+            *[(Kind.MARKER, _Q), (Kind.CUT, _Q), (Kind.MARKER_SENT, _Q)],
+            *[(Kind.MARKER, _SINK), (Kind.CUT, _SINK), (Kind.COMMIT, _SINK)],
+        ],
+        key=str,
+    )
+    assert all(event.channel for event in noted if event.kind in (Kind.MARKER, Kind.MARKER_SENT))
+    for place, event in enumerate(noted):
+        if event.kind is Kind.CUT:
+            before = [each for each in noted[:place] if each.subtask == event.subtask]
+            sent, processed = counts_of(event, topology)
+            assert sent == {c: sum(e.channel == c and e.kind is Kind.SEND for e in before) for c in sent}
+            assert processed == {c: sum(e.channel == c and e.kind is Kind.RECEIVE for e in before) for c in processed}
+
+
+def test_off_costs_nothing() -> None:
+    """Without a trace nothing stands in the way: ends, inputs and nodes are as they were made."""
+    plane, _ = _plane(_chain(_Numbers(1)), SubtaskMachine)
+    for machine in plane.machines.values():
+        assert type(machine) is SubtaskMachine
+        assert not [name for end in machine.outputs.values() for name in vars(end) if name in ("send", "take")]
+        assert all(channel._node is machine._node for channel in machine._parts.inputs)
+    assert trace_of(0, plane.machines) is None
+    assert type(_plane(_chain(_Numbers(1)))[0].machines[_P]) is TracedMachine
+
+
+class _Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    "message", ["x" * (PAYLOAD_BYTES_MAX + 1), [1] * 1_000_000, ["x" * 100], {1: b"x" * 100}, _Opaque(), 2**70]
+)
+def test_what_is_large_or_not_plain_is_not_kept(message: Any) -> None:
+    """Such a message is noted without what it says; nothing of the user's is pickled."""
+    payloads = Payloads()
+    assert payloads.encoded(payloads.keep(message)) == b""
+
+
+@pytest.mark.parametrize("message", [b"abc", ("word", 1), [1, 2], {"a": [1]}, "x" * 32, None, ((1, b"y"), 2.5)])
+def test_what_is_small_is_kept_as_it_was(message: Any) -> None:
+    """It comes back equal and of the same type, whatever its receiver has changed in it since."""
+    payloads = Payloads()
+    kept, expected = payloads.keep(message), copy.deepcopy(message)
+    if isinstance(message, list):
+        message.append("changed")
+    found = Codec().decode(payloads.encoded(kept))
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_the_newest_are_kept_and_messages_drive_no_cut_out() -> None:
+    """The rings of a worker and those of the coordinator keep a bounded number of the newest events of each sort."""
+    log = SubtaskLog(_P, 1, 10)
+    keeper = TraceKeeper(build(_chain(_Numbers(1)), "unaligned").topology)
+    log.note(Kind.CUT, snapshot_id=7)
+    for number in range(1, 100):
+        log.note_message(Kind.SEND, 0, number, b"")
+    chunks = log.take()
+    assert [(chunk.is_frequent, chunk.event_count) for chunk in chunks] == [(True, 10), (False, 1)]
+    assert log.take() == []
+    rare = TraceChunk(_P, 1, False, RARE_EVENTS_MAX, b"cuts")
+    full = [TraceChunk(_P, 1, True, FREQUENT_EVENTS_MAX // 2, b"%d" % number) for number in range(5)]
+    for each in (rare, *full):
+        keeper.take(WorkerTrace(0, (each,)))
+    assert keeper.kept(is_whole=True) == KeptTrace((rare, *full[-2:]), (), True)
+
+
+def test_a_wide_graph_keeps_less_of_each() -> None:
+    """All subtasks together are bounded too."""
+    narrow, wide = Graph("narrow").add("p", _Numbers(1)), Graph("wide").add("p", _Numbers(1), parallelism=20_000)
+    assert frequent_events_max(build(narrow, "unaligned").topology) == FREQUENT_EVENTS_MAX
+    assert frequent_events_max(build(wide, "unaligned").topology) == 5
+
+
+class _Watched(Led):
+    """A coordinator in hand whose every step is looked at, as its service does."""
+
+    def __post_init__(self) -> None:
+        self.keeper = TraceKeeper(SETTINGS.topology)
+        super().__post_init__()
+
+    def step(self, event: events.Event) -> list[events.Effect]:
+        effects = super().step(event)
+        self.keeper.look(self.coordinator, effects)
+        return effects
+
+
+def test_what_the_coordinator_adds() -> None:
+    """Deployments and where they begin, publications, failures with their first line, what was given up by them."""
+    led = _Watched()
+    led.run()
+    led.step(events.SnapshotOrdered(order(1)))
+    led.acknowledge(_FIRST)
+    led.step(events.SnapshotOrdered(order(2)))
+    led.fail(reason="it raised\nTraceback")
+    led.restored()
+    led.connected()
+    led.step(events.SnapshotOrdered(order(3)))
+    led.say(0, control.SnapshotDeclined(2, 2 * _FIRST, P, "no room"))
+    kept = led.keeper.kept(is_whole=False)
+    assert [(e.kind, e.incarnation, e.snapshot_id, e.text) for e in kept.events] == [
+        (Kind.DEPLOYED, 1, 0, ""),
+        (Kind.PUBLISHED, 1, _FIRST, ""),
+        (Kind.FAILED, 1, 0, "it raised"),
+        (Kind.ABORTED, 1, _FIRST + 1, "rolled back: it raised"),
+        (Kind.DEPLOYED, 2, _FIRST, ""),
+        (Kind.ABORTED, 2, 2 * _FIRST, "no room"),
+    ]
+    assert kept.opened(SETTINGS.topology).events == list(kept.events)
