@@ -6,6 +6,7 @@ Spark re-runs the shuffle stage that ``count()`` makes of it silently, under the
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ _CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
 
 #: How a worker's last words, which Spark quotes, begin when the graph's modules have not reached the executors.
 _GRAPH_ERROR = f"{GraphError.__module__}.{GraphError.__qualname__}: "
+
+#: How Spark quotes a task that ended before its worker could begin. No resubmission brings what is not installed.
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -110,7 +114,15 @@ def why_final(spark: SparkSession, error: Exception) -> str | None:
     if any(condition in text for condition in _CANCELLED):
         return "its Spark job was cancelled"
     _, found, problem = text.partition(_GRAPH_ERROR)
-    return problem.splitlines()[0] if found else None
+    if found:
+        return problem.splitlines()[0]
+    missing = _MISSING_MODULE.search(text)
+    if missing is None:
+        return None
+    return (
+        f"the Python of the executors lacks the module {missing[1]!r}: set PYSPARK_PYTHON to one that has Cutline "
+        "(the driver's is sys.executable) before the Spark session starts, or install it there"
+    )
 
 
 def is_stopped(spark: SparkSession) -> bool:

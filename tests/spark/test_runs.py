@@ -110,6 +110,14 @@ print(f"searched {{len(files)}} files")
 """
 
 _STANDALONE = """
+from snapshot import Graph
+from snapshot.testing import ListSink, ListSource
+early = Graph("early").add("a", ListSource(1)).add("b", ListSink()).connect("a", "b")
+try:
+    runtime.submit(early).awaitTermination(60)
+except RunFailed as error:
+    print("refused:", error)
+
 spark.sparkContext.addPyFile({archive!r})
 from counting_job import *
 """
@@ -176,12 +184,13 @@ def test_local_cluster(local_cluster_environment: dict[str, str], leak_check: Le
 def test_standalone_cluster(standalone_master: str, tmp_path: Path, leak_check: LeakCheck) -> None:
     """Cutline and the job go as one zip to executors whose Python has the dependencies only; a worker is killed.
 
-    The job takes all slots, which is said.
+    Before that it is said what they lack. The job takes all slots, which is said too.
     """
     archive = _archive(tmp_path / "cutline.zip")
     parts = (_STANDALONE.replace("{archive!r}", repr(str(archive))), _KILL_WORKER, _CHECK)
     script = _script(*parts, where=f'master("{standalone_master}")', settings=_SETTINGS)
     output = run_script(script, timeout_s=200, environment={"PYSPARK_PYTHON": str(_bare_python(tmp_path / "bare"))})
+    assert "refused: run 'early': the Python of the executors lacks the module 'barrier_runtime'" in output
     assert "the stage takes all 2 slots" in output
     assert "the result is right" in output
 
