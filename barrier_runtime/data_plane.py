@@ -164,7 +164,8 @@ class DataPlane:
         """Nothing will happen here without a message from elsewhere, and nothing waits to leave."""
         return (
             not self._unsealed
-            and not any(link.has_data for link in (self._inside, *self.connections.values()))
+            and not self._inside.has_data
+            and not any(connection.has_data for connection in self.connections.values())
             and all(machine.idle for machine in self.machines.values())
         )
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import pyarrow.parquet  # noqa: F401  # here, so that no fork has to import it again
 
-from barrier_runtime.collector import calm_collector
+from barrier_runtime.interpreter import tune_interpreter
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import configure
 from barrier_runtime.worker import Worker
@@ -92,7 +92,7 @@ def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> No
         for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number_, signal.SIG_DFL if number_ != signal.SIGPIPE else signal.SIG_IGN)
         configure(f"{launch.run} worker-{number}", launch.log_level)
-        calm_collector()
+        tune_interpreter()
         code = Worker(launch, number).run()
     except BaseException:  # noqa: BLE001  # whatever it is, it ends this process, and the driver must hear of it
         text = traceback.format_exc().encode()

@@ -98,7 +98,7 @@ class Side:
         self.codec = Codec()
         self.gate = Gate()
         self.sending = SendingEnd(outgoing, self.codec, self.gate)
-        self.receiving = ReceivingEnd(incoming, self.codec)
+        self.receiving = ReceivingEnd(incoming)
         self.link = Connection(sock, _PEER)
         self._incoming = 1 if is_first else 0
         self.link.attach_sending(1 - self._incoming, self.sending)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from barrier_runtime.collector import calm_collector
+from barrier_runtime.interpreter import tune_interpreter
 
 #: Seconds that fresh processes may take to import what they need on a crowded machine.
 START_SECONDS_MAX = 60.0
@@ -104,7 +104,7 @@ def _serve() -> None:
     sys.stdout.buffer.write(_READY)
     sys.stdout.buffer.flush()
     sys.stdin.buffer.read(len(_GO))
-    calm_collector()  # as a worker does
+    tune_interpreter()  # as a worker does
     pickle.dump(call(*arguments), sys.stdout.buffer)
 
 

@@ -118,10 +118,9 @@ class FileSystemBackend(StateBackend):
     def _write(self, path: str, chunks: Sequence[memoryview]) -> None:
         descriptor = self._disk.create(path)
         try:
-            for chunk in chunks:
-                rest = chunk
-                while rest:
-                    rest = rest[self._disk.write(descriptor, rest) :]
+            rest = [chunk for chunk in chunks if chunk]
+            while rest:
+                rest = _without(rest, self._disk.write(descriptor, rest))
             self._disk.sync(descriptor)
         finally:
             self._disk.close(descriptor)
@@ -151,6 +150,15 @@ class FileSystemBackend(StateBackend):
                     yield path
             # After reading: what was seen is durable from here on (contract of `files`).
             self._disk.sync_folder(absolute)
+
+
+def _without(chunks: Sequence[memoryview], written: int) -> list[memoryview]:
+    """What is left of `chunks` behind the first `written` bytes."""
+    for number, chunk in enumerate(chunks):
+        if written < len(chunk):
+            return [chunk[written:], *chunks[number + 1 :]]
+        written -= len(chunk)
+    return []
 
 
 def _is_temporary(path: str) -> bool:

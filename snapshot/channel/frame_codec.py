@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
+import msgpack
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, PayloadKind
@@ -18,9 +19,10 @@ from snapshot.channel.serialization import Codec, array_header, encode_batch
 _ALIGNMENT_BYTES: Final = 8
 
 
-def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes]) -> Frame:
-    """A frame of messages that are encoded one by one already."""
-    return Frame(first, len(pieces), kind, array_header(len(pieces)) + b"".join(pieces))
+def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], count: int | None = None) -> Frame:
+    """A frame of messages that are encoded already: `count` of them, or one a piece."""
+    count = len(pieces) if count is None else count
+    return Frame(first, count, kind, array_header(count) + b"".join(pieces))
 
 
 def frame_of_batch(first: int, batch: pa.RecordBatch) -> Frame:
@@ -51,9 +53,10 @@ def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
     assert_never(frame.kind)
 
 
-def cut_frame(frame: Frame, after: int, through: int, codec: Codec) -> Frame:
+def cut_frame(frame: Frame, after: int, through: int) -> Frame:
     """The part of `frame` that is numbered (after, through]; the whole frame, uncopied, where it all is.
 
+    Messages are passed over where they lie, not decoded: a cut through a frame of thousands must not take long.
     Must not be empty: ``frame.first <= through`` and ``after < frame.last``.
     """
     if after < frame.first and frame.last <= through:
@@ -61,12 +64,23 @@ def cut_frame(frame: Frame, after: int, through: int, codec: Codec) -> Frame:
     start = max(after + 1, frame.first)
     stop = min(through, frame.last)
     assert start <= stop, (frame.first, frame.last, after, through)
-    kept = messages_of(frame, codec)[start - frame.first : stop - frame.first + 1]
-    if isinstance(kept, pa.RecordBatch):
-        return frame_of_batch(start, kept)
-    if frame.kind is PayloadKind.TUPLES:
-        kept = [list(message) for message in kept]
-    return frame_of_pieces(start, frame.kind, [codec.encode(message) for message in kept])
+    count = stop - start + 1
+    if frame.kind is PayloadKind.BATCH:
+        return frame_of_batch(start, _batch_of(frame.payload).slice(start - frame.first, count))
+    return frame_of_pieces(start, frame.kind, [_messages_between(frame.payload, start - frame.first, count)], count)
+
+
+def _messages_between(payload: bytes | memoryview, passed: int, count: int) -> bytes:
+    """The bytes of `count` messages behind the first `passed`."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
+    unpacker.feed(payload)
+    unpacker.read_array_header()
+    for _ in range(passed):
+        unpacker.skip()
+    start = unpacker.tell()
+    for _ in range(count):
+        unpacker.skip()
+    return bytes(payload[start : unpacker.tell()])
 
 
 def _batch_of(payload: bytes | memoryview) -> pa.RecordBatch:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import cut_frame
-from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId
 
@@ -36,7 +35,6 @@ class ReceivingEnd:
     Parameters
     ----------
     channel : ChannelId
-    codec : Codec
     processed : int
         Number of the last message that was processed before (0 on a fresh channel).
     restored : sequence of Frame
@@ -44,15 +42,12 @@ class ReceivingEnd:
         (PROTOCOL 6.2). The next frame of the link must follow it.
     """
 
-    def __init__(
-        self, channel: ChannelId, codec: Codec, *, processed: int = 0, restored: tuple[Frame, ...] = ()
-    ) -> None:
+    def __init__(self, channel: ChannelId, *, processed: int = 0, restored: tuple[Frame, ...] = ()) -> None:
         self.channel = channel
         self.processed = processed
         self.arrived = processed
         self.held = False
         self.ended = False
-        self._codec = codec
         self._queue: deque[Frame | Marker] = deque()
         self._recordings: dict[int, _Recording] = {}
         #: bytes kept for recordings that are open
@@ -147,7 +142,7 @@ class ReceivingEnd:
         assert recording is not None
         after = recording.after
         kept = [f for f in recording.frames if f.last > after and f.first <= written]
-        frames = tuple(cut_frame(frame, after, written, self._codec) for frame in kept)
+        frames = tuple(cut_frame(frame, after, written) for frame in kept)
         return ReceivedCut(after, written, frames)
 
     def discard(self, snapshot_id: int) -> None:

@@ -180,9 +180,7 @@ def _input(
     codec: Codec,
     restored: RestoredChannels,
 ) -> InputChannel:
-    end = ReceivingEnd(
-        channel, codec, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ())
-    )
+    end = ReceivingEnd(channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ()))
     code = built.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
     return InputChannel(end, node, context, gate, codec, key_of=key_of, schema=code.schema)

@@ -73,7 +73,7 @@ class Channel:
         self.codec = Codec()
         name = ChannelId(Subtask("source", number), Subtask("target", number))
         self.sending = SendingEnd(name, self.codec, Gate())
-        self.receiving = ReceivingEnd(name, self.codec)
+        self.receiving = ReceivingEnd(name)
         self.processed: list[Any] = []
         self.markers: list[Marker] = []
         self.frames: list[Frame] = []

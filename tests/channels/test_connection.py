@@ -21,7 +21,6 @@ from channels.wire import (
 )
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from tests.channels.links import ALICE, WINDOW_BYTES, Channel, tcp_pair, unix_link
@@ -95,7 +94,7 @@ def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connecti
 def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], first: int, what: str) -> None:
     """The connection hands over what came; the receiving end refuses what does not follow, and repairs nothing."""
     peer, connection = raw
-    end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec())
+    end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")))
     say(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
     frames = [received.item for received in hear(connection, 2) if isinstance(received.item, Frame)]
     end.deliver(frames[0])

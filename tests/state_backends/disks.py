@@ -58,9 +58,10 @@ class ForgetfulDisk(Disk):
         self._open[self.calls] = file
         return self.calls
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
         self._step()
-        torn = bytes(data)[: max(1, len(data) // 2)]
+        data = b"".join(chunks)
+        torn = data[: max(1, len(data) // 2)]
         self._open[descriptor].data += torn
         return len(torn)
 
@@ -177,11 +178,11 @@ class FailingDisk(Disk):
         self._fail("create")
         return super().create(path)
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
         if self.armed and self._call == "write":
-            super().write(descriptor, data[:1])
+            super().write(descriptor, [chunks[0][:1]])
         self._fail("write")
-        return super().write(descriptor, data)
+        return super().write(descriptor, chunks)
 
     def sync(self, descriptor: int) -> None:
         self._fail("sync")

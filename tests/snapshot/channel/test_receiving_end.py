@@ -20,7 +20,7 @@ CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 
 def receiver(*frames: Frame, processed: int = 0, restored: tuple[Frame, ...] = ()) -> ReceivingEnd:
     """A receiving end that got some frames."""
-    end = ReceivingEnd(CHANNEL, Codec(), processed=processed, restored=restored)
+    end = ReceivingEnd(CHANNEL, processed=processed, restored=restored)
     for each in frames:
         end.deliver(each)
     return end
