@@ -38,10 +38,7 @@ class _Queued(NamedTuple):
     channel: int
     header: bytes
     payload: bytes | memoryview
-
-    @property
-    def size(self) -> int:
-        return len(self.header) + len(self.payload)
+    size: int
 
 
 class FrameSocket:
@@ -149,10 +146,11 @@ class FrameSocket:
             yield frame
 
     def _queued(self, frame: WireFrame) -> _Queued:
-        queued = _Queued(frame.channel, header_of(frame), frame.payload)
-        self.queued_bytes += queued.size
+        header = header_of(frame)
+        size = len(header) + len(frame.payload)
+        self.queued_bytes += size
         self.traffic.frames_out += 1
-        return queued
+        return _Queued(frame.channel, header, frame.payload, size)
 
     def _unwritten(self) -> Iterator[bytes | memoryview]:
         skip = self._head_written

@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -178,8 +178,8 @@ class FrameReader:
         self._scratch = memoryview(bytearray(read_ahead_bytes))
         self._start = 0
         self._end = 0
-        #: the header whose payload is due, b"" between frames, and what its checks and length say
-        self._prefix = b""
+        #: the fields of the header whose payload is due, None between frames, and what its checks and length say
+        self._fields: tuple[Any, ...] | None = None
         self._seed = 0
         self._checksum = 0
         self._length = 0
@@ -209,35 +209,38 @@ class FrameReader:
             if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
             stream cannot be read further.
         """
-        if not self._prefix and not self._take_header():
+        if self._fields is None and not self._take_header():
             return None
         payload = self._take_payload()
         if payload is None:
             return None
-        prefix, self._prefix = self._prefix, b""
+        assert self._fields is not None
+        _, _, type_, kind, channel, incarnation, first, count, _ = self._fields
+        self._fields = None
         if xxh3_64_intdigest(payload, seed=self._seed) != self._checksum:
             raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
-        _, _, type_, kind, channel, incarnation, first, count, _ = _PREFIX.unpack(prefix)
         return WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, count)
 
     def _take_header(self) -> bool:
         if self._start + HEADER_BYTES > self._end:
             # Less than a header is left: move it to the front, so that there is space behind it.
-            rest = bytes(self._scratch[self._start : self._end])
-            self._scratch[: len(rest)] = rest
-            self._start, self._end = 0, len(rest)
+            if self._start:
+                rest = bytes(self._scratch[self._start : self._end])
+                self._scratch[: len(rest)] = rest
+                self._start, self._end = 0, len(rest)
             return False
         prefix = bytes(self._scratch[self._start : self._start + _PREFIX.size])
         header_check, self._checksum = _CHECKS.unpack_from(self._scratch, self._start + _PREFIX.size)
         self._seed = xxh3_64_intdigest(prefix)
-        self._length = self._judge(prefix, header_check)
-        self._prefix = prefix
+        fields = _PREFIX.unpack(prefix)
+        self._length = self._judge(fields, prefix[7], header_check)
+        self._fields = fields
         self._start += HEADER_BYTES
         return True
 
-    def _judge(self, prefix: bytes, header_check: int) -> int:
-        magic, version, type_, *_, length = _PREFIX.unpack(prefix)
-        if magic != MAGIC or prefix[7]:
+    def _judge(self, fields: tuple[Any, ...], zero: int, header_check: int) -> int:
+        magic, version, type_, *_, length = fields
+        if magic != MAGIC or zero:
             raise ChannelError("the peer does not speak this protocol: a frame begins with other bytes")
         if version != VERSION:
             raise ChannelError(f"the peer speaks version {version}, this side {VERSION}: install the same")
