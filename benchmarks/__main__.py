@@ -26,6 +26,7 @@ class Name(Enum):
     RECOVERY = "recovery"
     SCALE = "scale"
     SIMULATION = "simulation"
+    PAGE = "page"
 
 
 def main(

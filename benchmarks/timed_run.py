@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from barrier_runtime import Run
 from benchmarks.session import scratch
 from snapshot import Graph, Snapshot
 from snapshot.ids import first_snapshot_id
@@ -31,12 +34,21 @@ class Timed(NamedTuple):
 
 
 def timed_run(
-    live: Live, graph: Graph, *, source: str, last: str, seconds: float, interval: float | None, workers: int
+    live: Live,
+    graph: Graph,
+    *,
+    source: str,
+    last: str,
+    seconds: float,
+    interval: float | None,
+    workers: int,
+    page: bool = False,
+    watch: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext(),
 ) -> Timed:
     """Run `graph` to its end with local files as backend.
 
     States must be those of `benchmarks.keyed_nodes`: (when it began, rounds) of `source`, (when it ended, what it
-    computed) of `last`.
+    computed) of `last`. `watch` accompanies the run.
 
     Raises
     ------
@@ -45,8 +57,11 @@ def timed_run(
     """
     with scratch(live) as folder:
         submitted_at = time.monotonic()
-        run = live.run(graph, backend=FileSystemBackend(folder), snapshotInterval=interval, workers=workers)
-        if not run.awaitTermination(seconds + MARGIN_SECONDS):
+        backend = FileSystemBackend(folder)
+        run = live.run(graph, backend=backend, snapshotInterval=interval, workers=workers, page=page)
+        with watch(run):
+            has_ended = run.awaitTermination(seconds + MARGIN_SECONDS)
+        if not has_ended:
             raise RuntimeError(f"{graph.name} has not ended: {run.status}")
         if run.status["restarts"]:
             raise RuntimeError(f"{graph.name} restarted: {run.status['restarts']}")

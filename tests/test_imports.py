@@ -28,7 +28,7 @@ _MAY_IMPORT = {
 _OURS = (*_MAY_IMPORT, "tests")
 
 #: Engines and screens: the business of barrier_runtime.
-_ENGINES = ("pyspark", "ray", "py4j", "typer", "rich")
+_ENGINES = ("pyspark", "ray", "py4j", "typer", "rich", "starlette", "uvicorn", "prometheus_client")
 
 #: What a machine without I/O has no use for. Computation (MessagePack, Arrow, checksums) is no I/O.
 _IO = (

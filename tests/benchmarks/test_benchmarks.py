@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_batches, keyed_messages, recovery, scale, simulation, snapshot
+from benchmarks import keyed_batches, keyed_messages, page, recovery, scale, simulation, snapshot
 from benchmarks.effort import Effort
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio
@@ -128,6 +128,15 @@ def test_scale(live: Live) -> None:
         channels = (each["configuration"]["subtasks"] // 2) ** 2
         assert each["configuration"]["channels"] == channels == each["metrics"]["markers"]["median"]
     assert "duration_per_channel" in found[-1]["ratios"]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_page(live: Live) -> None:
+    """64 subtasks without a page, and with one that is read."""
+    off, read = _looked_at(page.measure, live)
+    assert (off["configuration"]["viewer"], read["configuration"]["viewer"]) == ("off", "stream")
+    assert "without_page" in read["ratios"] and read["metrics"]["documents"]["median"] >= 1
 
 
 def test_metrics_of_runs_and_samples() -> None:

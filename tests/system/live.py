@@ -97,8 +97,8 @@ class Live:
         self.runs: list[Run] = []
 
     def runtime(self, **settings: Any) -> BarrierRuntime:
-        """A runtime with a short interval between snapshots, and the test's own folder for them."""
-        defaults: dict[str, Any] = {"backend": self.backend, "snapshotInterval": 0.1}
+        """A runtime with a short interval between snapshots, the test's own folder for them, and no page."""
+        defaults: dict[str, Any] = {"backend": self.backend, "snapshotInterval": 0.1, "page": False}
         return BarrierRuntime(self.spark, **defaults | settings)
 
     def submit(self, runtime: BarrierRuntime, graph: Graph, **how: Any) -> Run:

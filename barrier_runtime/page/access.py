@@ -1,0 +1,128 @@
+"""Who may see the page and who may order something: the door in front of all that is served.
+
+* **Host.** On loopback the ``Host`` header must name loopback: a foreign page whose name was made to point here
+  (DNS rebinding) does not get in.
+* **Token.** Where there is one, every request shows it: once as ``?token=``, answered by a cookie and an address
+  without it, or as ``Authorization: Bearer``.
+* **Orders.** What changes a run needs the header ``X-Cutline-Request``, which no foreign page can send without being
+  asked first (and is refused), and must not come from another origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from http import HTTPStatus
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Present, with any value, in every order.
+ORDER_HEADER = "x-cutline-request"
+
+#: All that the page loads is its own, and nobody frames it: a click in a frame is no order.
+_HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+_READING = ("GET", "HEAD")
+
+
+class Access:
+    """ASGI middleware.
+
+    Parameters
+    ----------
+    app : ASGIApp
+    token : str or None
+        None: nobody is asked for one.
+    is_loopback : bool
+        Whether the server listens on loopback, so that it must be called so.
+    cookie : str
+        Name of the cookie; cookies are not told apart by port, so the name has it.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, is_loopback: bool, cookie: str) -> None:
+        self._app = app
+        self._token = token
+        self._is_loopback = is_loopback
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it here."""
+        assert scope["type"] == "http"  # the server speaks nothing else
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        answer = self._answer(Request(scope)) or self._app
+        await answer(scope, receive, send_guarded)
+
+    def _answer(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if self._is_loopback and not _is_loopback_name(host):
+            return _refusal(HTTPStatus.BAD_REQUEST, f"this page is not called {host!r}: open it by its printed address")
+        if self._token is not None:
+            shown = request.query_params.get("token")
+            if shown is not None and request.method in _READING and self._is_token(shown):
+                return self._welcome(request, shown)
+            if not self._is_known(request):
+                return _refusal(
+                    HTTPStatus.UNAUTHORIZED,
+                    "this page needs its token: open the address that was printed when the run was submitted, "
+                    "or send 'Authorization: Bearer TOKEN'",
+                )
+        if request.method not in _READING and not _is_own_order(request, host):
+            return _refusal(
+                HTTPStatus.FORBIDDEN, f"an order needs the header {ORDER_HEADER} and comes from this page, or from none"
+            )
+        return None
+
+    def _is_known(self, request: Request) -> bool:
+        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(credentials.strip()):
+            return True
+        return self._is_token(request.cookies.get(self._cookie, ""))
+
+    def _is_token(self, shown: str) -> bool:
+        return self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
+
+    def _welcome(self, request: Request, token: str) -> Response:
+        """Away with the token from address bar, history and bookmarks."""
+        rest = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
+        path = "/" + request.url.path.lstrip("/")  # two slashes would name another host
+        response = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), HTTPStatus.SEE_OTHER)
+        # Not "strict": the first look may come by a link of a notebook.
+        response.set_cookie(self._cookie, token, httponly=True, samesite="lax")
+        return response
+
+
+def _is_own_order(request: Request, host: str) -> bool:
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return False
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
+    return ORDER_HEADER in request.headers
+
+
+def _is_loopback_name(host: str) -> bool:
+    """The port may be another one: that of a tunnel."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusal(status: HTTPStatus, text: str) -> Response:
+    headers = {"www-authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else None
+    return PlainTextResponse(f"{text}\n", status, headers)

@@ -1,0 +1,153 @@
+"""What is served at which address. Turns requests into answers; knows no sockets and no threads.
+
+::
+
+    GET  /                          the list of runs
+    GET  /runs/NAME                 one run
+    GET  /static/FILE               what these two are made of
+    GET  /api/runs                  {"runs": [summary, ...]}
+    GET  /api/runs/NAME             the whole document
+    GET  /api/runs/NAME/events      the same as server-sent events: first whole, then what has changed
+    POST /api/runs/NAME/snapshot    order a snapshot
+    POST /api/runs/NAME/stop        order a last snapshot and the end
+    GET  /metrics                   Prometheus, or OpenMetrics for who accepts it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from barrier_runtime.page.assets import asset
+from barrier_runtime.page.metrics import metrics_registry
+from barrier_runtime.page.orders import Kind
+from barrier_runtime.page.run_view import RunView
+
+#: Seconds between two documents to one browser: nobody reads faster, and a browser on a small machine takes its time to
+#: draw from the workers.
+UPDATE_SECONDS = 1.0
+
+#: Seconds between two looks whether there is one to send.
+_LOOK_SECONDS = 0.1
+
+#: Seconds without news after which an empty line is sent, so that a connection that is gone is noticed.
+_ALIVE_SECONDS = 5.0
+
+
+class Shown(Protocol):
+    """What is served."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Streams are to end."""
+
+    def views(self) -> dict[str, RunView]:
+        """By key, in the order of submission."""
+
+
+def make_app(shown: Shown) -> Starlette:
+    """The application, without its door."""
+    answers = _Answers(shown)
+    return Starlette(
+        routes=[
+            _get("/", answers.list_page),
+            _get("/runs/{name}", answers.run_page),
+            _get("/static/{path:path}", answers.static),
+            _get("/api/runs", answers.list_runs),
+            _get("/api/runs/{name}", answers.one_run),
+            _get("/api/runs/{name}/events", answers.events),
+            Route("/api/runs/{name}/{kind}", answers.order, methods=["POST"]),
+            _get("/metrics", answers.metrics),
+        ]
+    )
+
+
+class _Answers:
+    """One method for each address."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+        self._registry = metrics_registry(shown.views)
+
+    async def list_page(self, request: Request) -> Response:
+        return asset("runs.html")
+
+    async def run_page(self, request: Request) -> Response:
+        self._view(request)
+        return asset("run.html")
+
+    async def static(self, request: Request) -> Response:
+        return asset(request.path_params["path"])
+
+    async def list_runs(self, request: Request) -> Response:
+        return _json({"runs": [view.summary() for view in self._shown.views().values()]})
+
+    async def one_run(self, request: Request) -> Response:
+        return _json(self._view(request).document())
+
+    async def events(self, request: Request) -> Response:
+        stream = _events(self._view(request), self._shown)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    async def order(self, request: Request) -> Response:
+        view, kind = self._view(request), request.path_params["kind"]
+        if kind not in [each.value for each in Kind]:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"nobody can order {kind!r}\n")
+        number = view.order(Kind(kind))
+        if number is None:
+            raise HTTPException(HTTPStatus.CONFLICT, "an order like this still waits\n")
+        return _json({"order": number}, HTTPStatus.ACCEPTED)
+
+    async def metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), media_type=content_type)
+
+    def _view(self, request: Request) -> RunView:
+        name = request.path_params["name"]
+        view = self._shown.views().get(name)
+        if view is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no run {name!r} here\n")
+        return view
+
+
+def _get(path: str, answer: Callable[[Request], Any]) -> Route:
+    return Route(path, answer, methods=["GET"])
+
+
+def _json(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(_encoded(content), status, {"cache-control": "no-store"}, "application/json")
+
+
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+async def _events(view: RunView, shown: Shown) -> AsyncIterator[bytes]:
+    """Documents while the run is on and the server is, and at the run's end the last one and an event ``end``."""
+    version, sent_at = 0, float("-inf")
+    while True:
+        # Looked at first: what is told before the end of run and server is sent, whenever they come.
+        now, has_ended, is_closing = time.monotonic(), view.has_ended, shown.is_closing
+        if view.version != version and (now >= sent_at + UPDATE_SECONDS or has_ended):
+            document = view.document(version)
+            version, sent_at = document["version"], now
+            yield b"data: " + _encoded(document) + b"\n\n"
+        elif now >= sent_at + _ALIVE_SECONDS:
+            sent_at = now
+            yield b":\n\n"
+        if has_ended:
+            yield b"event: end\ndata:\n\n"
+        if has_ended or is_closing:
+            return
+        await asyncio.sleep(_LOOK_SECONDS)

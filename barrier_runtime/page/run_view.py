@@ -1,0 +1,186 @@
+"""What the page knows of one run: the newest report, rates, counters, a short past. Made from reports alone.
+
+`document` is the whole state as plain data: what browsers, the JSON interface and the metrics are made from.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from barrier_runtime.page.counting import LastingCounters, Rates
+from barrier_runtime.page.graph_document import flow_ends, graph_document
+from barrier_runtime.page.orders import Actions, Kind, Orders
+from barrier_runtime.page.snapshot_table import SnapshotTable
+from snapshot.declared.topology import Topology
+
+#: Seconds between two points of the chart of throughput, and how many are kept: ten minutes.
+POINT_SECONDS = 1.0
+POINTS_MAX = 600
+
+#: Restarts whose reasons are shown; the count is of all.
+RESTARTS_MAX = 50
+
+#: What is counted: ("sent", node), ("processed", node), ("edge", source, target), ("bytes", source, target)
+_Counter = tuple[str, ...]
+
+
+class RunView:
+    """One run, as it is shown. `see` and `end` are called by the run's monitor, all else on any thread.
+
+    Parameters
+    ----------
+    key : str
+        Its name on this page; another run of the same name may be there.
+    topology : Topology
+    actions : mapping of Kind to callable
+        What carries out orders.
+    """
+
+    def __init__(self, key: str, topology: Topology, actions: Actions) -> None:
+        self.key = key
+        self.orders = Orders(actions, self._changed)
+        self.snapshots = SnapshotTable()
+        #: grows with each change; 0 before the first
+        self.version = 0
+        self.has_ended = False
+        self._began = time.time()
+        self._graph = graph_document(topology)
+        self._into, self._out_of = flow_ends(topology)
+        self._lock = threading.Lock()
+        self._report: Mapping[str, Any] = {}
+        self._rates: Rates[_Counter] = Rates()
+        self._counters: LastingCounters[_Counter] = LastingCounters()
+        self._metrics: LastingCounters[str] = LastingCounters()
+        self._restarts: dict[tuple[float, str], None] = {}
+        self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
+        self._next_point = 0.0
+
+    # ---------------------------------------------------------------- what the monitor says
+
+    def see(self, report: Mapping[str, Any]) -> None:
+        """Take a progress report, which must not change any more."""
+        now, incarnation, counts = time.monotonic(), report["incarnation"], _counts(report)
+        with self._lock:
+            self.version += 1
+            self._report = report
+            self._rates.see(now, incarnation, counts)
+            self._counters.see(incarnation, counts)
+            self._metrics.see(incarnation, _finite(report["progress"]["metrics"]))
+            self.snapshots.see(self.version, report["snapshotReports"], report["snapshots"])
+            self._restarts |= {(each["timestamp"], each["reason"]): None for each in report["restarts"]}
+            if now >= self._next_point:
+                self._next_point = now + POINT_SECONDS
+                self._points.append((self.version, {"timestamp": time.time(), **self._flow()}))
+
+    def end(self, status: Mapping[str, Any], error: Exception | None, invariants: Mapping[str, Any]) -> None:
+        """Take the last status of a run, or why its supervisor failed before there was one."""
+        last = {**status, "invariants": invariants, "timestamp": time.time()}
+        if error is not None:
+            last |= {"outcome": "failed", "reason": f"its supervisor failed: {error}"}
+        if status:
+            self.see(last)
+        else:
+            self._report = {**self._report, **last}
+        self.orders.end()
+        with self._lock:
+            self._rates.stop()
+            self.version += 1
+            self.has_ended = True  # behind the version: who sees that it has ended finds the last document new
+
+    def order(self, kind: Kind) -> int | None:
+        """Place an order; None: one like it still waits."""
+        return self.orders.place(kind)
+
+    def _changed(self) -> None:
+        with self._lock:
+            self.version += 1
+
+    # ---------------------------------------------------------------- what is shown
+
+    def summary(self) -> dict[str, Any]:
+        """One line of the list of runs."""
+        report = self._report
+        return {
+            "name": self.key,
+            "isActive": not self.has_ended,
+            "phase": report.get("phase", "starting"),
+            "outcome": report.get("outcome"),
+            "startedAt": self._began,
+        }
+
+    def document(self, since: int = 0) -> dict[str, Any]:
+        """All that is shown; of `points` and `snapshotReports` what has changed after version `since`."""
+        with self._lock:
+            report = self._report
+            return {
+                **self.summary(),
+                "version": self.version,
+                "isWhole": since == 0,
+                "timestamp": report.get("timestamp", self._began),
+                "reason": report.get("reason", ""),
+                "incarnation": report.get("incarnation", 0),
+                "workers": len(report.get("workers", {})),
+                "refused": report.get("refused", {}),
+                "graph": self._graph,
+                **(self._flow() if report else {"inPerSecond": 0.0, "outPerSecond": 0.0}),
+                "nodes": {name: self._node(name, node) for name, node in report.get("nodes", {}).items()},
+                "edges": [self._edge(edge) for edge in report.get("edges", [])],
+                "points": [point for version, point in self._points if version > since],
+                "snapshotReports": self.snapshots.since(since),
+                "retained": report.get("snapshots", []),
+                "published": self.snapshots.published,
+                "aborted": self.snapshots.aborted,
+                "restarts": self._restarts_document(),
+                "restartCount": len(self._restarts),
+                "invariants": report.get("invariants", {}),
+                "metrics": self._metrics.totals(),
+                "orders": self.orders.as_document(),
+            }
+
+    def counters(self) -> dict[tuple[str, ...], float]:
+        """All that was counted, over all incarnations."""
+        with self._lock:
+            return self._counters.totals()
+
+    def _restarts_document(self) -> list[dict[str, Any]]:
+        return [{"timestamp": at, "reason": reason} for at, reason in list(self._restarts)[-RESTARTS_MAX:]]
+
+    def _flow(self) -> dict[str, float]:
+        into = sum(self._rates.per_second(("sent", node)) for node in self._into)
+        out_of = sum(self._rates.per_second(("processed", node)) for node in self._out_of)
+        return {"inPerSecond": into, "outPerSecond": out_of}
+
+    def _node(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **node,
+            "sentPerSecond": self._rates.per_second(("sent", name)),
+            "processedPerSecond": self._rates.per_second(("processed", name)),
+        }
+
+    def _edge(self, edge: Mapping[str, Any]) -> dict[str, Any]:
+        ends = (edge["source"], edge["target"])
+        return {
+            **edge,
+            "messagesPerSecond": self._rates.per_second(("edge", *ends)),
+            "bytesPerSecond": self._rates.per_second(("bytes", *ends)),
+        }
+
+
+def _counts(report: Mapping[str, Any]) -> dict[_Counter, float]:
+    counts: dict[_Counter, float] = {}
+    for name, node in report["nodes"].items():
+        counts["sent", name], counts["processed", name] = node["sent"], node["processed"]
+    for edge in report["edges"]:
+        ends = (edge["source"], edge["target"])
+        counts["edge", *ends], counts["bytes", *ends] = edge["processed"], edge["bytes"]
+    return counts
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Without what JSON has no word for, which a node may have added up to."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}

@@ -1,0 +1,53 @@
+"""Where the page is served, and to whom: what users give to `BarrierRuntime`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+#: Above Spark's 4040 and its neighbours, which the session's own page takes.
+PORT_DEFAULT = 4640
+
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Settings of the live page.
+
+    Parameters
+    ----------
+    port : int
+        The first one that is tried; where it is taken, the next free one is. 0: the system chooses.
+    host : str
+        Address to listen on. All but loopback ask every visitor for the token.
+    token : str or None
+        What visitors must show; None: nothing on loopback, else a random one, which is part of ``Run.pageAddress``.
+    """
+
+    port: int = PORT_DEFAULT
+    host: str = "127.0.0.1"
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= _PORT_MAX:
+            raise ValueError(f"port is {self.port}; a port is 0 to {_PORT_MAX}")
+        if not self.host:
+            raise ValueError("host is empty; give 127.0.0.1, or 0.0.0.0 for all interfaces")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
+            raise ValueError("a token is printable ASCII, and not empty")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def settings_of(page: bool | Page) -> Page | None:
+    """What `page` of `BarrierRuntime` means; None: no page."""
+    if isinstance(page, Page):
+        return page
+    return Page() if page else None
