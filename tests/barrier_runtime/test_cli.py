@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from barrier_runtime.cli import app
-from barrier_runtime.cli_graph import find_graph, python_file
-from barrier_runtime.cli_progress import Flow, duration_text, size_text
-from barrier_runtime.cli_session import check_java
+from barrier_runtime.cli.graph_place import find_graph, python_file
+from barrier_runtime.cli.progress import Flow
+from barrier_runtime.cli.session import check_java
+from barrier_runtime.cli.words import verdict_lines
 from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.coordinator.history import Base, Claim
+from snapshot.drawing.words import duration_text, size_text
 from snapshot.errors import GraphError, RunFailed
 from snapshot.node import End
 from state_backends import FileSystemBackend
 from state_backends.store import RunStore
+from tests.barrier_runtime.invoking import invoke
 from tests.leaks import LeakCheck
 from tests.programs import Program
-from tests.snapshot import sample
 
 _JOB = """
 from snapshot import END, Sink, Source, Graph
@@ -66,11 +65,6 @@ class Total(Sink):
 """
 
 
-def invoke(*arguments: object) -> Any:
-    """Run a command in this process."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-
-
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a package of two modules, imported anew by each test."""
@@ -84,22 +78,15 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    """A folder with a run of one snapshot."""
-    store = RunStore(FileSystemBackend(tmp_path / "store"), sample.RUN)
-    for number in range(1, sample.INCARNATION + 1):
-        store.take_claim(Claim(number, "owner", f"life {number}"))
-    store.write_base(Base(sample.INCARNATION, None))
-    store.write_manifest(sample.manifest())
-    return tmp_path / "store"
-
-
 # ---------------------------------------------------------------- help and arguments
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("snapshots", "list"), ("snapshots", "verify"), ("demo", "wordcount"), ("demo", "bank")]
+    "command",
+    [
+        *((), ("run",), ("runs",), ("top",), ("demo", "wordcount"), ("demo", "bank")),
+        *(("snapshots", each) for each in ("list", "show", "verify", "diff")),
+    ],
 )
 def test_every_command_has_help(command: tuple[str, ...]) -> None:
     """Each command explains itself."""
@@ -116,6 +103,8 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
         ("--conf", "spark.ui.enabled", "KEY=VALUE"),
         ("--backend", "file://host/folder", "three slashes"),
         ("--workers", "0", "greater than or equal to 1"),
+        ("--page", "somewhere", "a port, or HOST:PORT"),
+        ("--page", "70000", "a port is 0 to 65535"),
     ],
 )
 def test_wrong_options_are_refused(option: str, value: str, said: str) -> None:
@@ -244,72 +233,14 @@ def test_sizes_and_durations_are_read_at_a_glance() -> None:
     assert [duration_text(s) for s in (0.0354, 1.25)] == ["35 ms", "1.25 s"]
 
 
-# ---------------------------------------------------------------- snapshots
-
-
-def test_snapshots_are_listed(stored: Path) -> None:
-    """The list has one line for each snapshot, and its JSON the same."""
-    table = invoke("snapshots", "list", stored).output
-    assert str(sample.SNAPSHOT_ID) in table
-    assert "pinned" in table
-    (record,) = json.loads(invoke("snapshots", "list", stored, "--json").output)
-    assert (record["run"], record["id"], record["in_flight"]) == (sample.RUN, sample.SNAPSHOT_ID, 7)
-    assert record["size_bytes"] == sum(part.handle.size for part in sample.parts())
-
-
-def test_a_snapshot_is_shown(stored: Path) -> None:
-    """States and channels are shown without opening any of them."""
-    result = invoke("snapshots", "show", stored)
-    assert "P[0] -> Q[0]" in result.output
-    record = json.loads(invoke("snapshots", "show", stored, sample.SNAPSHOT_ID, "--run", sample.RUN, "--json").output)
-    assert [each["subtask"] for each in record["subtasks"]] == ["P[0]", "Q[0]"]
-    assert {(each["sent"], each["processed"], each["in_flight"]) for each in record["channels"]} == {
-        (8, 2, 6),
-        (2, 1, 1),
-    }
-
-
-def test_a_sound_store_verifies(stored: Path) -> None:
-    """Verification of what was written finds nothing."""
-    result = invoke("snapshots", "verify", stored)
-    assert result.exit_code == 0
-    assert "every byte is as it was written" in result.output
-
-
-def test_damage_is_found_and_named(stored: Path) -> None:
-    """One flipped bit: exit code 1, and the file and offset, in words and as JSON."""
-    path = next(stored.rglob("*.manifest"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    result = invoke("snapshots", "verify", stored)
-    assert result.exit_code == 1
-    assert path.name in result.output
-    assert "offset" in result.output
-    result = invoke("snapshots", "verify", stored, "--run", sample.RUN, "--json")
-    assert result.exit_code == 1
-    assert path.name in json.loads(result.output)[0]["problems"][0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--run", "nobody"), "no run 'nobody'; there are bank"),
-        (("5",), f"no snapshot 5; there are {sample.SNAPSHOT_ID}"),
-    ],
-)
-def test_what_is_not_stored_is_said(stored: Path, arguments: tuple[str, ...], said: str) -> None:
-    """A wrong run or id is refused with those that there are."""
-    result = invoke("snapshots", "show", stored, *arguments)
-    assert result.exit_code == 2
-    assert said in result.output
-
-
-def test_an_empty_folder_is_said(tmp_path: Path) -> None:
-    """A folder without runs is no empty list: it may be the wrong folder."""
-    result = invoke("snapshots", "list", tmp_path)
-    assert result.exit_code == 2
-    assert "holds no run" in result.output
+def test_what_nobody_can_judge_is_said() -> None:
+    """An invariant that is violated, and snapshots that cannot be read, are both named at the end of a run."""
+    sound = {"holds": True, "snapshot": 4, "violations": [], "unreadable": []}
+    assert verdict_lines({"sum": sound}) == []
+    assert verdict_lines({"sum": {**sound, "violations": [2], "unreadable": [1, 3]}}) == [
+        "invariant sum does not hold in the snapshots 2",
+        "invariant sum cannot be judged, for want of what can be read, in the snapshots 1, 3",
+    ]
 
 
 # ---------------------------------------------------------------- Java
@@ -345,11 +276,17 @@ def command(folder: Path, *arguments: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck) -> None:
-    """The first Ctrl-C takes a snapshot; the command that it prints goes on from there; a second one does not wait."""
+    """The first Ctrl-C takes a snapshot; the command that it prints goes on from there; a second one does not wait.
+
+    Meanwhile `cutline top` finds the run at the printed address; the second start tells the same in JSON.
+    """
     environment = {"COLUMNS": "500", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     started = command(jobs, "run", "jobs.numbers:endless", "--interval", "0.5", "--backend", "store")
     with Program(started, timeout_s=100, environment=environment) as program:
+        address = program.read_until("live page at").split()[-1]
         program.read_until("running: in")
+        seen = json.loads(invoke("top", address, "--json").output)
+        assert (seen["name"], seen["phase"]) == ("numbers", "running")
         os.kill(program.pid, signal.SIGINT)
         stopped = program.read_until("stopped with snapshot")
         assert program.wait() == 130
@@ -358,11 +295,14 @@ def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check
     assert f"stopped with snapshot {last['id']}" in stopped
     assert printed[:2] == ["cutline", "run"]
     (jobs / "stuck").touch()  # from now on no snapshot is ever whole
-    with Program(command(jobs, *printed[1:]), timeout_s=100, environment=environment) as program:
-        program.read_until("running: in")
+    with Program(command(jobs, *printed[1:], "--json"), timeout_s=100, environment=environment) as program:
+        progress = json.loads(program.read_until('"phase":"running"'))
+        assert (progress["event"], progress["name"]) == ("progress", "numbers")
         os.kill(program.pid, signal.SIGINT)
         program.read_until("press Ctrl-C again")
         os.kill(program.pid, signal.SIGINT)
+        end = json.loads(program.read_until('{"event":"end"'))
+        assert end["snapshot"] is None and shlex.split(end["goOn"]) == [*printed[:-4], "--json", *printed[-4:]]
         program.read_until("stopped at once")
         assert program.wait() == 130
     store = RunStore(FileSystemBackend(jobs / "store"), "numbers")

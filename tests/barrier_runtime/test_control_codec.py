@@ -12,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.progress import WorkerProgress
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import Spent, Standing
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
 _CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)
 _NUMBERS = st.integers(0, 2**63)
+_SECONDS = st.floats(0.0, 1e6)
 _STATE_HANDLES = st.builds(
     Handle, st.just(PartKind.STATE), st.text(max_size=5), _NUMBERS, _NUMBERS, _SUBTASKS, st.none(), st.just(0),
     st.just(0), _NUMBERS, st.binary(max_size=16), st.none(), st.binary(max_size=20),
@@ -50,11 +51,18 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     Subtask: _SUBTASKS,
     SubtaskRecord: _RECORDS,
+    Spent: st.builds(Spent, _SECONDS, _SECONDS, _SECONDS),
     tuple[int, ...]: st.lists(_NUMBERS, max_size=3).map(tuple),
     tuple[str, ...]: st.lists(st.text(max_size=3), max_size=3).map(tuple),
     tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),
     tuple[Subtask, ...]: st.lists(_SUBTASKS, max_size=3).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
+    dict[int, EdgeSent]: st.dictionaries(
+        _NUMBERS, st.builds(EdgeSent, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _SECONDS), max_size=3
+    ),
+    dict[int, EdgeProcessed]: st.dictionaries(
+        _NUMBERS, st.builds(EdgeProcessed, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=3
+    ),
     dict[str, int]: st.dictionaries(st.text(max_size=3), _NUMBERS, max_size=3),
     dict[str, float]: st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
 }

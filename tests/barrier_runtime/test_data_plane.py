@@ -1,4 +1,4 @@
-"""The subtasks of one worker: what they send arrives, credit comes back, and the loop knows when it may sleep."""
+"""The subtasks of one worker: messages arrive, credit comes back, the loop knows when it may sleep, all is measured."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 from random import Random
 from typing import Any
 
+from barrier_runtime import clock
 from barrier_runtime.data_plane import DataPlane
 from snapshot import END, Context, Graph, Node, Source
 from snapshot.channel.serialization import Codec
 from snapshot.declared.built import build
+from snapshot.ids import Subtask
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
@@ -53,7 +55,7 @@ def _plane(source: Source) -> DataPlane:
     built = build(graph, "unaligned")
     around = Surroundings(
         "plane", 1, Codec(), SubtaskLimits(), lambda _: None,
-        lambda _: logging.LoggerAdapter(logging.getLogger("plane"), {}), lambda _: Random(1),
+        lambda _: logging.LoggerAdapter(logging.getLogger("plane"), {}), lambda _: Random(1), lambda: 0.0,
     )  # fmt: skip
     machines = {
         subtask: SubtaskMachine(assemble(subtask, built, around, RestoredChannels()))
@@ -72,7 +74,7 @@ def test_a_message_arrives_before_the_loop_may_sleep() -> None:
     plane.turn(0.0)
     while plane.has_work:
         plane.turn(0.0)
-    assert plane.progress({}).metrics == {"seen": 1}
+    assert plane.meter.report({}).metrics == {"seen": 1}
     assert plane.next_wake() == 86_400.0
 
 
@@ -81,8 +83,34 @@ def test_more_than_a_window_passes_and_the_end_arrives() -> None:
     plane = _plane(_Count(10_000))
     while not all(machine.status is Status.ENDED for machine in plane.machines.values()):
         plane.turn(0.0)
-    assert plane.progress({}).metrics == {"seen": 10_000}
-    assert plane.progress({}).ended == {"source": 1, "gather": 1}
+    assert plane.meter.report({}).metrics == {"seen": 10_000}
+    assert plane.meter.report({}).ended == {"source": 1, "gather": 1}
     while plane.has_work:
         plane.turn(0.0)
     assert plane.is_idle
+
+
+def test_an_edge_without_credit_is_held_up() -> None:
+    """The receiver takes nothing: the sender's buffer fills, and data waits that cannot leave. Else nothing does."""
+    plane = _plane(_Count(10_000))
+    plane.meter.look(clock.now() + 1.0)
+    assert plane.meter.report({}).sent[0].held_up == 0.0
+    gather = plane.machines[Subtask("gather")]
+    gather.gate.closed += 1
+    while plane.turn(0.0):
+        pass
+    plane.meter.look(clock.now() + 2.0)
+    report = plane.meter.report({})
+    (sent,), (processed,) = report.sent.values(), report.processed.values()
+    assert (sent.ends, sent.held_up) == (1, 1.0)
+    assert sent.waiting > 0 and processed.waiting > 0
+    assert sent.waiting + processed.waiting == sent.sent - processed.processed
+    gather.gate.closed -= 1
+    while plane.has_work:
+        plane.turn(0.0)
+    report = plane.meter.report({})
+    (sent,), (processed,) = report.sent.values(), report.processed.values()
+    assert (sent.waiting, sent.held_up, processed.waiting) == (0, 0.0, 0)
+    assert (sent.sent, processed.processed) == (10_001, 10_001), "the end of the stream is numbered too"
+    assert processed.bytes > 10_000 * 1000
+    assert 0.0 < report.busy["gather"] <= 1.0

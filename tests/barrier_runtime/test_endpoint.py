@@ -12,15 +12,20 @@ from typing import Any
 import pytest
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.control_link import COORDINATOR, line_identity, worker_number
+from barrier_runtime.control_link import COORDINATOR, ControlLink, line_identity, worker_number
 from barrier_runtime.endpoint import Endpoint
+from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.reactor import Reactor
+from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from channels.control import ControlConnection
 from channels.dialer import connect
+from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
 from channels.sockets import Address
 from snapshot.coordinator.control import Quit, Welcome, WorkerIdle, WorkerRegistered
 from snapshot.errors import ChannelError
+from snapshot.ids import Subtask
+from snapshot.subtask.limits import SubtaskLimits
 from tests.leaks import LeakCheck
 
 RUN, SECRET = "run", bytes(32)
@@ -229,3 +234,24 @@ def test_a_lines_name_is_used_once(desk: Desk) -> None:
     assert desk.lost == []
     desk.endpoint.send(0, Welcome(1, 1))
     assert desk.answers(first) == [Welcome(1, 1)]
+
+
+def test_what_a_worker_sends_last_is_heard_whole(desk: Desk) -> None:
+    """A worker that leaves writes all that waits, however much, before it hangs up; then the endpoint is deserted."""
+    address = Address("127.0.0.1", desk.endpoint.port, "", "")
+    limits = SubtaskLimits()
+    launch = WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", limits, False, "", 0, trace=True)
+    heartbeats, reactor = Heartbeats(lambda peer, reason: None), Reactor()
+    link = ControlLink(launch, 0, heartbeats, reactor)
+    desk.turn_until("the line", link.take_connection)
+    last = WorkerTrace(0, (TraceChunk(Subtask("p"), 1, True, 1, bytes(16 * 1024 * 1024)),))
+    link.send(registration(NEWEST))
+    link.send(last)
+    assert link.wants_write
+    with ThreadPoolExecutor(1) as leaving:
+        leaving.submit(link.close)
+        desk.turn_until("the end of the line", lambda: desk.lost)
+    assert desk.heard == [(0, registration(NEWEST)), (0, last)]
+    assert desk.endpoint.is_deserted
+    heartbeats.close()
+    reactor.close()

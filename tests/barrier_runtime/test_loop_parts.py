@@ -1,4 +1,4 @@
-"""The small parts of the loops: when to say that a worker is idle, what is due, how a loop is woken."""
+"""The small parts of the loops: when to say that a worker is idle, what is due, what wakes a loop, what turns took."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from barrier_runtime import clock
 from barrier_runtime.deadlines import REQUEST_SECONDS_MAX, Deadlines
 from barrier_runtime.idleness import IDLE_SECONDS, Idleness
-from barrier_runtime.progress import WorkerProgress, summed
 from barrier_runtime.reactor import Reactor
+from barrier_runtime.turn_slice import TurnSlice
 from snapshot.ids import Subtask
 
 A = Subtask("a")
@@ -61,15 +61,12 @@ def test_the_clock_never_goes_back() -> None:
     assert times == sorted(times)
 
 
-def test_progress_of_all_workers_is_added_up() -> None:
-    """Nodes may be spread over workers; every counter is a sum."""
-    reports = [
-        WorkerProgress(0, 1, {"a": 1}, {"b": 2}, {"a": 1}, {"seen": 1.5}, {}),
-        WorkerProgress(1, 1, {"a": 2, "b": 1}, {"b": 3}, {}, {"seen": 0.5}, {}),
-    ]
-    assert summed(reports) == {
-        "sent": {"a": 3, "b": 1}, "processed": {"b": 5}, "ended": {"a": 1}, "metrics": {"seen": 2.0},
-    }  # fmt: skip
+def test_the_time_of_turns_is_taken_once() -> None:
+    """Each report tells what came since the one before."""
+    part = TurnSlice()
+    part.took(0.5)
+    part.took(0.25)
+    assert (part.take_seconds(), part.take_seconds()) == (0.75, 0.0)
 
 
 def test_a_loop_is_woken_by_another_thread() -> None:

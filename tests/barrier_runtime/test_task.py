@@ -32,7 +32,8 @@ def fork_and_raise():
 
 nowhere = Address("127.0.0.1", 1, "", "")
 built = pickle.dumps(Forking())
-launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", SubtaskLimits(), False, "", logging.INFO)
+limits, level = SubtaskLimits(), logging.INFO
+launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, "", level, False)
 try:
     host_worker(launch.encode(), 3)
 except RunFailed as error:

@@ -109,6 +109,8 @@ def test_what_may_travel_fits_into_one_control_message(leak_check: LeakCheck) ->
     """Close to the limit a memory backend's parts are acknowledged; the line takes that, and takes it back."""
     told = uploaded(MemoryBackend(), of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2 - 4096))
     assert isinstance(told, SnapshotAcknowledged)
+    assert (told.spent.align, told.spent.capture) == (sample.SPENT.align, sample.SPENT.capture)
+    assert told.spent.upload > 0.0, "the subtask's own, and the time until all was stored"
     assert INLINE_TOTAL_BYTES_MAX - 4096 < len(encode_message(told)) <= CONTROL_BYTES_MAX
     record = told.record
     parts = tuple(handle for handle in record.handles if handle.channel is not None)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from barrier_runtime.cli_graph import find_graph, python_file
-from barrier_runtime.cli_interrupt import Interrupts
-from barrier_runtime.cli_progress import watch
-from barrier_runtime.cli_session import ship, spark_session
+from barrier_runtime.cli.graph_place import find_graph, python_file
+from barrier_runtime.cli.interrupts import Interrupts
+from barrier_runtime.cli.json_lines import print_end_line, progress_lines
+from barrier_runtime.cli.progress import watch
+from barrier_runtime.cli.session import ship, spark_session
+from barrier_runtime.cli.words import verdict_lines
 from snapshot.coordinator.run_state import Outcome
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class RunRequest:
     restore_from: str | int | None
     allow: Collection[str]
     options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
+    as_json: bool  #: progress goes to standard output as JSON lines
 
 
 def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Console) -> int:
@@ -55,6 +58,7 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
     resume_arguments : sequence of str
         The command that goes on with this run, but for name and backend.
     console : Console
+        For words.
 
     Raises
     ------
@@ -74,10 +78,12 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
             graph = place.graph(spark)
             run = _submit(request, graph, spark)
         with Interrupts(run, console, request.snapshot_timeout) as interrupts:
-            for _ in watch(run, graph, console):
+            for _ in progress_lines(run) if request.as_json else watch(run, graph, console):
                 if interrupts.look():
                     break
         command = shlex.join([*resume_arguments, "--name", run.name, "--backend", str(request.backend)])
+        if request.as_json:
+            print_end_line(run, interrupts.snapshot, command)
         return _tell_end(run, interrupts, command, console)
 
 
@@ -99,13 +105,11 @@ def _tell_end(run: Run, interrupts: Interrupts, command: str, console: Console) 
         return EXIT_INTERRUPTED
     run.awaitTermination()
     status = run.status
-    violated = [name for name, verdict in status["invariants"].items() if verdict["violations"]]
-    for name in violated:
-        ids = ", ".join(map(str, status["invariants"][name]["violations"]))
-        _print(console, f"invariant {name} does not hold in the snapshots {ids}")
+    complaints = verdict_lines(status["invariants"])
+    _print(console, *complaints)
     restarts = len(status["restarts"])
     _print(console, f"run {run.name} {status['outcome']}: {status['reason']}; {restarts} restarts")
-    return 1 if violated else 0
+    return 1 if complaints else 0
 
 
 def _print(console: Console, *lines: str) -> None:

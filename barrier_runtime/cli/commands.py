@@ -1,37 +1,31 @@
-"""The command `cutline`: its commands, options and exit codes. What they do is in the ``cli_*`` modules.
-
-Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130 stopped by Ctrl-C.
-"""
+"""The command `cutline`: its commands, options and exit codes. What they do is in the modules beside this one."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from barrier_runtime import cli_snapshots
-from barrier_runtime.cli_session import default_master, spark_session
+from barrier_runtime.cli import demo_commands, snapshot_commands
+from barrier_runtime.cli.completion import complete_run, complete_snapshot
+from barrier_runtime.cli.session import default_master
+from barrier_runtime.cli.stored import open_backend
+from barrier_runtime.cli.top import top
+from barrier_runtime.cli.words import plain
+from barrier_runtime.page.settings import PORT_DEFAULT, Page
 from snapshot.errors import CutlineError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # paragraphs are wrapped to the terminal
     help="Consistent snapshots, and recovery, for Python programs on a Spark barrier stage.",
+    epilog="Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130 stopped by Ctrl-C.",
 )
-demo = typer.Typer(no_args_is_help=True, help="Programs that show what it does.")
-app.add_typer(cli_snapshots.app, name="snapshots")
-app.add_typer(demo, name="demo")
 
 #: Where snapshots go if nothing else is said.
 DEFAULT_BACKEND = "snapshots"
@@ -41,10 +35,10 @@ def main() -> None:
     """Run the command line."""
     _log_to_standard_error()
     try:
-        app()
+        app(prog_name="cutline")
     except (CutlineError, OSError) as error:
         for line in (f"error: {error}", *getattr(error, "__notes__", [])):
-            Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(plain(line), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -54,7 +48,9 @@ def run(
     graph: Annotated[
         str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function of the SparkSession that returns one.")
     ],
-    name: Annotated[str | None, typer.Option(help="Name of the run; default: the graph's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run; default: the graph's.", autocompletion=complete_run)
+    ] = None,
     backend: Annotated[str, typer.Option(metavar="URL", help="Where snapshots are kept: a folder or a URL.")] = (
         DEFAULT_BACKEND
     ),
@@ -66,7 +62,10 @@ def run(
         str, typer.Option(metavar="WISH", help="unaligned, aligned, or seconds: aligned for so long.")
     ] = "unaligned",
     restore_from: Annotated[
-        str, typer.Option(metavar="ID", help="latest, none (a fresh start), or a snapshot's id.")
+        str,
+        typer.Option(
+            metavar="ID", help="latest, none (a fresh start), or a snapshot's id.", autocompletion=complete_snapshot
+        ),
     ] = "latest",
     allow: Annotated[
         list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, repeatedOutput.")
@@ -82,18 +81,24 @@ def run(
         str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
     ] = None,
     safe: Annotated[bool, typer.Option("--safe", help="Refuse pickle in messages and states.")] = False,
+    page: Annotated[
+        str, typer.Option(metavar="WISH", help="Live page: none, a port, or HOST:PORT; the next free port is taken.")
+    ] = f"127.0.0.1:{PORT_DEFAULT}",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print progress as JSON, one document a line, and words to standard error.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="Log of Spark and the workers; default: a temporary file.")] = None,
 ) -> None:
     """Run a graph with snapshots; goes on from the newest snapshot if the run has one.
 
     Ctrl-C stops the run with a snapshot and says how to go on; a second one stops it at once.
     """
-    from barrier_runtime.cli_run import RunRequest, run_graph
+    from barrier_runtime.cli.run_command import RunRequest, run_graph
 
     request = RunRequest(
         graph=graph,
         name=name,
-        backend=cli_snapshots.open_backend(backend),
+        backend=open_backend(backend),
         master=master or default_master(workers),
         settings=_settings(conf or []),
         python_files=py_files or [],
@@ -108,55 +113,17 @@ def run(
             "alignment": _alignment(alignment),
             "rayAddress": ray,
             "safe": safe,
+            "page": _page(page),
         },
+        as_json=as_json,
     )
-    raise typer.Exit(run_graph(request, _resume_arguments(context), Console()))
+    raise typer.Exit(run_graph(request, _resume_arguments(context), Console(stderr=as_json)))
 
 
-@demo.command()
-def wordcount(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--input", exists=True, file_okay=False, help="Text; default: the standard library of Python."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="A new folder for the counts; default: a temporary one.")] = None,
-    parallelism: Annotated[int, typer.Option(min=1, help="Subtasks of each node, and workers.")] = 2,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
-    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a worker process halfway.")] = True,
-) -> None:
-    """Count the words of real text, kill a worker halfway, and compare with Spark's own count."""
-    console = Console()
-    with _demo_session(parallelism, console) as spark:
-        is_equal = _demo("wordcount").run_demo(
-            spark, console, folder=folder, output=output, parallelism=parallelism, interval=interval, kill=kill
-        )
-    raise typer.Exit(0 if is_equal else 1)
-
-
-@demo.command()
-def bank(
-    seconds: Annotated[float, typer.Option(min=1, help="How long money moves, without counting repetitions.")] = 10.0,
-    accounts: Annotated[int, typer.Option(min=2, help="Each with a channel to every other.")] = 8,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 0.5,
-) -> None:
-    """Move money around in cycles, kill workers again and again, and check the sum in every snapshot."""
-    console, module = Console(), _demo("bank")
-    with _demo_session(module.WORKERS, console) as spark:
-        is_constant = module.run_demo(spark, console, seconds=seconds, accounts=accounts, interval=interval)
-    raise typer.Exit(0 if is_constant else 1)
-
-
-@contextlib.contextmanager
-def _demo_session(workers: int, console: Console) -> Iterator[SparkSession]:
-    with contextlib.ExitStack() as stack:
-        with console.status("starting Spark"):
-            spark = stack.enter_context(spark_session(default_master(workers)))
-        yield spark
-
-
-def _demo(name: str) -> Any:
-    # By name, because the demos know the runtime and not the other way round.
-    return importlib.import_module(f"demos.{name}")
+app.command("runs")(snapshot_commands.list_runs)
+app.add_typer(snapshot_commands.app, name="snapshots")
+app.command("top")(top)
+app.add_typer(demo_commands.app, name="demo")
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
@@ -182,6 +149,16 @@ def _restore_from(wish: str) -> str | int | None:
         return int(wish)
     except ValueError:
         raise typer.BadParameter(f"--restore-from {wish}: give latest, none, or the id of a snapshot") from None
+
+
+def _page(wish: str) -> Page | bool:
+    if wish == "none":
+        return False
+    host, _, port = wish.rpartition(":")
+    try:
+        return Page(host=host.strip("[]"), port=int(port)) if host else Page(port=int(port))
+    except ValueError as error:
+        raise typer.BadParameter(f"--page {wish}: give none, a port, or HOST:PORT ({error})") from None
 
 
 def _resume_arguments(context: typer.Context) -> list[str]:

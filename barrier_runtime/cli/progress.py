@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from snapshot.drawing.words import duration_text, size_text
 from snapshot.errors import CutlineError
 from snapshot.node import Sink, Source
 
@@ -38,8 +39,6 @@ PLAIN_SECONDS = 2.0
 #: How much of a reason is shown: enough for the cause; all of it is in ``Run.status``.
 REASON_CHARACTERS_MAX = 300
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
     """Show `run` until it has ended, and yield each progress report that is shown, so that the caller may act.
@@ -57,19 +56,6 @@ def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
                 yield progress
     if run.lastProgress is not None:
         view.tell_news({**run.lastProgress, **run.status})
-
-
-def size_text(size_bytes: int) -> str:
-    """As ``1.5 MiB``."""
-    amount, unit = float(size_bytes), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
-
-
-def duration_text(seconds: float) -> str:
-    """As ``35 ms`` or ``1.25 s``."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def _short(reason: str) -> str:

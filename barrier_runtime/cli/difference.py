@@ -1,0 +1,163 @@
+"""What changed between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+from barrier_runtime.cli.records import counts, summary
+from barrier_runtime.cli.stored import CODEC
+from barrier_runtime.cli.value_difference import Change, changes
+from snapshot.declared.topology import Topology
+from snapshot.drawing.words import size_text
+from snapshot.errors import RestoreRefused
+from snapshot.snapshot import Snapshot
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.subtask.node_state import NodeState
+from state_backends.base import StateBackend
+from state_backends.store import RunStore
+
+#: Bytes of a state that is decoded to tell what changed in it; of a larger one only whether it did.
+DECODED_BYTES_MAX = 256 * 1024
+
+#: Bytes of a state that is read at all, unless everything is to be read: what a slow store sends in seconds.
+READ_BYTES_MAX = 16 * 1024 * 1024
+
+#: Changes of one state that are told: the rest is another's work.
+CHANGES_MAX = 20
+
+#: Of what a state part holds, what is not compared: the clock always goes on, and chance has no reader.
+_NOT_COMPARED = ("now", "random")
+
+
+def difference(backend: StateBackend, before: Snapshot, after: Snapshot, *, reads_all: bool) -> dict[str, Any]:
+    """The whole comparison.
+
+    Parameters
+    ----------
+    backend : StateBackend
+        Where both are.
+    before, after : Snapshot
+        Of one run.
+    reads_all : bool
+        States above `READ_BYTES_MAX` too.
+
+    Raises
+    ------
+    SnapshotCorrupt
+        if a part that is compared is damaged.
+    """
+    return {
+        "run": before.run,
+        "before": summary(before),
+        "after": summary(after),
+        "seconds": after.timestamp - before.timestamp,
+        "graph": _graph_changes(before, after),
+        "subtasks": _Comparison(RunStore(backend, before.run), reads_all).subtasks(before, after),
+        "channels": _channels(before, after),
+    }
+
+
+class _Comparison:
+    def __init__(self, store: RunStore, reads_all: bool) -> None:
+        self._store = store
+        self._reads_all = reads_all
+
+    def subtasks(self, before: Snapshot, after: Snapshot) -> list[dict[str, Any]]:
+        old = {record.subtask: record for record in before.manifest.records}
+        new = {record.subtask: record for record in after.manifest.records}
+        return [
+            {
+                "subtask": str(subtask),
+                "before": _side(old.get(subtask)),
+                "after": _side(new.get(subtask)),
+                **self._compared(old.get(subtask), new.get(subtask)),
+            }
+            for subtask in dict.fromkeys([*old, *new])
+        ]
+
+    def _compared(self, before: SubtaskRecord | None, after: SubtaskRecord | None) -> dict[str, Any]:
+        """``comparison``: equal, changed, added, removed, or unknown; what changed, and why that is not told."""
+        if before is None or after is None:
+            return _verdict("added" if before is None else "removed")
+        if before.state == after.state:
+            return _verdict("equal")  # one part, which both list
+        size = max(before.state.size, after.state.size)
+        if size > READ_BYTES_MAX and not self._reads_all:
+            return _verdict("unknown", why=f"more than {size_text(READ_BYTES_MAX)}: --full reads it")
+        bodies = [self._store.read_part(record.state) for record in (before, after)]
+        if bodies[0] == bodies[1]:
+            return _verdict("equal")
+        if size > DECODED_BYTES_MAX:
+            return _verdict("changed", why=f"more than {size_text(DECODED_BYTES_MAX)}: not decoded")
+        try:
+            old, new = (NodeState.decode(body, CODEC) for body in bodies)
+        except RestoreRefused:
+            # The clock of a state is among its bytes, so other bytes do not say that the user's state is another.
+            return _verdict("unknown", why="holds pickled objects, which are not opened here")
+        found = list(islice(_state_changes(old, new), CHANGES_MAX + 1))
+        return _verdict("changed" if found else "equal", found[:CHANGES_MAX], is_cut=len(found) > CHANGES_MAX)
+
+
+def _verdict(
+    comparison: str, found: list[Change] | None = None, *, is_cut: bool = False, why: str = ""
+) -> dict[str, Any]:
+    return {
+        "comparison": comparison,
+        "changes": [change._asdict() for change in found or []],
+        "has_more_changes": is_cut,
+        "why": why,
+    }
+
+
+def _state_changes(before: NodeState, after: NodeState) -> Iterator[Change]:
+    for field in fields(NodeState):
+        if field.name not in _NOT_COMPARED:
+            yield from changes(getattr(before, field.name), getattr(after, field.name), field.name)
+
+
+def _side(record: SubtaskRecord | None) -> dict[str, Any] | None:
+    return None if record is None else {"state_bytes": record.state.size, "ended": record.standing.ended}
+
+
+def _graph_changes(before: Snapshot, after: Snapshot) -> list[str]:
+    old, new = (Topology.from_record(each.manifest.topology) for each in (before, after))
+    nodes = (
+        {node.name: _facts(f"parallelism {node.parallelism}", node.class_name) for node in each.nodes}
+        for each in (old, new)
+    )
+    edges = (
+        {str(edge): _facts(edge.spread.value, edge.key, str(edge.alignment)) for edge in each.edges}
+        for each in (old, new)
+    )
+    return [*_told("node", *nodes), *_told("edge", *edges)]
+
+
+def _facts(*facts: object) -> str:
+    return ", ".join(str(fact) for fact in facts if fact is not None)
+
+
+def _told(kind: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    lines = [f"{kind} {name} is gone" for name in before if name not in after]
+    lines += [f"{kind} {name} is new: {facts}" for name, facts in after.items() if name not in before]
+    both = [name for name in before if name in after and before[name] != after[name]]
+    return lines + [f"{kind} {name}: {before[name]} -> {after[name]}" for name in both]
+
+
+def _channels(before: Snapshot, after: Snapshot) -> list[dict[str, Any]]:
+    old, new = counts(before), counts(after)
+    return [
+        {
+            "source": str(channel.source),
+            "target": str(channel.target),
+            "before": _progress(old.get(channel)),
+            "after": _progress(new.get(channel)),
+        }
+        for channel in dict.fromkeys([*old, *new])
+    ]
+
+
+def _progress(of: tuple[int, int] | None) -> dict[str, int] | None:
+    return None if of is None else {"sent": of[0], "processed": of[1], "in_flight": of[0] - of[1]}

@@ -1,0 +1,83 @@
+"""Stored snapshots as plain data: what ``--json`` prints, and what the tables are made of. Reads manifests only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barrier_runtime.cli.stored import StoredRun, Unreadable
+from snapshot.ids import ChannelId
+from snapshot.snapshot import Snapshot
+
+
+def summary(snapshot: Snapshot) -> dict[str, Any]:
+    """One line of ``snapshots list``."""
+    manifest = snapshot.manifest
+    return {
+        "run": snapshot.run,
+        "id": snapshot.id,
+        "timestamp": snapshot.timestamp,
+        "size_bytes": snapshot.size,
+        "duration_seconds": manifest.duration,
+        "in_flight": sum(sent - processed for sent, processed in counts(snapshot).values()),
+        "pinned": snapshot.pinned,
+        "final": manifest.final,
+        "incarnation": manifest.incarnation,
+        "claim": manifest.claim,
+        "problem": None,
+    }
+
+
+def unreadable(found: Unreadable) -> dict[str, Any]:
+    """The same of a snapshot that cannot be read: of all else nothing is known."""
+    unknown = ("timestamp", "size_bytes", "duration_seconds", "in_flight", "pinned", "final", "incarnation", "claim")
+    return {"run": found.run, "id": found.id, **dict.fromkeys(unknown), "problem": found.problem}
+
+
+def run_record(run: StoredRun) -> dict[str, Any]:
+    """One line of ``runs``. The size is that of all parts, once where snapshots share them."""
+    sizes = {
+        (handle.path or handle.name): handle.size
+        for snapshot in run.snapshots
+        for record in snapshot.manifest.records
+        for handle in record.handles
+    }
+    newest = run.snapshots[-1] if run.snapshots else None
+    return {
+        "run": run.name,
+        "snapshots": len(run.snapshots),
+        "newest": None if newest is None else newest.id,
+        "timestamp": None if newest is None else newest.timestamp,
+        "size_bytes": sum(sizes.values()),
+        "pinned": sum(snapshot.pinned for snapshot in run.snapshots),
+        "final": newest is not None and newest.manifest.final,
+        "problems": [found.problem for found in run.unreadable],
+    }
+
+
+def subtasks(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The subtasks of ``snapshots show``."""
+    return [
+        {"subtask": str(record.subtask), "state_bytes": record.state.size, "ended": record.standing.ended}
+        for record in snapshot.manifest.records
+    ]
+
+
+def channels(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The channels of ``snapshots show``."""
+    return [
+        {
+            "source": str(channel.source),
+            "target": str(channel.target),
+            "sent": sent,
+            "processed": processed,
+            "in_flight": sent - processed,
+        }
+        for channel, (sent, processed) in counts(snapshot).items()
+    ]
+
+
+def counts(snapshot: Snapshot) -> dict[ChannelId, tuple[int, int]]:
+    """What each channel's ends had sent and processed at the cut."""
+    sent = {entry.channel: entry.sent for record in snapshot.manifest.records for entry in record.sent}
+    processed = {entry.channel: entry.processed for record in snapshot.manifest.records for entry in record.received}
+    return {channel: (sent[channel], processed[channel]) for channel in snapshot.channels}

@@ -1,0 +1,182 @@
+"""``cutline runs`` and ``cutline snapshots``: what a store holds, without a live run.
+
+Owns the tables; what is in them, and in their JSON, is made by `records` and `difference`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from barrier_runtime.cli import records
+from barrier_runtime.cli.completion import complete_run, complete_snapshot
+from barrier_runtime.cli.difference import difference
+from barrier_runtime.cli.difference_tables import difference_tables
+from barrier_runtime.cli.stored import (
+    StoredRun,
+    find_snapshot,
+    known_run,
+    open_backend,
+    read_run,
+    run_names,
+)
+from barrier_runtime.cli.words import age_text, cell, numbers, plain_table, print_all, print_json, time_text
+from snapshot.drawing.words import duration_text, size_text
+from state_backends.verify import Findings, verify_run
+
+app = typer.Typer(no_args_is_help=True, help="List, show, verify and compare stored snapshots.")
+
+StoreArgument = Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the backend.")]
+RunOption = Annotated[
+    str | None, typer.Option("--run", help="Name of the run; default: all.", autocompletion=complete_run)
+]
+OneRunOption = Annotated[
+    str | None, typer.Option("--run", help="Name of the run; default: the only one.", autocompletion=complete_run)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """List the runs that a store holds, each with its newest snapshot."""
+    backend = open_backend(store)
+    found = [read_run(backend, name) for name in run_names(backend)]
+    lines = [records.run_record(run) for run in found]
+    if as_json:
+        print_json(lines)
+    else:
+        table = plain_table("run", *numbers("snapshots", "newest", "age", "size", "pinned"), "")
+        for each in lines:
+            table.add_row(cell(each["run"]), *_run_columns(each), cell("finished" if each["final"] else ""))
+        print_all(table)
+    _tell_damage(found, as_json)
+
+
+@app.command("list")
+def list_snapshots(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+    """List the snapshots that can be restored, oldest first. What is damaged is named; then the exit code is 1."""
+    backend = open_backend(store)
+    found = [read_run(backend, name) for name in ([known_run(backend, run)] if run else run_names(backend))]
+    if as_json:
+        print_json([line for each in found for line in _lines(each)])
+    else:
+        table = plain_table("run", *numbers("id"), "time", *numbers("size", "duration", "in flight"), "")
+        for each in [records.summary(snapshot) for stored in found for snapshot in stored.snapshots]:
+            notes = " ".join(word for word in ("pinned", "final") if each[word])
+            table.add_row(cell(each["run"]), *_columns(each), cell(notes))
+        print_all(table)
+    _tell_damage(found, as_json)
+
+
+@app.command()
+def show(
+    store: StoreArgument,
+    snapshot_id: Annotated[
+        int | None, typer.Argument(metavar="ID", help="Default: the newest.", autocompletion=complete_snapshot)
+    ] = None,
+    run: OneRunOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one snapshot: the states of its subtasks, and what was in flight on its channels."""
+    backend = open_backend(store)
+    snapshot = find_snapshot(backend, known_run(backend, run), snapshot_id)
+    record = {
+        **records.summary(snapshot),
+        "subtasks": records.subtasks(snapshot),
+        "channels": records.channels(snapshot),
+    }
+    if as_json:
+        print_json(record)
+        return
+    states = plain_table("subtask", *numbers("state"), "ended")
+    for each in record["subtasks"]:
+        states.add_row(cell(each["subtask"]), size_text(each["state_bytes"]), "yes" if each["ended"] else "")
+    links = plain_table("channel", *numbers("sent", "processed", "in flight"))
+    for each in record["channels"]:
+        counts = [f"{each[field]:,}" for field in ("sent", "processed", "in_flight")]
+        links.add_row(cell(f"{each['source']} -> {each['target']}"), *counts)
+    print_all(f"{snapshot}  of {time_text(snapshot.timestamp)}, {size_text(snapshot.size)}", states, "", links)
+
+
+@app.command()
+def verify(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+    """Read every file and prove every byte; exit with 1, naming file and offset, if anything is damaged."""
+    backend = open_backend(store)
+    names = [known_run(backend, run)] if run else run_names(backend)
+    findings = [verify_run(backend, name) for name in names]
+    if as_json:
+        print_json([asdict(found) for found in findings])
+    else:
+        print_all(*(_finding_text(found) for found in findings))
+    if any(found.problems for found in findings):
+        raise typer.Exit(1)
+
+
+@app.command("diff")
+def compare(
+    store: StoreArgument,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.", autocompletion=complete_run)],
+    before: Annotated[int, typer.Argument(metavar="A", help="Id of a snapshot.", autocompletion=complete_snapshot)],
+    after: Annotated[int, typer.Argument(metavar="B", help="Id of another one.", autocompletion=complete_snapshot)],
+    full: Annotated[bool, typer.Option("--full", help="Read states of any size; without it up to 16 MiB.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what changed between two snapshots of a run: graph, states, and how far each channel went.
+
+    States are compared byte by byte, and up to 256 KiB value by value, if they hold no pickled objects: those are
+    never opened.
+    """
+    backend = open_backend(store)
+    name = known_run(backend, run)
+    found = [find_snapshot(backend, name, snapshot_id) for snapshot_id in (before, after)]
+    record = difference(backend, found[0], found[1], reads_all=full)
+    if as_json:
+        print_json(record)
+    else:
+        print_all(*difference_tables(record))
+
+
+def _lines(run: StoredRun) -> list[dict[str, Any]]:
+    whole = [records.summary(snapshot) for snapshot in run.snapshots]
+    damaged = [records.unreadable(found) for found in run.unreadable]
+    return sorted([*whole, *damaged], key=lambda line: line["id"] or 0)
+
+
+def _tell_damage(found: Sequence[StoredRun], as_json: bool) -> None:
+    """Name what cannot be read, where the JSON does not say it, and end with 1 if there is anything."""
+    damaged = [each for run in found for each in run.unreadable]
+    if not damaged:
+        return
+    if not as_json:
+        for each in damaged:
+            what = f"run {each.run}" if each.id is None else f"snapshot {each.id} of run {each.run}"
+            print_all(f"damaged: {what} cannot be read: {each.problem}")
+    raise typer.Exit(1)
+
+
+def _run_columns(each: Mapping[str, Any]) -> Sequence[str]:
+    size, pinned, snapshots = size_text(each["size_bytes"]), str(each["pinned"] or ""), str(each["snapshots"])
+    if each["newest"] is None:
+        return snapshots, "none", "", size, pinned
+    return snapshots, str(each["newest"]), age_text(time.time() - each["timestamp"]), size, pinned
+
+
+def _columns(each: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        str(each["id"]),
+        time_text(each["timestamp"]),
+        size_text(each["size_bytes"]),
+        duration_text(each["duration_seconds"]),
+        f"{each['in_flight']:,}",
+    )
+
+
+def _finding_text(found: Findings) -> str:
+    lines = [f"run {found.run}: {found.files} files, {len(found.history)} snapshots that can be restored"]
+    lines += [f"  damaged: {problem}" for problem in found.problems]
+    if found.unreferenced:
+        lines.append(f"  {len(found.unreferenced)} whole parts that no snapshot lists (pending, aborted or deleted)")
+    return "\n".join([*lines, "  damage was found" if found.problems else "  every byte is as it was written"])

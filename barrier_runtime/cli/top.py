@@ -1,0 +1,110 @@
+"""``cutline top``: a live view of a run in the terminal, made of what its page says."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from barrier_runtime.cli.keyboard import Keyboard
+from barrier_runtime.cli.page_client import PageClient
+from barrier_runtime.cli.top_view import top_view
+from barrier_runtime.cli.words import print_json, verdict_lines
+from barrier_runtime.page.settings import PORT_DEFAULT
+
+#: Seconds between two looks. Workers report twice a second, and rates are of two seconds.
+LOOK_SECONDS = 1.0
+
+
+def top(
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Address of the live page, as it was printed at submit, with its token."
+        ),
+    ] = f"http://127.0.0.1:{PORT_DEFAULT}",
+    run: Annotated[str | None, typer.Option(help="Name of the run; default: the address's, or the active one.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one view, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the page's document as JSON, and end.")] = False,
+) -> None:
+    """Watch a run: its nodes, its edges with rates and back-pressure, its newest snapshots, restarts, invariants.
+
+    Keys: s takes a snapshot, q quits. Without a terminal it prints one view. The exit code is 1 if, when it was seen
+    last, the run had failed, or an invariant was violated or could not be judged.
+    """
+    try:
+        client = PageClient(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ADDRESS") from error
+    name = client.find_run(run)
+    console = Console()
+    if as_json or once or not (console.is_terminal and sys.stdin.isatty()):
+        document = client.document(name)
+        if as_json:
+            print_json(document)
+        else:
+            console.print(top_view(document, console.width, None))
+    else:
+        document = _Watch(client, name, console).until_quit()
+    raise typer.Exit(1 if _is_bad(document) else 0)
+
+
+class _Watch:
+    def __init__(self, client: PageClient, name: str, console: Console) -> None:
+        self._client = client
+        self._name = name
+        self._console = console
+        self._document = client.document(name)
+        self._lost_since: float | None = None
+        self._note = ""
+
+    def until_quit(self) -> dict[str, Any]:
+        """Show it until q or Ctrl-C is pressed; the last document."""
+        # Outside of the screen, so that what is shown when all is over is the screen of before.
+        with Keyboard() as keyboard, Live(console=self._console, auto_refresh=False, screen=True) as live:
+            try:
+                while True:
+                    live.update(self._view(), refresh=True)
+                    key = keyboard.pressed(LOOK_SECONDS)
+                    if key == "q":
+                        break
+                    if key == "s":
+                        self._order_snapshot()
+                    self._look()
+            except EOFError:
+                pass
+        return self._document
+
+    def _view(self) -> Any:
+        note = self._note
+        if self._lost_since is not None:
+            note = f"connection lost {time.monotonic() - self._lost_since:.0f} s ago; {note}"
+        return top_view(self._document, self._console.width, self._console.height, note)
+
+    def _look(self) -> None:
+        if not self._document["isActive"]:
+            return  # its page may be gone, and nothing changes any more
+        try:
+            self._document = self._client.document(self._name)
+        except OSError as error:
+            if self._lost_since is None:
+                self._lost_since, self._note = time.monotonic(), str(error)
+            return
+        if self._lost_since is not None:
+            self._lost_since, self._note = None, ""
+
+    def _order_snapshot(self) -> None:
+        try:
+            is_new = self._client.order_snapshot(self._name)
+        except OSError as error:
+            self._note = str(error)
+            return
+        self._note = "" if is_new else "a snapshot that was ordered before is still being taken"
+
+
+def _is_bad(document: dict[str, Any]) -> bool:
+    return document["outcome"] == "failed" or bool(verdict_lines(document["invariants"]))

@@ -1,0 +1,205 @@
+"""What ``cutline top`` shows of a run: one screen, made of the document of its page. Asks nobody.
+
+Where there are more rows than lines, the busiest are shown, and how many are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from barrier_runtime.cli.words import age_text, cell, numbers, plain_table, rate_text
+from snapshot.drawing.words import duration_text, size_text
+
+#: Columns from which there is room for all that is known.
+WIDE = 110
+
+#: Snapshots that are shown, and invariants.
+SNAPSHOTS_MAX, INVARIANTS_MAX = 6, 4
+
+#: Lines that are always there: two of the head, heading and space of three tables, restarts, two of the foot, a margin.
+_FIXED_LINES = 12
+
+#: Shares from which busy, or held back, is worth a look, and from which it is the bottleneck.
+_BUSY, _FULL = 0.5, 0.8
+
+#: Characters of a bar.
+_BAR = 10
+
+_PHASES = ("trigger", "align", "capture", "upload", "publish")
+_STATES = {"published": "green", "pending": "cyan", "aborted": "yellow"}
+
+Record = Mapping[str, Any]
+
+
+def top_view(document: Record, width: int, height: int | None, note: str = "") -> RenderableType:
+    """The screen.
+
+    Parameters
+    ----------
+    document : mapping
+        As ``GET /api/runs/NAME`` gives it.
+    width, height : int
+        Of the terminal; without a height all rows are shown.
+    note : str
+        Told at the bottom.
+    """
+    nodes = [{"name": name, **node} for name, node in document["nodes"].items()]
+    snapshots = document["snapshotReports"][: -SNAPSHOTS_MAX - 1 : -1]
+    invariants = [*_invariants(document)]
+    lines = [len(nodes), len(document["edges"]), len(snapshots)]
+    if height is not None:
+        lines = share(max(0, height - _FIXED_LINES - len(invariants)), lines)
+    is_wide = width >= WIDE
+    return Group(
+        *_head(document),
+        _node_table(_fitting(nodes, lines[0], "busy")),
+        "",
+        _edge_table(_fitting(document["edges"], lines[1], "backPressure"), is_wide),
+        "",
+        _snapshot_table(_fitting(snapshots, lines[2], ""), document["timestamp"], is_wide),
+        "",
+        *invariants,
+        _restarts(document),
+        *_foot(document, note, has_keys=height is not None),
+    )
+
+
+def share(lines: int, wanted: Sequence[int]) -> list[int]:
+    """Lines for each of several tables: what it wants where all fit, else an equal part of what others leave."""
+    given = [0] * len(wanted)
+    for _ in range(min(lines, sum(wanted))):
+        hungry = [at for at, want in enumerate(wanted) if given[at] < want]
+        given[min(hungry, key=lambda at: given[at])] += 1
+    return given
+
+
+def _fitting(rows: Sequence[Record], lines: int, weight: str) -> tuple[Sequence[Record], int]:
+    """The rows that fit, in their order or, where they are not all, the heaviest first; and how many are left out."""
+    if len(rows) <= lines:
+        return rows, 0
+    shown = max(0, lines - 1)  # one line says how many are not
+    chosen = sorted(rows, key=lambda row: -row[weight]) if weight else rows
+    return chosen[:shown], len(rows) - shown
+
+
+# ---------------------------------------------------------------- head and foot
+
+
+def _head(document: Record) -> Iterator[RenderableType]:
+    phase = document["phase"] if document["isActive"] else document["outcome"] or "ended"
+    style = {"running": "green", "finished": "green", "failed": "red"}.get(phase, "yellow")
+    facts = f"  {age_text(document['timestamp'] - document['startedAt'])}, incarnation {document['incarnation']}"
+    line = cell(document["name"], "bold")
+    yield line.append_text(cell(f"  {phase}", style)).append(f"{facts}, {document['workers']} workers")
+    into, out_of = (rate_text(document[key]) for key in ("inPerSecond", "outPerSecond"))
+    yield cell(f"in {into}/s   out {out_of}/s   snapshots {document['published']}, aborted {document['aborted']}")
+    yield ""
+
+
+def _invariants(document: Record) -> Iterator[Text]:
+    """The violated ones first."""
+    found = sorted(
+        document["invariants"].items(), key=lambda item: not (item[1]["violations"] or item[1]["unreadable"])
+    )
+    for name, verdict in found[:INVARIANTS_MAX]:
+        if verdict["violations"]:
+            first, count = verdict["violations"][0], len(verdict["violations"])
+            yield cell(f"invariant {name} is violated in {count} snapshots, first in {first}", "bold red")
+        elif verdict["unreadable"]:
+            first, count = verdict["unreadable"][0], len(verdict["unreadable"])
+            yield cell(f"invariant {name}: {count} snapshots cannot be read, first {first}", "bold red")
+        elif verdict["holds"] is None:
+            yield cell(f"invariant {name} is not judged yet", "dim")
+        else:
+            yield cell(f"invariant {name} holds in snapshot {verdict['snapshot']}", "green")
+    if len(found) > INVARIANTS_MAX:
+        yield cell(f"and {len(found) - INVARIANTS_MAX} invariants more", "dim")
+
+
+def _restarts(document: Record) -> Text:
+    if not document["restarts"]:
+        return cell("no restarts", "dim")
+    last = document["restarts"][-1]
+    age = age_text(document["timestamp"] - last["timestamp"])
+    return cell(f"restarts {document['restartCount']}, the last {age} ago: {last['reason']}", "yellow")
+
+
+def _foot(document: Record, note: str, *, has_keys: bool) -> Iterator[Text]:
+    orders = [order for order in document["orders"] if order["kind"] == "snapshot" or order["state"] == "waiting"]
+    ordered = orders[-1] if orders else None
+    if not document["isActive"]:
+        how = document["outcome"] or "ended"
+        yield cell(f"run {document['name']} {how}: {document['reason'] or 'no reason was told'}", "bold")
+    elif note:
+        yield cell(note, "bold red")
+    elif ordered is not None:
+        yield cell(ordered["text"], {"waiting": "cyan", "done": "green"}.get(ordered["state"], "bold red"))
+    if has_keys:
+        yield cell("q quit" + ("   s take a snapshot" if document["isActive"] else ""), "dim")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _node_table(rows: tuple[Sequence[Record], int]) -> Table:
+    table = plain_table(Column("node"), *numbers("ended", "in/s", "out/s", "busy"), Column(""))
+    for each in rows[0]:
+        rates = (rate_text(each[key]) for key in ("processedPerSecond", "sentPerSecond"))
+        table.add_row(cell(each["name"]), f"{each['ended']}/{each['parallelism']}", *rates, *_bar(each["busy"]))
+    return _with_rest(table, rows[1])
+
+
+def _edge_table(rows: tuple[Sequence[Record], int], is_wide: bool) -> Table:
+    more = ("bytes/s", "messages") if is_wide else ()
+    table = plain_table(Column("edge"), *numbers("messages/s", *more, "queued", "back-pressure"), Column(""))
+    for each in rows[0]:
+        extra = (f"{size_text(round(each['bytesPerSecond']))}", f"{each['processed']:,}") if is_wide else ()
+        name = cell(f"{each['source']} -> {each['target']}")
+        rate, queued = rate_text(each["messagesPerSecond"]), f"{each['queued']:,}"
+        table.add_row(name, rate, *extra, queued, *_bar(each["backPressure"]))
+    return _with_rest(table, rows[1])
+
+
+def _snapshot_table(rows: tuple[Sequence[Record], int], now: float, is_wide: bool) -> Table:
+    more = _PHASES if is_wide else ()
+    table = plain_table(
+        *(Column("snapshot"), Column("state"), *numbers("age", "took", *more, "size", "in flight")), Column("slowest")
+    )
+    for each in rows[0]:
+        table.add_row(
+            *(str(each["id"]), cell(each["state"], _STATES.get(each["state"], ""))),
+            *(age_text(now - each["timestamp"]), duration_text(each["durationMs"] / 1000)),
+            *(_phase_text(each[f"{phase}Ms"]) for phase in more),
+            *(size_text(each["bytes"]), f"{each['channelMessages']:,}", cell(_where(each))),
+        )
+    return _with_rest(table, rows[1])
+
+
+def _with_rest(table: Table, left_out: int) -> Table:
+    if left_out:
+        table.add_row(cell(f"and {left_out} more", "dim"))
+    return table
+
+
+def _bar(ratio: float) -> tuple[Text, ProgressBar]:
+    style = "red" if ratio >= _FULL else "yellow" if ratio >= _BUSY else "green"
+    bar = ProgressBar(total=1.0, completed=ratio, width=_BAR, complete_style=style, finished_style=style)
+    return Text(f"{ratio:.0%}", style if ratio >= _BUSY else ""), bar
+
+
+def _phase_text(milliseconds: float | None) -> str:
+    return "" if milliseconds is None else duration_text(milliseconds / 1000)
+
+
+def _where(report: Record) -> str:
+    """Who was last; why there was none."""
+    if report["state"] == "aborted":
+        return str(report["reason"])
+    waits = f"{report['acknowledged']} of {report['subtasks']}" if report["state"] == "pending" else ""
+    return f"{report['slowest'] or waits}{', pinned' if report['pinned'] else ''}"
