@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barrier_runtime.dataframes import DataFrameSource, ParquetSink
+    from barrier_runtime.page.settings import Page
     from barrier_runtime.run import Run
     from barrier_runtime.runtime import BarrierRuntime
     from snapshot.coordinator.restart_policy import RestartPolicy
 
-__all__ = ["BarrierRuntime", "DataFrameSource", "ParquetSink", "RestartPolicy", "Run"]
+__all__ = ["BarrierRuntime", "DataFrameSource", "Page", "ParquetSink", "RestartPolicy", "Run"]
 
 _HOMES = {
     "BarrierRuntime": "barrier_runtime.runtime",
     "DataFrameSource": "barrier_runtime.dataframes",
+    "Page": "barrier_runtime.page.settings",
     "ParquetSink": "barrier_runtime.dataframes",
     "RestartPolicy": "snapshot.coordinator.restart_policy",
     "Run": "barrier_runtime.run",

@@ -8,18 +8,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.page.orders import Actions, Kind
+from barrier_runtime.page.server import PageServer
+from barrier_runtime.progress_report import Polled, progress_report, share_reports
+from barrier_runtime.run_card import card_of_run
 from barrier_runtime.supervisor import Supervisor, raise_for
+from barrier_runtime.tracing.keeper import KeptTrace
 from barrier_runtime.verdicts import Verdicts
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.events import CloseOrder, SnapshotOrdered, StopOrdered
 from snapshot.coordinator.snapshot_book import SnapshotOrder
 from snapshot.declared.declarations import Invariant
+from snapshot.declared.topology import Topology
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
 from snapshot.ids import Subtask
 from snapshot.snapshot import Snapshot
+from snapshot.trace import Trace
 from state_backends.store import RunStore
 
 #: Seconds between two looks at an order; a snapshot takes a few milliseconds at best.
@@ -49,6 +57,10 @@ class Run:
         store: RunStore,
         codec: Codec,
         invariants: Mapping[str, Invariant],
+        topology: Topology,
+        *,
+        is_traced: bool,
+        page: PageServer | None,
     ) -> None:
         self.name = name
         self._supervisor = supervisor
@@ -59,7 +71,15 @@ class Run:
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
         #: what came of orders, once the coordinator is not there any more to be asked
         self._last_orders: dict[int, CloseOrder] = {}
+        self._topology = topology
+        self._is_traced = is_traced
+        #: what its coordinator kept of the trace, once it is not there any more to be asked
+        self._last_trace: KeptTrace | None = None
         self._ended = threading.Event()
+        actions: Actions = {Kind.SNAPSHOT: self.takeSnapshot, Kind.STOP: partial(self.stop, withSnapshot=True)}
+        self._page = None if page is None else page.show(name, topology, actions)
+        #: where it can be watched in a browser while it is on; None: it has no page
+        self.pageAddress = None if self._page is None else self._page.address
         self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
         self._monitor.start()
 
@@ -72,7 +92,7 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """How it stands: phase, incarnation, snapshots, aborted, restarts with their reasons, workers, progress."""
+        """How it stands: phase, restarts, progress, nodes, edges, snapshots; each key is explained in `docs/API.md`."""
         status = self._ask_status()
         status["invariants"] = self._verdicts.as_status()
         return status
@@ -150,6 +170,22 @@ class Run:
         """All published snapshots that are kept, oldest first; the last one of a bounded run is its result."""
         return self._store.read_snapshots(self._codec)
 
+    def trace(self) -> Trace:
+        """What its subtasks and its coordinator did: messages, markers, cuts, failures. It draws itself.
+
+        Of each subtask only the newest messages are kept. Workers send off what they noted about twice a second, when
+        they roll back and when they leave: what a killed worker did in its last half second is not in the trace, nor
+        anything before the death of a coordinator that was restarted.
+
+        Raises
+        ------
+        RunFailed
+            if it was submitted without ``trace=True``, or its coordinator was lost with the trace.
+        """
+        if not self._is_traced:
+            raise RunFailed(f"run {self.name!r} is not traced; submit it by a BarrierRuntime(trace=True)")
+        return self._kept_trace().opened(self._topology)
+
     def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
         """End the run and wait for it.
 
@@ -177,6 +213,12 @@ class Run:
         while not self._ended.wait(_MONITOR_SECONDS):
             self._say_stop(event)
         return snapshot
+
+    def _repr_html_(self) -> str:
+        """How it stands, for notebooks; asks nobody."""
+        known = self.lastProgress if self.isActive else self._supervisor.status
+        status = {**known, "invariants": self._verdicts.as_status()} if known else None
+        return card_of_run(self.name, self._topology, status, self.pageAddress if self.isActive else None)
 
     # ---------------------------------------------------------------- below
 
@@ -216,6 +258,17 @@ class Run:
                 raise
         return dict(self._supervisor.status)
 
+    def _kept_trace(self) -> KeptTrace:
+        try:
+            if not self._ended.is_set():
+                return self._client.trace()
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        if self._last_trace is None:
+            raise RunFailed(f"run {self.name!r} has ended, and its coordinator was lost with the trace")
+        return self._last_trace
+
     def _closed_order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
         try:
             if not self._ended.is_set():
@@ -238,7 +291,7 @@ class Run:
 
     def _watch(self) -> None:
         """Keep progress and judge invariants until the run has ended."""
-        before: tuple[float, dict[str, Any]] | None = None
+        before: Polled | None = None
         try:
             while not self._supervisor.join(_MONITOR_SECONDS):
                 before = self._look(before)
@@ -252,38 +305,33 @@ class Run:
         """Keep what only the coordinator has, and end it: an actor is a process of a hundred megabytes."""
         try:
             self._last_orders = self._client.closed_orders()
+            if self._is_traced:
+                self._last_trace = self._client.final_trace()
             if isinstance(self._store.backend, CoordinatorMemory):
                 self._store.backend.bring_home()
         except RunFailed as error:
             _logger.debug("run %s: %s", self.name, error)  # the supervisor has said what it means
         finally:
+            if self._page is not None:
+                self._page.end(self._supervisor.status, self._supervisor.error, self._verdicts.as_status())
             self._ended.set()
             self._client.end()
+            if self._page is not None:
+                self._page.close()
 
-    def _look(self, before: tuple[float, dict[str, Any]] | None) -> tuple[float, dict[str, Any]] | None:
+    def _look(self, before: Polled | None) -> Polled | None:
         try:
-            status, now = self._client.status(), time.monotonic()
+            status = self._client.status()
+            polled = Polled(time.monotonic(), status)
             self._supervisor.obey(status)
         except RunFailed as error:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
             self._supervisor.cancel()  # nobody is left who would tell the workers to leave
             return before
         self._verdicts.judge(status["snapshots"])
-        self._recent.append(_progress(self.name, now, status, before))
-        return now, status
-
-
-def _progress(
-    name: str, now: float, status: dict[str, Any], before: tuple[float, dict[str, Any]] | None
-) -> dict[str, Any]:
-    """One report, with rates since the one before."""
-    done = status["progress"]
-    report: dict[str, Any] = {"name": name, "timestamp": time.time(), **status}
-    report["numMessagesSent"] = sum(done["sent"].values())
-    report["numMessagesProcessed"] = sum(done["processed"].values())
-    seconds = now - before[0] if before else 0.0
-    same = before is not None and before[1]["incarnation"] == status["incarnation"]
-    for field, rate in (("sent", "sentMessagesPerSecond"), ("processed", "processedMessagesPerSecond")):
-        earlier = sum(before[1]["progress"][field].values()) if before and same else 0
-        report[rate] = (sum(done[field].values()) - earlier) / seconds if seconds and same else 0.0
-    return report
+        share_reports(status, before)
+        report = progress_report(self.name, polled, before)
+        self._recent.append(report)
+        if self._page is not None:
+            self._page.see({**report, "invariants": self._verdicts.as_status()})
+        return polled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
+import sys
 import tempfile
 import threading
 import weakref
@@ -18,6 +19,8 @@ from barrier_runtime.coordinator_actor import CoordinatorSetup
 from barrier_runtime.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
 from barrier_runtime.dataframes import DataFrameSource
 from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.page.server import PageServer, close_page, open_page
+from barrier_runtime.page.settings import Page, settings_of
 from barrier_runtime.restore_check import Origin, check_restore, origin_of
 from barrier_runtime.run import Run
 from barrier_runtime.stage import bind_host, is_connect, slot_count
@@ -90,6 +93,12 @@ class BarrierRuntime:
     restartPolicy : RestartPolicy
     safe : bool
         Refuse pickle in messages and states.
+    page : bool or Page
+        Serve a live page and metrics while a run is on, on this machine's port 4640 or the next free one; a `Page`:
+        elsewhere. `Run.pageAddress` has the address, which is printed too.
+    trace : bool
+        Have subtasks note every message, marker and cut, for `Run.trace`: bounded in memory, but not free. Off, it
+        costs nothing.
     """
 
     def __init__(
@@ -108,6 +117,8 @@ class BarrierRuntime:
         alignment: AlignmentWish = "unaligned",
         restartPolicy: RestartPolicy = RestartPolicy(),  # noqa: B008  # frozen
         safe: bool = False,
+        trace: bool = False,
+        page: bool | Page = True,
     ) -> None:
         if retainedSnapshots < 1 or maxConcurrentSnapshots < 1 or tolerableFailedSnapshots < 0:
             raise ValueError(
@@ -130,6 +141,8 @@ class BarrierRuntime:
         self._alignment: AlignmentWish = alignment
         self._restart_policy = restartPolicy
         self._safe = safe
+        self._trace = trace
+        self._page = settings_of(page)
         #: {name: the run of that name that this driver submitted last, and its storage as it is reached from here}
         self._live: dict[str, tuple[Run, RunStore]] = {}
 
@@ -180,7 +193,7 @@ class BarrierRuntime:
             workers = self._workers or max(node.parallelism for node in built.topology.nodes)
             self._check_slots(workers)
             check_restore(run_name, built.topology, origin, allow, self._store)
-            self._live[run_name] = self._start(run_name, built, workers, origin, tuple(allow))
+            self._live[run_name] = self._start_shown(run_name, built, workers, origin, tuple(allow))
             run = self._live[run_name][0]
             _LIVE_IN_DRIVER[self._place_of(run_name)] = run
             return run
@@ -225,6 +238,21 @@ class BarrierRuntime:
         if slots == workers:
             _logger.warning("the stage takes all %d slots: no other job of this session can run beside it", slots)
 
+    def _start_shown(
+        self, name: str, built: Built, workers: int, origin: Origin, allow: tuple[str, ...]
+    ) -> tuple[Run, RunStore]:
+        """With a page that is there before anything runs: where it cannot be, nothing does."""
+        if self._page is None:
+            return self._start(name, built, workers, origin, allow, None)
+        page = open_page(self._page)
+        try:
+            started = self._start(name, built, workers, origin, allow, page)
+        except BaseException:
+            close_page(page)
+            raise
+        sys.stderr.write(f"run {name}: live page at {started[0].pageAddress}\n")
+        return started
+
     def _start(
         self,
         name: str,
@@ -232,6 +260,7 @@ class BarrierRuntime:
         workers: int,
         origin: Origin,
         allow: tuple[str, ...],
+        page: PageServer | None,
     ) -> tuple[Run, RunStore]:
         ensure_ray(self._ray_address)
         host = bind_host(self._spark)
@@ -257,6 +286,7 @@ class BarrierRuntime:
             secret=secret,
             host=host,
             port=port,
+            trace=self._trace,
         )
         client = CoordinatorClient(setup, restarts=not isinstance(self._backend, MemoryBackend))
         launch = WorkerLaunch(
@@ -271,11 +301,14 @@ class BarrierRuntime:
             safe=self._safe,
             spill_folder=tempfile.gettempdir(),
             log_level=logging.getLogger("cutline").getEffectiveLevel(),
+            trace=self._trace,
         )
         make_launch = lambda token: replace(launch, launch=token).encode()  # noqa: E731
         supervisor = Supervisor(self._spark, client, name, submission, workers, make_launch)
         store = RunStore(self._reachable(client, name), name)
-        return Run(name, supervisor, client, store, Codec(safe=self._safe), built.invariants), store
+        codec, topology = Codec(safe=self._safe), built.topology
+        run = Run(name, supervisor, client, store, codec, built.invariants, topology, is_traced=self._trace, page=page)
+        return run, store
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
         """Where the driver finds what the run stores."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from barrier_runtime import BarrierRuntime
-from barrier_runtime.cli_progress import watch
+from barrier_runtime.cli.progress import watch
 from snapshot import Context, Graph, Node, Snapshot
 from state_backends import FileSystemBackend
 

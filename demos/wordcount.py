@@ -23,8 +23,9 @@ from pyspark.sql.functions import explode, lit, make_valid_utf8, regexp_extract_
 from rich.console import Console
 
 from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
-from barrier_runtime.cli_progress import duration_text, watch
+from barrier_runtime.cli.progress import watch
 from snapshot import Context, Graph, KeyedAggregate, Node
+from snapshot.drawing.words import duration_text
 from snapshot.errors import GraphError
 from state_backends import FileSystemBackend
 
