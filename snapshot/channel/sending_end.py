@@ -173,7 +173,7 @@ class SendingEnd:
     def forbid(self, why: str) -> None:
         """Refuse whatever is sent, with these words, until they are ""."""
         self.seal()
-        self._forbidden, self.open_kind = why, None
+        self._forbidden, self.open_kind = why, None if why else _VALUES
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Number, encode and buffer the rows of a record batch; an empty one is nothing. Raises as `send`."""
