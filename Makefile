@@ -1,7 +1,7 @@
 # Every target makes what it needs itself; none needs another one before it.
 PY := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench notebooks clean
+.PHONY: help setup demo test check bench notebooks headless clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -23,10 +23,14 @@ test: check ## check, then all tests; ARGS are passed to pytest
 bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --json, --quick
 	@$(PY) -m benchmarks $(ARGS)
 
-notebooks: ## JupyterLab on demos/
+notebooks: ## JupyterLab on demos/, with the first notebook open; ARGS are passed to it
 	@scripts/setup notebooks
-	@$(PY) -m jupyterlab demos
+	@$(PY) -m jupyterlab $(ARGS) demos/01_balls.ipynb
+
+headless: ## run the notebooks without a browser, or those that ARGS name; pages with their outputs: artifacts/notebooks
+	@scripts/setup notebooks
+	@.venv/bin/jupyter nbconvert --execute --to html --output-dir artifacts/notebooks $(or $(ARGS:%=demos/%.ipynb),demos/*.ipynb)
 
 clean: ## remove .venv and everything that was generated
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
-	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
+	@find . \( -name __pycache__ -o -name .hypothesis -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
