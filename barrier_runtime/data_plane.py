@@ -174,7 +174,7 @@ class DataPlane:
         return [report for machine in self.machines.values() for report in machine.take_reports()]
 
     def each(self, act: Callable[[SubtaskMachine], None]) -> None:
-        """Do something with every subtask, then let its markers leave; what its hooks send leaves with the next turn."""
+        """Do something with every subtask, then let markers leave; what its hooks send leaves with the next turn."""
         for machine in self.machines.values():
             act(machine)
         self._unsealed |= self.machines

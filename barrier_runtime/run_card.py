@@ -10,7 +10,7 @@ from snapshot.declared.topology import Topology
 from snapshot.drawing.graph_picture import svg_of_topology
 from snapshot.drawing.html import card, link, picture, table
 from snapshot.drawing.plain import drawn_or_told
-from snapshot.drawing.words import duration_text, shortened, size_text
+from snapshot.drawing.words import counted, duration_text, shortened, size_text
 
 #: Rows of a table, newest first, and characters of a reason: all of it is in `Run.status`.
 _ROWS_MAX, _REASON_CHARACTERS = 20, 160
@@ -77,7 +77,11 @@ def _snapshots(status: Mapping[str, Any]) -> str:
 def _restarts(status: Mapping[str, Any]) -> str:
     rows = [[_time(restart["timestamp"]), _line(restart["reason"])] for restart in reversed(status["restarts"])]
     count = len(status["restarts"])
-    return table(f"{count} restarts", ["at", "reason"], rows, left_out=count - len(rows), is_open=True) if rows else ""
+    return (
+        table(counted(count, "restart"), ["at", "reason"], rows, left_out=count - len(rows), is_open=True)
+        if rows
+        else ""
+    )
 
 
 def _line(reason: str) -> str:

@@ -35,8 +35,13 @@ FRAME_BYTES_TARGET = 64 * 1024
 #: One message may be this large; a larger one is refused where it is sent. It has to fit a frame.
 MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 
-#: A subtask whose out-buffer on any channel holds this much gets no next event (PROTOCOL 9.1).
-BUFFER_BYTES_MAX = 512 * 1024
+#: A subtask whose out-buffer on any channel holds this much, and `BUFFER_FRAMES_MIN` frames, gets no next event
+#: (PROTOCOL 9.1). Two frames of messages: what waits is in every unaligned snapshot.
+BUFFER_BYTES_MAX = 128 * 1024
+
+#: Frames that an out-buffer has room for however large they are: while one is written the next ones are made, else the
+#: two workers wait for each other in turn.
+BUFFER_FRAMES_MIN = 3
 
 #: A message above this size is looked at when it is sent; of smaller ones so many at most may pass unseen, so that an
 #: open frame holds a MiB at most, however sizes change.
@@ -95,7 +100,7 @@ class SendingEnd:
     channel : ChannelId
     codec : Codec
     gate : Gate
-        Closed while more than `BUFFER_BYTES_MAX` waits here; not by a channel that can spill.
+        Closed while the out-buffer is full; not by a channel that can spill.
     sent : int
         Number of the last message that was sent before (0 on a fresh channel).
     spill : Spill, optional
@@ -114,6 +119,8 @@ class SendingEnd:
         self._encode = codec.encode
         self._gate = gate
         self._closes_gate = False
+        #: bytes at which the out-buffer is full
+        self._full_at = BUFFER_BYTES_MAX
         self._spill = spill
         #: number of the last message that is in a frame
         self._framed = sent
@@ -335,6 +342,7 @@ class SendingEnd:
             self._spill.append(frame)
         else:
             self._queue.append(frame)
+            self._full_at = max(self._full_at, BUFFER_FRAMES_MIN * len(frame.payload))
             self._grow(len(frame.payload))
         self.on_waiting()
 
@@ -347,7 +355,7 @@ class SendingEnd:
 
     def _grow(self, size: int) -> None:
         self.buffered_bytes += size
-        full = self.buffered_bytes >= BUFFER_BYTES_MAX and self._spill is None
+        full = self.buffered_bytes >= self._full_at and self._spill is None
         if full is not self._closes_gate:
             self._closes_gate = full
             self._gate.closed += 1 if full else -1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_CELL = "'text-align:left;vertical-align:top;padding:2px 10px 2px 0;white-space:nowrap'"
+_CELL = "'text-align:left;vertical-align:top;padding:2px 10px 2px 0;max-width:52em;overflow-wrap:break-word'"
 
 #: Of its own size, a drawing that still can be read.
 _SMALLEST = 0.7

@@ -35,7 +35,7 @@ from snapshot.ids import Subtask
 from snapshot.trace import Event, Kind
 
 #: Inches. Few events get more room, until the drawing is as wide as a page.
-_EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 10.0, 0.42
+_EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 8.3, 0.42
 #: Of what is sent but not received in the slice, or the other way round: in distances of events, and of lines.
 _STUB_WIDTH, _STUB_MAX = 1.5, 0.7
 #: Of all lines together, where they are few.

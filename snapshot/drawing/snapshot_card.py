@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from snapshot.declared.topology import NodeSpec, Topology
 from snapshot.drawing.html import card, picture, table
 from snapshot.drawing.plain import drawn_or_told, needs_matplotlib
-from snapshot.drawing.words import brief, duration_text, shortened, size_text
+from snapshot.drawing.words import brief, counted, duration_text, shortened, size_text
 from snapshot.errors import CutlineError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.part import Handle, PartKind
@@ -162,4 +162,6 @@ class _Card:
             return ""
         count = len(self._in_flight)
         heads = ["channel", "in flight", "first messages"]
-        return table(f"{count} channels hold messages", heads, rows, left_out=count - len(rows), is_open=False)
+        return table(
+            f"{counted(count, 'channel')} with messages", heads, rows, left_out=count - len(rows), is_open=False
+        )

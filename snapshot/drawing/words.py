@@ -68,6 +68,11 @@ def size_text(size_bytes: int) -> str:
     return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """As ``1 channel`` or ``2 channels``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def duration_text(seconds: float) -> str:
     """As ``35 ms`` or ``1.25 s``."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -90,5 +90,6 @@ def _sizes(*, small: bool) -> Iterator[int | None]:
     module = sys.modules[SendingEnd.__module__]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BUFFER_BYTES_MAX", _SMALL_BUFFER_BYTES)
+        patch.setattr(module, "BUFFER_FRAMES_MIN", 1)
         patch.setattr(module, "FRAME_BYTES_TARGET", _SMALL_FRAME_BYTES)
         yield _SMALL_WINDOW_BYTES

@@ -22,6 +22,7 @@ _MESSAGES = 50
 @pytest.fixture(autouse=True)
 def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 100)
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_FRAMES_MIN", 1)
     monkeypatch.setattr(sys.modules[SendingEnd.__module__], "FRAME_BYTES_TARGET", 50)
 
 

@@ -207,6 +207,7 @@ def test_the_end_is_numbered_and_last() -> None:
 def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.1: one reason per full channel, gone when it empties; markers don't count."""
     monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_FRAMES_MIN", 1)
     gate = Gate()
     first, second = sender(gate), sender(gate)
     send(first, "x" * 20, "y")
@@ -217,6 +218,18 @@ def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gate.closed == 2
     first.take()
     second.take()
+    assert gate.closed == 0
+
+
+def test_large_frames_have_room_for_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond its bytes an out-buffer is full with three of its largest frames, else two workers would work in turn."""
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
+    gate = Gate()
+    end = sender(gate)
+    for closed in (0, 0, 1):
+        send(end, "x" * 20)
+        assert gate.closed == closed
+    end.take()
     assert gate.closed == 0
 
 
