@@ -20,6 +20,7 @@ class Name(Enum):
     """The benchmarks, in the order in which they run; each is a module with a function ``measure``."""
 
     CHANNEL = "channel"
+    MESSAGE_FLOOR = "message-floor"
     KEYED_MESSAGES = "keyed-messages"
     KEYED_BATCHES = "keyed-batches"
     SNAPSHOT = "snapshot"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_batches, keyed_messages, page, recovery, scale, simulation, snapshot
+from benchmarks import keyed_batches, keyed_messages, message_floor, page, recovery, scale, simulation, snapshot
 from benchmarks.effort import Effort
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio
@@ -75,6 +75,14 @@ def test_simulation() -> None:
     assert {"events_per_s", "steps_per_s"} == ring["metrics"].keys()
     channels, markers = small["configuration"]["channels"], small["metrics"]["markers"]["median"]
     assert (channels, markers) == (1_000, 1_000 * small["metrics"]["snapshots"]["median"])
+
+
+def test_message_floor() -> None:
+    """The steps of a message, each alone, and their sum."""
+    [found] = [assert_schema(result.json()) for result in message_floor.measure(EFFORT, _no_place)]
+    steps = ("call", "choose", "encode", "decode", "handle")
+    parts = sum(found["metrics"][f"{name}_ns"]["median"] for name in steps)
+    assert found["metrics"]["sum_ns"]["median"] == pytest.approx(parts)
 
 
 @pytest.mark.spark
