@@ -15,7 +15,7 @@ HANDSHAKE_BYTES_MAX = 4 * 1024
 #: Names (run, worker) in a handshake: as long as a file name may be.
 NAME_BYTES_MAX = 255
 
-#: What a channel may have in flight or unprocessed at its receiver. Four frames of 64 KiB hide a round trip of
+#: What a channel may have in flight or unprocessed at its receiver. Eight frames of 32 KiB hide a round trip of
 #: 0.2 ms at 10 Gbit/s. Not more, because all of it is in every unaligned snapshot: with four times as much, ten
 #: snapshots a second cost a third of the throughput of small messages instead of an eighth.
 CREDIT_WINDOW_BYTES = 256 * 1024

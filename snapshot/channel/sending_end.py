@@ -30,13 +30,13 @@ from snapshot.ids import ChannelId
 
 #: A frame of single messages is sealed at this size: large enough that sockets run at full speed, small
 #: enough that a marker behind a half-written one waits less than a tenth of a millisecond.
-FRAME_BYTES_TARGET = 64 * 1024
+FRAME_BYTES_TARGET = 32 * 1024
 
 #: One message may be this large; a larger one is refused where it is sent. It has to fit a frame.
 MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 
 #: A subtask whose out-buffer on any channel holds this much, and `BUFFER_FRAMES_MIN` frames, gets no next event
-#: (PROTOCOL 9.1). Two frames of messages: what waits is in every unaligned snapshot.
+#: (PROTOCOL 9.1). Four frames of messages: what waits is in every unaligned snapshot.
 BUFFER_BYTES_MAX = 128 * 1024
 
 #: Frames that an out-buffer has room for however large they are: while one is written the next ones are made, else the
