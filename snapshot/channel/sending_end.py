@@ -133,11 +133,11 @@ class SendingEnd:
         #: called when something has come that may be taken; set by the link
         self.on_waiting: Callable[[], None] = _nobody
         self._forbidden = ""
-        #: bytes of the pieces up to `_looked`, and the count at which they are looked at again
+        #: bytes of the open frame's pieces up to `_looked`, and the count at which they are looked at again
         self._piece_bytes = 0
         self._looked = 0
         self.look_at = 1
-        #: the open frame while its kind is BATCH; else it is `_pieces`
+        #: the open frame while its kind is BATCH; else it is `open_pieces`
         self._batches: OpenBatches | None = None
         #: frames in order, with the aligned markers between them
         self._queue: deque[Frame | Marker] = deque()

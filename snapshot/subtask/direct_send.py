@@ -1,4 +1,4 @@
-"""`Context.send` in one function, for a node whose only edge goes by hash or straight on: the hot path of streams.
+"""`Context.send` in one function, for a node whose only edge goes by hash: the hot path of keyed streams.
 
 It does what `Context.send`, `OutputEdge.emit` and `SendingEnd.send` do one after the other, without their calls, for
 messages that name no receiver and have a key that was seen before; everything else goes the ordinary way, and so does

@@ -78,7 +78,7 @@ class OutputEdge:
             self._spread(result)
 
     def _spread(self, message: Any) -> None:
-        """The hot path: a message is chosen for, and sent, without another call in between."""
+        """Choose a target for a message, and send it; keyed streams mostly take `direct_send` instead."""
         if type(message) is _RecordBatch:
             self._spread_batch(message)
             return
