@@ -8,9 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from logging import LoggerAdapter
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.receiving_end import ReceivingEnd
@@ -31,6 +29,10 @@ from snapshot.subtask.lost_state import LostStateCheck
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.timers import Timers
+
+if TYPE_CHECKING:
+    from logging import LoggerAdapter
+    from random import Random
 
 
 @dataclass(frozen=True, slots=True)

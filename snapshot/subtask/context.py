@@ -6,8 +6,6 @@ It holds what the hooks may see and passes what they ask for to the subtask; it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from logging import LoggerAdapter
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from snapshot.errors import NodeError
@@ -16,6 +14,9 @@ from snapshot.node import Context
 from snapshot.subtask.direct_send import direct_send
 
 if TYPE_CHECKING:
+    from logging import LoggerAdapter
+    from random import Random
+
     from snapshot.subtask.output_edge import OutputEdge
     from snapshot.subtask.timers import Timers
 

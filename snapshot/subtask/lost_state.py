@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from logging import LoggerAdapter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from snapshot.ids import Subtask
 from snapshot.node import Node, defines
+
+if TYPE_CHECKING:
+    from logging import LoggerAdapter
 
 #: An attribute that is larger, a model above all, is not compared: it would be pickled at every snapshot.
 _COMPARED_BYTES_MAX = 64 * 1024
