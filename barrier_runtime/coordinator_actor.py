@@ -21,6 +21,8 @@ from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
 from state_backends.base import StateBackend
 
+_logger = logging.getLogger("cutline.coordinator")
+
 
 @dataclass(frozen=True)
 class CoordinatorSetup:
@@ -49,6 +51,7 @@ class CoordinatorActor:
 
     def __init__(self, setup: CoordinatorSetup) -> None:
         configure(f"{setup.settings.run} coordinator", logging.INFO)
+        _tell_niceness()
         self._backend: StateBackend = pickle.loads(setup.backend)  # noqa: S301  # came with the code, from the driver
         for path, data in setup.files.items():
             self._backend.put_if_absent(path, [data])
@@ -73,7 +76,7 @@ class CoordinatorActor:
         self._service.post(event)
 
     def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
-        """What came of an order, which is placed if need be; None: it waits."""
+        """What came of an order, which is placed if need be; blocks for a moment until it is known. None: it waits."""
         return self._service.order(event)
 
     def closed_orders(self) -> dict[int, CloseOrder]:
@@ -95,6 +98,13 @@ class CoordinatorActor:
     def files(self, prefix: str) -> list[str]:
         """Files of the backend; likewise."""
         return self._backend.files(prefix)
+
+
+def _tell_niceness() -> None:
+    """A snapshot is a chain of small steps, some of them here: with workers on all cores the nice wait for each."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    if niceness > 0:
+        _logger.info("niceness %d: snapshots take longer under load; RAY_worker_niceness=0 for Ray's nodes", niceness)
 
 
 def _leave() -> None:

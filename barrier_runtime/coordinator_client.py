@@ -47,6 +47,8 @@ def ensure_ray(address: str | None) -> None:
     if address is not None:
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
         return
+    # Ray starts its workers with a niceness of 15, which is for batch jobs; coordinators answer workers.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     _start_ray()
 
 
@@ -120,7 +122,10 @@ class CoordinatorClient:
         return kept
 
     def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
-        """What came of an order, which is placed if the coordinator has not heard of it; None: it waits."""
+        """What came of an order, which is placed if the coordinator has not heard of it.
+
+        Blocks for a moment until it is known; None: it waits.
+        """
         closed: CloseOrder | None = self._ask("order", event)
         return closed
 

@@ -52,6 +52,10 @@ from snapshot.stored.manifest import Manifest
 #: Longest sleep of the loop, so that handshake deadlines are looked at.
 SLEEP_SECONDS_MAX = 0.5
 
+#: Seconds for which an order that is not closed yet keeps who asks for it waiting: short enough that a driver that
+#: has to give up, or hears of a new life, does so at once.
+ORDER_SECONDS_MAX = 0.25
+
 _logger = logging.getLogger("cutline.coordinator")
 
 
@@ -91,6 +95,7 @@ class CoordinatorService:
         #: requests of the orders that this life has heard of
         self._heard: dict[int, None] = {}
         self._orders: dict[int, CloseOrder] = {}
+        self._order_closed = threading.Condition()
         self._progress = ProgressBoard(coordinator.settings.topology)
         #: of all stages that this life has heard of; tokens of one submission ascend
         self._newest_launch = ""
@@ -132,13 +137,18 @@ class CoordinatorService:
         self._reactor.wake()
 
     def order(self, event: SnapshotOrdered | StopOrdered) -> CloseOrder | None:
-        """What came of an order, which is placed if this life has not heard of it; None: it waits."""
+        """What came of an order, which is placed if this life has not heard of it.
+
+        Blocks until it is known, `ORDER_SECONDS_MAX` at most; then None: it waits.
+        """
         self._refuse_if_broken()
         assert event.order is not None
         request = event.order.request
         if request not in self._heard:
             self._heard[request] = None
             self.post(event)
+        with self._order_closed:
+            self._order_closed.wait_for(lambda: request in self._orders, ORDER_SECONDS_MAX)
         return self._orders.get(request)
 
     def closed_orders(self) -> dict[int, CloseOrder]:
@@ -243,7 +253,9 @@ class CoordinatorService:
             case CancelStage(launch):
                 self._cancelled_launch = launch
             case CloseOrder(request):
-                self._orders[request] = effect
+                with self._order_closed:
+                    self._orders[request] = effect
+                    self._order_closed.notify_all()
             case _:
                 assert_never(effect)
 

@@ -30,9 +30,6 @@ from snapshot.snapshot import Snapshot
 from snapshot.trace import Trace
 from state_backends.store import RunStore
 
-#: Seconds between two looks at an order; a snapshot takes a few milliseconds at best.
-_POLL_SECONDS = 0.005
-
 #: Seconds between two looks of the monitor, which keeps progress and judges invariants.
 _MONITOR_SECONDS = 0.25
 
@@ -244,7 +241,6 @@ class Run:
         while (closed := self._closed_order(event)) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
-            time.sleep(_POLL_SECONDS)
         if closed.snapshot_id is None:
             raise SnapshotAborted(f"run {self.name!r}: {closed.reason}")
         return self._store.read_snapshot(closed.snapshot_id, self._codec)

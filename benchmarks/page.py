@@ -1,8 +1,10 @@
 """What the live page costs a run of 64 subtasks with a snapshot every half second.
 
-The same job with no page, with one that nobody looks at, with one whose stream is read by a small process, and with
-one that Chromium shows, in turn. On a machine that the job fills, Chromium takes what it needs to draw from the job;
-what the page itself takes is what the reader's run loses, and what the driver's process used more.
+One run, in windows of a second: without a page, with one that nobody looks at, with none, with one whose stream is
+read by a small process, with none, with one that Chromium shows. Each is compared with its neighbours: from one run to
+the next the machine changes by far more than a page costs. On a machine that the job fills, Chromium takes what it
+needs to draw from the job; what the page itself takes is what the reader's windows lose, and what the driver's process
+used more.
 """
 
 from __future__ import annotations
@@ -11,34 +13,50 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
+from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+from playwright.sync_api import Page
+
 from barrier_runtime import Run
+from benchmarks.counted_messages import CountedMessages, counters_in
 from benchmarks.effort import Effort
-from benchmarks.keyed_nodes import Messages, RunningSum
+from benchmarks.keyed_nodes import RunningSum
 from benchmarks.keyed_rows import BURST_MESSAGES, require_equal, sums_of_bursts
-from benchmarks.result import Result, metric, paired_ratio
-from benchmarks.session import Place
-from benchmarks.timed_run import Timed, timed_run
+from benchmarks.result import Result, metric
+from benchmarks.session import Place, scratch
+from benchmarks.timed_run import timed_run
 from snapshot import Graph
 from tests.page.chromium import chromium
-from tests.system.live import Live
+from tests.system.live import Live, wait_for
 
 PARALLELISM = 32
 WORKERS = 2
 SNAPSHOT_INTERVAL_SECONDS = 0.5
+WINDOW_SECONDS = 1.0
+#: Between two windows, in which viewers come and go: what a browser needs to show the page for the first time.
+CHANGE_SECONDS_MAX = 3.0
+#: After the first record, before the first window.
+SETTLE_SECONDS = 2.0
 
-#: Reads a stream to its end and prints how many documents it had.
+#: Reads a stream, and prints after each document how many it had.
 _READER = """
 import sys, urllib.request
 with urllib.request.urlopen(sys.argv[1]) as stream:
-    print(sum(line.startswith(b"data: ") for line in stream))
+    documents = 0
+    for line in stream:
+        if line.startswith(b"data: "):
+            documents += 1
+            print(documents, flush=True)
 """
 
-#: Seconds in which a reader has ended after the run.
+#: Seconds in which a reader has ended that was told to.
 _READER_SECONDS = 30.0
 
 #: Notes the longest time for which the browser could not react.
@@ -59,97 +77,136 @@ class Viewer(Enum):
     BROWSER = "browser"
 
 
-class Watched(NamedTuple):
-    """One run."""
+class Window(NamedTuple):
+    """A few seconds of the run."""
 
-    timed: Timed
-    #: processor time of the driver's process, for each second of the job
+    viewer: Viewer
+    records_per_second: float
+    #: processor time of the driver's process, for each second
     driver_seconds: float
-    #: of the viewer
-    seen: dict[str, float]
+
+
+@dataclass
+class Watch:
+    """What was seen of the one run."""
+
+    windows: list[Window] = field(default_factory=list)
+    #: {what viewers say: each time}
+    seen: dict[str, list[float]] = field(default_factory=dict)
 
 
 def measure(effort: Effort, place: Place) -> Iterator[Result]:
     """One result for each viewer."""
-    live = place()
-    viewers = effort.choose(tuple(Viewer), (Viewer.OFF, Viewer.STREAM))
-    runs: dict[Viewer, list[Watched]] = {viewer: [] for viewer in viewers}
-    for _ in range(effort.repeats):
-        for viewer, watched in runs.items():
-            watched.append(_run(live, viewer, effort))
-    for viewer, watched in runs.items():
-        yield _result(viewer, watched, runs[Viewer.OFF], effort)
+    viewers = effort.choose((Viewer.NOBODY, Viewer.STREAM, Viewer.BROWSER), (Viewer.STREAM,))
+    turns = [each for viewer in viewers for each in (Viewer.OFF, viewer)]
+    rounds = max(1, round(effort.seconds * effort.repeats / WINDOW_SECONDS))
+    watch = _run(place(), turns * rounds + [Viewer.OFF])
+    for viewer in (Viewer.OFF, *viewers):
+        yield _result(viewer, watch, effort)
 
 
-def _run(live: Live, viewer: Viewer, effort: Effort) -> Watched:
-    graph = Graph("page")
-    graph.add("records", Messages(effort.seconds), parallelism=PARALLELISM)
-    graph.add("sums", RunningSum(), parallelism=PARALLELISM)
-    graph.connect("records", "sums", key=itemgetter(0))
-    seen: dict[str, float] = {}
-    before = time.process_time()
-    timed = timed_run(
-        live,
-        graph,
-        source="records",
-        last="sums",
-        seconds=effort.seconds,
-        interval=SNAPSHOT_INTERVAL_SECONDS,
-        workers=WORKERS,
-        page=viewer is not Viewer.OFF,
-        watch=lambda run: _watching(viewer, run, seen),
-    )
-    driver_seconds = (time.process_time() - before) / (timed.startup_seconds + timed.seconds)
+def _run(live: Live, turns: list[Viewer]) -> Watch:
+    watch = Watch()
+    seconds = len(turns) * (WINDOW_SECONDS + CHANGE_SECONDS_MAX) + SETTLE_SECONDS
+    with scratch(live) as folder, ExitStack() as open_at_last:
+        counters = counters_in(folder / "counters", PARALLELISM)
+        graph = Graph("page")
+        graph.add("records", CountedMessages(seconds, folder / "counters"), parallelism=PARALLELISM)
+        graph.add("sums", RunningSum(), parallelism=PARALLELISM)
+        graph.connect("records", "sums", key=itemgetter(0))
+
+        @contextmanager
+        def watched(run: Run) -> Iterator[None]:
+            tab = None
+            if Viewer.BROWSER in turns:
+                tab = open_at_last.enter_context(chromium()).new_page(viewport={"width": 1280, "height": 900})
+                tab.add_init_script(_LONGEST_TASK)
+            wait_for("records", lambda: counters.min() > 0)
+            time.sleep(SETTLE_SECONDS)
+            for viewer in turns:
+                with _viewing(viewer, run, tab, watch.seen):
+                    watch.windows.append(_window(viewer, counters))
+            yield
+
+        timed = timed_run(
+            live,
+            graph,
+            source="records",
+            last="sums",
+            seconds=seconds,
+            interval=SNAPSHOT_INTERVAL_SECONDS,
+            workers=WORKERS,
+            page=True,
+            watch=watched,
+        )
     found: dict[str, int] = {}
     for sums in timed.results:
         assert isinstance(sums, dict)
         found |= sums
     require_equal("page", found, sums_of_bursts(timed.rounds))
-    return Watched(timed, driver_seconds, seen)
+    return watch
 
 
-def _watching(viewer: Viewer, run: Run, seen: dict[str, float]) -> AbstractContextManager[None]:
-    match viewer:
-        case Viewer.STREAM:
-            return _reading(run, seen)
-        case Viewer.BROWSER:
-            return _browsing(run, seen)
-        case _:
-            return nullcontext()
+def _window(viewer: Viewer, counters: npt.NDArray[np.int64]) -> Window:
+    began_at, began_with, before = time.monotonic(), int(counters.sum()), time.process_time()
+    time.sleep(WINDOW_SECONDS)
+    seconds, sent = time.monotonic() - began_at, (int(counters.sum()) - began_with) * BURST_MESSAGES
+    return Window(viewer, sent / seconds, (time.process_time() - before) / seconds)
 
 
 @contextmanager
-def _reading(run: Run, seen: dict[str, float]) -> Iterator[None]:
+def _viewing(viewer: Viewer, run: Run, tab: Page | None, seen: dict[str, list[float]]) -> Iterator[None]:
+    match viewer:
+        case Viewer.OFF:
+            # As a run that was submitted without one: nothing is shown. The server waits, and does nothing.
+            run._page, page = None, run._page
+            yield
+            run._page = page
+        case Viewer.NOBODY:
+            yield
+        case Viewer.STREAM:
+            with _reading(run, seen):
+                yield
+        case Viewer.BROWSER:
+            assert tab is not None
+            assert run.pageAddress is not None
+            tab.goto(run.pageAddress)
+            yield
+            seen.setdefault("longest_task_ms", []).append(tab.evaluate("window.longestTask"))
+            tab.goto("about:blank")
+
+
+@contextmanager
+def _reading(run: Run, seen: dict[str, list[float]]) -> Iterator[None]:
     address = f"{run.pageAddress}/events".replace("/runs/", "/api/runs/")
     reader = subprocess.Popen([sys.executable, "-c", _READER, address], stdout=subprocess.PIPE, text=True)
     try:
+        assert reader.stdout is not None
+        reader.stdout.readline()  # it has had the first document
         yield
+        reader.terminate()
         output, _ = reader.communicate(timeout=_READER_SECONDS)
-        seen["documents"] = float(output)
+        seen.setdefault("documents", []).append(float(output.split()[-1]))
     finally:
         reader.kill()
         reader.wait()
 
 
-@contextmanager
-def _browsing(run: Run, seen: dict[str, float]) -> Iterator[None]:
-    assert run.pageAddress is not None
-    with chromium() as browser:
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        tab.add_init_script(_LONGEST_TASK)
-        tab.goto(run.pageAddress)
-        yield
-        tab.locator("#ended").wait_for(state="visible")
-        seen["longest_task_ms"] = tab.evaluate("window.longestTask")
-
-
-def _rate(watched: Watched) -> float:
-    return sum(watched.timed.rounds) * BURST_MESSAGES / watched.timed.seconds
-
-
-def _result(viewer: Viewer, runs: list[Watched], off: list[Watched], effort: Effort) -> Result:
-    rates = [_rate(each) for each in runs]
-    seen = {name: metric(name.rpartition("_")[2], [each.seen[name] for each in runs]) for name in runs[0].seen}
+def _result(viewer: Viewer, watch: Watch, effort: Effort) -> Result:
+    windows = [each for each in watch.windows if each.viewer is viewer]
+    metrics = {
+        "records_per_s": metric("records/s", [each.records_per_second for each in windows]),
+        "driver_cpu_ms_per_s": metric("ms/s", [each.driver_seconds * 1e3 for each in windows]),
+    }
+    ratios = {}
+    if viewer is not Viewer.OFF:
+        shares = _shares_of_neighbours(viewer, watch.windows)
+        metrics["share_of_neighbours"] = metric("ratio", shares)
+        ratios["without_page"] = median(shares)
+    seen = {Viewer.STREAM: ("documents", "documents"), Viewer.BROWSER: ("longest_task_ms", "ms")}.get(viewer)
+    if seen is not None:
+        name, unit = seen
+        metrics[name] = metric(unit, watch.seen[name])
     return Result(
         "page",
         {
@@ -157,13 +214,19 @@ def _result(viewer: Viewer, runs: list[Watched], off: list[Watched], effort: Eff
             "subtasks": 2 * PARALLELISM,
             "parallelism": PARALLELISM,
             "snapshot_interval_s": SNAPSHOT_INTERVAL_SECONDS,
+            "window_s": WINDOW_SECONDS,
             **effort.configuration(),
         },
-        {
-            "records_per_s": metric("records/s", rates),
-            "driver_cpu_ms_per_s": metric("ms/s", [each.driver_seconds * 1e3 for each in runs]),
-            "snapshots": metric("snapshots", [each.timed.snapshots for each in runs]),
-            **seen,
-        },
-        {} if viewer is Viewer.OFF else {"without_page": paired_ratio(rates, [_rate(each) for each in off])},
+        metrics,
+        ratios,
     )
+
+
+def _shares_of_neighbours(viewer: Viewer, windows: list[Window]) -> list[float]:
+    """Of the mean rate of the windows before and after, in which there was no page."""
+    around = zip(windows, windows[1:], windows[2:], strict=False)
+    return [
+        2 * each.records_per_second / (before.records_per_second + after.records_per_second)
+        for before, each, after in around
+        if each.viewer is viewer
+    ]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: What Hypothesis tries by default; CUTLINE_EXAMPLES=10 makes it ten times as many, for a long night.
 EXAMPLES = 100
-#: Enough for every test at once, and far below what Ray would take by itself (a third of the memory).
-OBJECT_STORE_BYTES = 100 * 1024 * 1024
 
 #: A JVM that lives for seconds does not repay what its better compiler and its parallel collector cost: half the CPU.
 _SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -117,16 +115,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def ray_instance() -> Iterator[None]:
-    """The one Ray of this process: embedded, small, without a dashboard."""
+    """The one Ray of this process, started as a driver starts it."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-    )
+    from barrier_runtime.coordinator_client import ensure_ray
+
+    ensure_ray(None)
     yield
     ray.shutdown()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from channels.dialer import connect
 from channels.identity import Purpose
 from channels.sockets import Address
 from snapshot.coordinator.control import Quit, WorkerRegistered
-from snapshot.coordinator.events import StageLaunched
+from snapshot.coordinator.events import SnapshotOrdered, StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.snapshot_book import SnapshotOrder
 from snapshot.errors import RunFailed
 from snapshot.stored.envelope import Buffer
 from state_backends import MemoryBackend
@@ -96,4 +98,15 @@ def test_worker_of_a_stage_before_the_newest(leak_check: LeakCheck) -> None:
             _wait_until(lambda: any(isinstance(decode_message(data), Quit) for data in stale.receive()))
         assert service.status()["workers"] == {0: 22}
     _wait_until(lambda: service.status()["workers"] == {})
+    service.close()
+
+
+def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
+    """An order is answered when it is closed, in the same call; one that stays open is answered that it does."""
+    service = _service(MemoryBackend())
+    expired = SnapshotOrder(1, pinned=False, initiators=None, deadline=time.monotonic())
+    closed = service.order(SnapshotOrdered(expired))
+    assert closed is not None
+    assert closed.snapshot_id is None
+    assert service.order(SnapshotOrdered(replace(expired, request=2, deadline=None))) is None
     service.close()

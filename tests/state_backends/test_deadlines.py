@@ -1,18 +1,84 @@
-"""Calls to a store that are given up, and what is left of them."""
+"""Calls to a store that are given up, what is left of them, and the threads that serve the others."""
 
 from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from functools import partial
 
 import pytest
 
 from state_backends.deadlines import ABANDONED_CALLS_MAX, Deadline, _Call
 
+pytestmark = pytest.mark.timeout(20)
 
-@pytest.mark.timeout(20)
+
+class _Buffer:
+    """Something large that a call holds."""
+
+    def copy(self) -> _Buffer:
+        return _Buffer()
+
+
 def test_call_that_ends_while_it_is_abandoned() -> None:
     """A call whose answer comes in the very moment in which it is given up blocks none that follow."""
     deadline = Deadline(10.0)
     for _ in range(ABANDONED_CALLS_MAX):
         late = _Call(lambda: None)
-        late.run()
-        deadline._abandon(late)
+        late.done.set()
+        assert not deadline._helpers.abandon(late)
     assert deadline.call("the next", lambda: "done") == "done"
+
+
+def test_abandoned_call_that_ends_late_makes_room() -> None:
+    """As many as may hang are given up, the next is refused, and allowed again when one has ended after all."""
+    deadline = Deadline(0.01)
+    release, ended = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        release.wait()
+        ended.release()
+
+    for _ in range(ABANDONED_CALLS_MAX):
+        with pytest.raises(TimeoutError, match="not known whether it happened"):
+            deadline.call("one that hangs", hang)
+    with pytest.raises(TimeoutError, match="not tried, 16 earlier calls"):
+        deadline.call("one too many", hang)
+    release.set()
+    for _ in range(ABANDONED_CALLS_MAX):
+        ended.acquire()
+    assert _until_it_is_tried(deadline) == "done"
+
+
+def _until_it_is_tried(deadline: Deadline) -> str:
+    while True:
+        try:
+            return deadline.call("the next", lambda: "done")
+        except TimeoutError:
+            pass  # the last of the late calls has ended, but has not said so yet
+
+
+def test_calls_one_after_another_share_a_thread() -> None:
+    """Starting a thread costs milliseconds on a busy machine: a call finds the helper of the one before it."""
+    deadline = Deadline(10.0)
+    assert len({deadline.call("one", threading.get_ident) for _ in range(20)}) == 1
+
+
+def test_waiting_helper_holds_nothing_of_its_last_call() -> None:
+    """What a call wrote and returned is free when its caller has let go of it."""
+    deadline = Deadline(10.0)
+    written = _Buffer()
+    seen = weakref.ref(written), weakref.ref(deadline.call("one", partial(_Buffer.copy, written)))
+    del written
+    while any(each() is not None for each in seen):  # the helper lets go a moment after it has answered
+        gc.collect()
+
+
+def test_helpers_leave_with_their_deadline() -> None:
+    """A backend that is dropped leaves no thread behind."""
+    deadline = Deadline(10.0)
+    helper = deadline.call("one", threading.current_thread)
+    del deadline
+    gc.collect()
+    helper.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,17 @@ from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
 from snapshot.snapshot import Snapshot
 from state_backends import FileSystemBackend, MemoryBackend
-from tests.system.live import DEADLINE_S, DimDisk, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
+from tests.system.live import (
+    DEADLINE_S,
+    DimDisk,
+    Live,
+    assert_exact,
+    await_snapshots,
+    coordinators,
+    kill,
+    pipeline,
+    wait_for,
+)
 from tests.system.programs import Relay
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -102,6 +113,13 @@ def test_finished_run_is_returned_as_finished(live: Live) -> None:
     assert again.status["outcome"] == "finished"
     assert [snapshot.id for snapshot in again.snapshots()] == ids
     assert_exact(job, again)
+
+
+def test_coordinator_is_no_batch_job(live: Live) -> None:
+    """It has the driver's niceness, not that of Ray's workers: a nice one waits for the workers' turns at each step."""
+    run = live.run(pipeline(live.folder).graph)
+    await_snapshots(run, 1)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in coordinators()} == {os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 def test_too_few_slots(live: Live) -> None:
