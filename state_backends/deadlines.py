@@ -24,6 +24,7 @@ BUSY, WAITING = "cutline-store", "cutline-store-waiting"
 #: buffers for every snapshot that is tried.
 ABANDONED_CALLS_MAX = 16
 
+
 class Deadline:
     """Runs calls with a bound on their time. Pickles to the same bound without its threads.
 
