@@ -1,6 +1,6 @@
 """What the live page costs a run of 64 subtasks with a snapshot every half second.
 
-One run, in windows of a second: without a page, with one that nobody looks at, with none, with one whose stream is
+One run, in windows of two seconds: without a page, with one that nobody looks at, with none, with one whose stream is
 read by a small process, with none, with one that Chromium shows. Each is compared with its neighbours: from one run to
 the next the machine changes by far more than a page costs. On a machine that the job fills, Chromium takes what it
 needs to draw from the job; what the page itself takes is what the reader's windows lose, and what the driver's process
@@ -20,12 +20,10 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from playwright.sync_api import Page
 
 from barrier_runtime import Run
-from benchmarks.counted_messages import CountedMessages, counters_in
+from benchmarks.counted_messages import Board, CountedMessages
 from benchmarks.effort import Effort
 from benchmarks.keyed_nodes import RunningSum
 from benchmarks.keyed_rows import BURST_MESSAGES, require_equal, sums_of_bursts
@@ -39,9 +37,7 @@ from tests.system.live import Live, wait_for
 PARALLELISM = 32
 WORKERS = 2
 SNAPSHOT_INTERVAL_SECONDS = 0.5
-WINDOW_SECONDS = 1.0
-#: Between two windows, in which viewers come and go: what a browser needs to show the page for the first time.
-CHANGE_SECONDS_MAX = 3.0
+WINDOW_SECONDS = 2.0
 #: After the first record, before the first window.
 SETTLE_SECONDS = 2.0
 
@@ -55,9 +51,6 @@ with urllib.request.urlopen(sys.argv[1]) as stream:
             documents += 1
             print(documents, flush=True)
 """
-
-#: Seconds in which a reader has ended that was told to.
-_READER_SECONDS = 30.0
 
 #: Notes the longest time for which the browser could not react.
 _LONGEST_TASK = """
@@ -107,11 +100,10 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
 
 def _run(live: Live, turns: list[Viewer]) -> Watch:
     watch = Watch()
-    seconds = len(turns) * (WINDOW_SECONDS + CHANGE_SECONDS_MAX) + SETTLE_SECONDS
     with scratch(live) as folder, ExitStack() as open_at_last:
-        counters = counters_in(folder / "counters", PARALLELISM)
+        board = Board(folder / "board", PARALLELISM)
         graph = Graph("page")
-        graph.add("records", CountedMessages(seconds, folder / "counters"), parallelism=PARALLELISM)
+        graph.add("records", CountedMessages(folder / "board"), parallelism=PARALLELISM)
         graph.add("sums", RunningSum(), parallelism=PARALLELISM)
         graph.connect("records", "sums", key=itemgetter(0))
 
@@ -121,11 +113,12 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
             if Viewer.BROWSER in turns:
                 tab = open_at_last.enter_context(chromium()).new_page(viewport={"width": 1280, "height": 900})
                 tab.add_init_script(_LONGEST_TASK)
-            wait_for("records", lambda: counters.min() > 0)
+            wait_for("records", lambda: board.all_have_begun)
             time.sleep(SETTLE_SECONDS)
             for viewer in turns:
                 with _viewing(viewer, run, tab, watch.seen):
-                    watch.windows.append(_window(viewer, counters))
+                    watch.windows.append(_window(viewer, board))
+            board.end()
             yield
 
         timed = timed_run(
@@ -133,7 +126,7 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
             graph,
             source="records",
             last="sums",
-            seconds=seconds,
+            seconds=0.0,  # all have ended then
             interval=SNAPSHOT_INTERVAL_SECONDS,
             workers=WORKERS,
             page=True,
@@ -147,10 +140,10 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
     return watch
 
 
-def _window(viewer: Viewer, counters: npt.NDArray[np.int64]) -> Window:
-    began_at, began_with, before = time.monotonic(), int(counters.sum()), time.process_time()
+def _window(viewer: Viewer, board: Board) -> Window:
+    began_at, began_with, before = time.monotonic(), board.rounds, time.process_time()
     time.sleep(WINDOW_SECONDS)
-    seconds, sent = time.monotonic() - began_at, (int(counters.sum()) - began_with) * BURST_MESSAGES
+    seconds, sent = time.monotonic() - began_at, (board.rounds - began_with) * BURST_MESSAGES
     return Window(viewer, sent / seconds, (time.process_time() - before) / seconds)
 
 
@@ -182,11 +175,11 @@ def _reading(run: Run, seen: dict[str, list[float]]) -> Iterator[None]:
     reader = subprocess.Popen([sys.executable, "-c", _READER, address], stdout=subprocess.PIPE, text=True)
     try:
         assert reader.stdout is not None
-        reader.stdout.readline()  # it has had the first document
+        first = reader.stdout.readline()
         yield
         reader.terminate()
-        output, _ = reader.communicate(timeout=_READER_SECONDS)
-        seen.setdefault("documents", []).append(float(output.split()[-1]))
+        documents = (first + reader.stdout.read()).split()
+        seen.setdefault("documents", []).append(float(documents[-1]))
     finally:
         reader.kill()
         reader.wait()

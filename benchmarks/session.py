@@ -44,7 +44,8 @@ def scratch(live: Live) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder)
+        # A run that is still on when something went wrong writes on; the session's folder goes at the end.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _open(folder: Path) -> Live:
