@@ -196,10 +196,11 @@ class DataPlane:
     def _attach(self, peer: int, link: Link) -> None:
         for number, channel in self._channels.items():
             source, target = self._worker_of(channel.source), self._worker_of(channel.target)
+            siblings = len(self._topology.inputs_of(channel.target))
             if source == self.worker and target == peer:
-                link.attach_sending(number, self.machines[channel.source].outputs[channel])
+                link.attach_sending(number, self.machines[channel.source].outputs[channel], siblings=siblings)
             if target == self.worker and source == peer:
-                link.attach_receiving(number)
+                link.attach_receiving(number, siblings=siblings)
                 self._links[number] = link
 
     def _give_credit(self, subtask: Subtask, machine: SubtaskMachine) -> None:

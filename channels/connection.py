@@ -27,6 +27,7 @@ from channels.wire import (
     marker_of,
 )
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 
@@ -48,7 +49,7 @@ class Connection:
     peer : Identity
         As the handshake showed; of this side's incarnation.
     window_bytes : int
-        Credit of each channel. The same at both ends.
+        Credit of the channel of a receiver that has few. The same at both ends.
     """
 
     def __init__(self, sock: socket.socket, peer: Identity, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
@@ -58,14 +59,14 @@ class Connection:
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}
 
-    def attach_sending(self, channel: int, end: SendingEnd) -> None:
-        """`channel` leaves by this connection, from `end`."""
-        self._outgoing.attach(channel, end, self._window_bytes)
+    def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
+        """`channel` leaves by this connection, from `end`; its receiver has so many input channels."""
+        self._outgoing.attach(channel, end, self._window_bytes // narrowing(siblings))
 
-    def attach_receiving(self, channel: int) -> None:
-        """`channel` comes by this connection."""
+    def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
+        """`channel` comes by this connection, to a receiver that has so many input channels."""
         assert channel not in self._incoming
-        self._incoming[channel] = ReceivingCredit(self._window_bytes)
+        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings))
 
     def fileno(self) -> int:
         """For selectors; -1 once closed."""

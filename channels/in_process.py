@@ -11,6 +11,7 @@ from channels.credits import ReceivingCredit
 from channels.frame_socket import Traffic
 from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX
 from channels.schedule import SendingSchedule
+from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
 
 
@@ -20,7 +21,7 @@ class InProcessConnection:
     Parameters
     ----------
     window_bytes : int
-        Credit of each channel.
+        Credit of the channel of a receiver that has few.
     """
 
     def __init__(self, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
@@ -30,14 +31,14 @@ class InProcessConnection:
         self._incoming: dict[int, ReceivingCredit] = {}
         self._moved: list[Received] = []
 
-    def attach_sending(self, channel: int, end: SendingEnd) -> None:
-        """`channel` leaves from `end`."""
-        self._outgoing.attach(channel, end, self._window_bytes)
+    def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
+        """`channel` leaves from `end`; its receiver has so many input channels."""
+        self._outgoing.attach(channel, end, self._window_bytes // narrowing(siblings))
 
-    def attach_receiving(self, channel: int) -> None:
-        """`channel` arrives here."""
+    def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
+        """`channel` arrives here, at a receiver that has so many input channels."""
         assert channel not in self._incoming
-        self._incoming[channel] = ReceivingCredit(self._window_bytes)
+        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings))
 
     @property
     def wants_write(self) -> bool:

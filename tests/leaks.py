@@ -86,7 +86,7 @@ class LeakCheck:
                 for p in family
                 if not is_infrastructure(p)
             },
-            # A backend keeps its helpers; that they leave with it is `tests/state_backends/test_deadlines.py`'s business.
+            # A backend keeps its helpers; `tests/state_backends/test_deadlines.py` has them leave with it.
             **{f"thread {t.ident}": f"thread {t.name}" for t in threading.enumerate() if t.name != WAITING},
             **{f"file {path}": f"file {path}" for path in Path(tempfile.gettempdir()).glob(f"{_OWN_PREFIX}*")},
             **_descriptors(family),

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.narrowing import narrowing
 from snapshot.channel.open_batches import JOINED_ROWS_MAX, OpenBatches
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError
@@ -105,10 +106,19 @@ class SendingEnd:
         Number of the last message that was sent before (0 on a fresh channel).
     spill : Spill, optional
         Where frames go when memory is full, instead of closing the gate.
+    siblings : int
+        Output channels of the subtask, this one among them: the more, the less may wait on each.
     """
 
     def __init__(
-        self, channel: ChannelId, codec: Codec, gate: Gate, *, sent: int = 0, spill: Spill | None = None
+        self,
+        channel: ChannelId,
+        codec: Codec,
+        gate: Gate,
+        *,
+        sent: int = 0,
+        spill: Spill | None = None,
+        siblings: int = 1,
     ) -> None:
         self.channel = channel
         self.written = sent
@@ -119,8 +129,9 @@ class SendingEnd:
         self._encode = codec.encode
         self._gate = gate
         self._closes_gate = False
-        #: bytes at which the out-buffer is full
-        self._full_at = BUFFER_BYTES_MAX
+        narrow = narrowing(siblings)
+        self._frame_bytes, self._buffer_bytes = FRAME_BYTES_TARGET // narrow, BUFFER_BYTES_MAX // narrow
+        self._full_at = self._buffer_bytes  # grows with the frames that come
         self._spill = spill
         #: number of the last message that is in a frame
         self._framed = sent
@@ -134,8 +145,7 @@ class SendingEnd:
         self.on_waiting: Callable[[], None] = _nobody
         self._forbidden = ""
         #: bytes of the open frame's pieces up to `_looked`, and the count at which they are looked at again
-        self._piece_bytes = 0
-        self._looked = 0
+        self._piece_bytes = self._looked = 0
         self.look_at = 1
         #: the open frame while its kind is BATCH; else it is `open_pieces`
         self._batches: OpenBatches | None = None
@@ -307,9 +317,8 @@ class SendingEnd:
         if not self._queue and not self._spill and self._batches is None:
             assert self.written + len(self.open_pieces) == self.sent, (self.channel, self.written, self.sent)
             return
-        frames = [item for item in self._queue if isinstance(item, Frame)] + list(self._spill or ())
         expected = self.written + 1
-        for frame in frames:
+        for frame in self._unwritten(self._framed):
             assert frame.first == expected, (self.channel, frame.first, expected)
             expected = frame.last + 1
         open_count = len(self.open_pieces) if self._batches is None else self._batches.row_count
@@ -330,15 +339,15 @@ class SendingEnd:
             self._refuse(len(piece))
         self._piece_bytes += sum(map(len, pieces[self._looked :]))
         self._looked = len(pieces)
-        if self._piece_bytes >= FRAME_BYTES_TARGET:
+        if self._piece_bytes >= self._frame_bytes:
             self.seal()
             return
-        room = (FRAME_BYTES_TARGET - self._piece_bytes) * self._looked // self._piece_bytes
+        room = (self._frame_bytes - self._piece_bytes) * self._looked // self._piece_bytes
         self.look_at = self._looked + min(max(room, 1), _UNSEEN_MAX)
 
     def _append(self, frame: Frame) -> None:
         self._framed = frame.last
-        if self._spill is not None and (len(self._spill) or self.buffered_bytes >= BUFFER_BYTES_MAX):
+        if self._spill is not None and (len(self._spill) or self.buffered_bytes >= self._buffer_bytes):
             self._spill.append(frame)
         else:
             self._queue.append(frame)
@@ -375,9 +384,9 @@ class SendingEnd:
         self._settle(marker, sent, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:
-        """The frames of (written, through]: what a marker at the head has overtaken."""
-        queued = (item for item in self._queue if isinstance(item, Frame))
-        return tuple(f for part in (queued, self._spill or ()) for f in part if f.last <= through)
+        """The frames of (written, through]; of a marker at the head, what it has overtaken."""
+        waiting = (item for part in (self._queue, self._spill or ()) for item in part)
+        return tuple(item for item in waiting if isinstance(item, Frame) and item.last <= through)
 
     def _settle(self, marker: Marker, sent: int, frames: tuple[Frame, ...]) -> None:
         self._settled[marker.snapshot_id] = SentCut(sent, marker.written, frames)

@@ -113,12 +113,13 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
     topology, codec = built.topology, around.codec
     node = _fresh_node(subtask, built)
     gate, timers = Gate(), Timers()
+    channels = topology.outputs_of(subtask)
     outputs = {
         channel: SendingEnd(
-            channel, codec, gate, sent=restored.sent.get(channel, 0),
+            channel, codec, gate, sent=restored.sent.get(channel, 0), siblings=len(channels),
             spill=around.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
         )
-        for channel in topology.outputs_of(subtask)
+        for channel in channels
     }  # fmt: skip
     edges = _edges(subtask, built, outputs)
     requests: list[Callable[[], None]] = []

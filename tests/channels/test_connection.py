@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from channels.connection import Connection, Received
-from channels.limits import WINDOW_FRAMES, WRITE_BUFFER_BYTES
+from channels.limits import CREDIT_WINDOW_BYTES, WINDOW_FRAMES, WRITE_BUFFER_BYTES
 from channels.wire import (
     DATA_CAPS,
     FrameReader,
@@ -21,9 +21,11 @@ from channels.wire import (
 )
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import FRAME_BYTES_TARGET, Gate, SendingEnd
+from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from tests.channels.links import ALICE, WINDOW_BYTES, Channel, tcp_pair, unix_link
+from tests.channels.links import ALICE, BOB, WINDOW_BYTES, Channel, tcp_pair, unix_link
 from tests.leaks import LeakCheck
 
 INCARNATION = ALICE.incarnation
@@ -213,3 +215,31 @@ def test_nothing_is_sent_without_work() -> None:
         assert alice.traffic.bytes_out == 0
         channel.sending.send("open frame")
         assert not alice.wants_write
+
+
+@pytest.mark.parametrize("pair", [tcp_pair, socket.socketpair])
+def test_a_receiver_of_many_channels_has_less_room_for_each(
+    pair: Callable[[], tuple[socket.socket, socket.socket]], leak_check: LeakCheck
+) -> None:
+    """Both ends reckon with the same window, a sixteenth of one channel's; credit for it comes back."""
+    one, other = pair()
+    sender, receiver = Connection(one, BOB), Connection(other, ALICE)
+    gate = Gate()
+    end = SendingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec(), gate, siblings=32)
+    sender.attach_sending(0, end, siblings=32)
+    receiver.attach_receiving(0, siblings=32)
+    for _ in range(3):
+        while not gate.closed:
+            end.send("x" * 99)
+            sender.pump()
+        held = 0
+        while receiver.traffic.messages_in < sender.traffic.messages_out:
+            held += sum(len(item.payload) for _, item in receiver.receive() if isinstance(item, Frame))
+        assert CREDIT_WINDOW_BYTES // 16 <= held < CREDIT_WINDOW_BYTES // 16 + FRAME_BYTES_TARGET // 16 + 200
+        receiver.free(0, held)
+        receiver.pump()
+        while not sender.wants_write:
+            sender.receive()
+        sender.pump()
+    sender.close()
+    receiver.close()

@@ -11,7 +11,7 @@ import pytest
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.open_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
-from snapshot.channel.sending_end import Gate, SendingEnd, SentCut
+from snapshot.channel.sending_end import BUFFER_BYTES_MAX, FRAME_BYTES_TARGET, Gate, SendingEnd, SentCut
 from snapshot.channel.serialization import Codec, NotSerialisable
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -231,6 +231,19 @@ def test_large_frames_have_room_for_three(monkeypatch: pytest.MonkeyPatch) -> No
         assert gate.closed == closed
     end.take()
     assert gate.closed == 0
+
+
+@pytest.mark.parametrize(("siblings", "divisor"), [(1, 1), (2, 1), (8, 4), (32, 16), (1000, 16)])
+def test_many_siblings_have_less_room_each(siblings: int, divisor: int) -> None:
+    """All that waits is in an unaligned snapshot: frames and buffers shrink as a subtask's channels grow in number."""
+    gate = Gate()
+    end = SendingEnd(CHANNEL, Codec(), gate, siblings=siblings)
+    while not gate.closed:
+        end.send("x" * 99)
+    frame = end.take()
+    assert isinstance(frame, Frame)
+    assert FRAME_BYTES_TARGET // divisor <= len(frame.payload) < FRAME_BYTES_TARGET // divisor + 200
+    assert end.buffered_bytes < BUFFER_BYTES_MAX // divisor
 
 
 def test_inside_a_cycle_a_full_buffer_spills(monkeypatch: pytest.MonkeyPatch) -> None:
