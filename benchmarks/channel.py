@@ -1,14 +1,17 @@
-"""One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them."""
+"""One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them.
+
+Of streams the bare socket is measured with checksums too: a channel's frames have them, and a bare socket's bytes not.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.channel_steps import (
     Step,
-    Streamed,
+    Way,
     ping,
     ping_bare,
     pong,
@@ -24,27 +27,30 @@ from benchmarks.result import Result, metric, metric_of_samples, paired_ratio
 from benchmarks.session import Place
 from benchmarks.timed_run import MARGIN_SECONDS
 
+#: Of one step: what the first and what the second process answered, each time.
+Answers = list[tuple[Any, Any]]
+
 #: None: small messages.
 ROWS_PER_BATCH = (None, 1024, 8192, 65_536)
-
-Pair = tuple[Step, Step]
 
 
 def measure(effort: Effort, place: Place) -> Iterator[Result]:
     """One result for small messages, one for each size of a batch, one for round trips."""
     kinds: list[tuple[bool, int | None]] = [(False, rows) for rows in ROWS_PER_BATCH] + [(True, None)]
-    pairs: list[Pair] = [
-        (Step(True, is_ping_pong, rows, effort.seconds), Step(False, is_ping_pong, rows, effort.seconds))
-        for is_ping_pong, rows in kinds
-    ]
-    steps = [step for _ in range(effort.repeats) for pair in pairs for step in pair]
+    steps_of = {
+        kind: [Step(way, *kind, effort.seconds) for way in Way if way is not Way.CHECKED or not kind[0]]
+        for kind in kinds
+    }
+    steps = [step for _ in range(effort.repeats) for each in steps_of.values() for step in each]
     sockets = [socket.socketpair() for _ in steps]
     calls = [(all_steps, ([pair[side] for pair in sockets], steps, side == 0)) for side in (0, 1)]
     sent, taken = at_one_time(calls, effort.seconds * len(steps) + MARGIN_SECONDS)
-    for channel, bare in pairs:
-        ours = [answers for step, *answers in zip(steps, sent, taken, strict=True) if step == channel]
-        theirs = [answers for step, *answers in zip(steps, sent, taken, strict=True) if step == bare]
-        yield _round_trips(ours, theirs, effort) if channel.is_ping_pong else _stream(channel, ours, theirs, effort)
+    answers: dict[Step, Answers] = {step: [] for step in steps}
+    for step, first, second in zip(steps, sent, taken, strict=True):
+        answers[step].append((first, second))
+    for (_, rows), each in steps_of.items():
+        compared = {step.way: answers[step] for step in each}
+        yield _stream(rows, compared, effort) if Way.CHECKED in compared else _round_trips(compared, effort)
 
 
 def all_steps(sockets: Sequence[socket.socket], steps: Sequence[Step], is_first: bool) -> list[Any]:
@@ -53,28 +59,29 @@ def all_steps(sockets: Sequence[socket.socket], steps: Sequence[Step], is_first:
 
 
 def _act_of(step: Step, is_first: bool) -> Any:
-    match step.is_channel, step.is_ping_pong:
-        case True, False:
+    match step.way, step.is_ping_pong:
+        case Way.CHANNEL, False:
             return send_stream if is_first else take_stream
-        case False, False:
+        case _, False:
             return send_bytes if is_first else take_bytes
-        case True, True:
+        case Way.CHANNEL, True:
             return ping if is_first else pong
         case _:
             return ping_bare if is_first else pong_bare
 
 
-def _stream(step: Step, ours: list[list[Streamed]], theirs: list[list[Streamed]], effort: Effort) -> Result:
-    ours_bytes = [taken.payload_bytes / (taken.at - sent.at) for sent, taken in ours]
-    bare_bytes = [taken.payload_bytes / (taken.at - sent.at) for sent, taken in theirs]
-    counts = [taken.messages / (taken.at - sent.at) for sent, taken in ours]
-    is_messages = step.rows_per_batch is None
+def _stream(rows_per_batch: int | None, answers: Mapping[Way, Answers], effort: Effort) -> Result:
+    ours_bytes, bare_bytes, checked_bytes = (
+        [taken.payload_bytes / (taken.at - sent.at) for sent, taken in answers[way]] for way in Way
+    )
+    counts = [taken.messages / (taken.at - sent.at) for sent, taken in answers[Way.CHANNEL]]
+    is_messages = rows_per_batch is None
     name, unit = ("messages_per_s", "messages/s") if is_messages else ("rows_per_s", "rows/s")
     return Result(
         "channel",
         {
             "payload": "messages" if is_messages else "arrow",
-            "rows_per_batch": step.rows_per_batch,
+            "rows_per_batch": rows_per_batch,
             "pattern": "stream",
             **effort.configuration(),
         },
@@ -82,14 +89,20 @@ def _stream(step: Step, ours: list[list[Streamed]], theirs: list[list[Streamed]]
             name: metric(unit, counts),
             "bytes_per_s": metric("bytes/s", ours_bytes),
             "bare_socket_bytes_per_s": metric("bytes/s", bare_bytes),
+            "checked_socket_bytes_per_s": metric("bytes/s", checked_bytes),
         },
-        {"bare_socket": paired_ratio(ours_bytes, bare_bytes)},
+        {
+            "bare_socket": paired_ratio(ours_bytes, bare_bytes),
+            "checked_socket": paired_ratio(ours_bytes, checked_bytes),
+        },
     )
 
 
-def _round_trips(ours: list[list[Any]], theirs: list[list[Any]], effort: Effort) -> Result:
-    channel = metric_of_samples("us", [[seconds * 1e6 for seconds in sent] for sent, _ in ours])
-    bare = metric_of_samples("us", [[seconds * 1e6 for seconds in sent] for sent, _ in theirs])
+def _round_trips(answers: Mapping[Way, Answers], effort: Effort) -> Result:
+    channel, bare = (
+        metric_of_samples("us", [[seconds * 1e6 for seconds in sent] for sent, _ in answers[way]])
+        for way in (Way.CHANNEL, Way.BARE)
+    )
     return Result(
         "channel",
         {"payload": "messages", "rows_per_batch": None, "pattern": "ping_pong", **effort.configuration()},

@@ -10,11 +10,13 @@ import select
 import socket
 import time
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from itertools import cycle
 from typing import Any
 
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from benchmarks.keyed_rows import batches, bursts
 from channels.connection import Connection
@@ -38,12 +40,19 @@ _THERE = ChannelId(Subtask("one"), Subtask("other"))
 _BACK = ChannelId(Subtask("other"), Subtask("one"))
 
 
+class Way(Enum):
+    """What is measured."""
+
+    CHANNEL = "channel"
+    BARE = "bare"  #: bytes of the same sizes over the bare socket
+    CHECKED = "checked"  #: the same, with the checksum of each frame at both ends: what no channel can be faster than
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One measurement."""
 
-    #: False: bytes of the same sizes over the bare socket
-    is_channel: bool
+    way: Way
     is_ping_pong: bool
     #: None: small messages
     rows_per_batch: int | None
@@ -194,9 +203,11 @@ def _check(frame: Frame, messages: list[Any] | pa.RecordBatch, table: list[Any])
 
 def send_bytes(sock: socket.socket, step: Step) -> Streamed:
     """The bare socket: one `sendall` a frame."""
-    frame = bytes(frame_bytes(step))
+    frame, is_checked = bytes(frame_bytes(step)), step.way is Way.CHECKED
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
+        if is_checked:
+            xxh3_64_intdigest(frame)
         sock.sendall(frame)
     sock.shutdown(socket.SHUT_WR)
     return Streamed(began_at)
@@ -204,9 +215,11 @@ def send_bytes(sock: socket.socket, step: Step) -> Streamed:
 
 def take_bytes(sock: socket.socket, step: Step) -> Streamed:
     """The bare socket: everything into one buffer of a frame's size, again and again."""
-    buffer = bytearray(frame_bytes(step))
+    buffer, is_checked = bytearray(frame_bytes(step)), step.way is Way.CHECKED
     taken = 0
-    while count := sock.recv_into(buffer):
+    while count := sock.recv_into(buffer, 0, socket.MSG_WAITALL if is_checked else 0):
+        if is_checked:
+            xxh3_64_intdigest(buffer)
         taken += count
     return Streamed(time.monotonic(), 0, taken)
 
