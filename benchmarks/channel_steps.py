@@ -75,15 +75,17 @@ def what_is_sent(step: Step) -> list[Any]:
     return batches("int64", step.rows_per_batch)[:16]
 
 
-def frame_bytes(step: Step) -> int:
-    """Payload of one frame of the step's stream, as a sending end fills it."""
-    end = SendingEnd(_THERE, Codec(), Gate())
-    table = iter(what_is_sent(step))
-    while not end.has_data:
-        _send(end, next(table))
-    frame = end.take()
-    assert isinstance(frame, Frame)
-    return len(frame.payload)
+def frames_of(step: Step) -> list[bytes]:
+    """The payloads of `what_is_sent`, as a sending end fills them."""
+    end, frames = SendingEnd(_THERE, Codec(), Gate()), []
+    for message in what_is_sent(step):
+        _send(end, message)
+    end.seal()
+    while end.has_data:
+        frame = end.take()
+        assert isinstance(frame, Frame)
+        frames.append(bytes(frame.payload))
+    return frames
 
 
 def _send(end: SendingEnd, message: Any) -> None:
@@ -203,9 +205,10 @@ def _check(frame: Frame, messages: list[Any] | pa.RecordBatch, table: list[Any])
 
 def send_bytes(sock: socket.socket, step: Step) -> Streamed:
     """The bare socket: one `sendall` a frame."""
-    frame, is_checked = bytes(frame_bytes(step)), step.way is Way.CHECKED
+    frames, is_checked = cycle(frames_of(step)), step.way is Way.CHECKED
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
+        frame = next(frames)
         if is_checked:
             xxh3_64_intdigest(frame)
         sock.sendall(frame)
@@ -215,11 +218,14 @@ def send_bytes(sock: socket.socket, step: Step) -> Streamed:
 
 def take_bytes(sock: socket.socket, step: Step) -> Streamed:
     """The bare socket: everything into one buffer of a frame's size, again and again."""
-    buffer, is_checked = bytearray(frame_bytes(step)), step.way is Way.CHECKED
-    taken = 0
-    while count := sock.recv_into(buffer, 0, socket.MSG_WAITALL if is_checked else 0):
+    lengths = [len(frame) for frame in frames_of(step)]
+    buffer, is_checked, taken = memoryview(bytearray(max(lengths))), step.way is Way.CHECKED, 0
+    for length in cycle(lengths):
+        count = sock.recv_into(buffer, length, socket.MSG_WAITALL if is_checked else 0)
+        if not count:
+            break
         if is_checked:
-            xxh3_64_intdigest(buffer)
+            xxh3_64_intdigest(buffer[:length])
         taken += count
     return Streamed(time.monotonic(), 0, taken)
 
