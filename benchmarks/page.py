@@ -172,17 +172,16 @@ def _viewing(viewer: Viewer, run: Run, tab: Page | None, seen: dict[str, list[fl
 @contextmanager
 def _reading(run: Run, seen: dict[str, list[float]]) -> Iterator[None]:
     address = f"{run.pageAddress}/events".replace("/runs/", "/api/runs/")
-    reader = subprocess.Popen([sys.executable, "-c", _READER, address], stdout=subprocess.PIPE, text=True)
-    try:
-        assert reader.stdout is not None
-        first = reader.stdout.readline()
-        yield
-        reader.terminate()
-        documents = (first + reader.stdout.read()).split()
-        seen.setdefault("documents", []).append(float(documents[-1]))
-    finally:
-        reader.kill()
-        reader.wait()
+    with subprocess.Popen([sys.executable, "-c", _READER, address], stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            assert reader.stdout is not None
+            first = reader.stdout.readline()
+            yield
+            reader.terminate()
+            documents = (first + reader.stdout.read()).split()
+            seen.setdefault("documents", []).append(float(documents[-1]))
+        finally:
+            reader.kill()
 
 
 def _result(viewer: Viewer, watch: Watch, effort: Effort) -> Result:

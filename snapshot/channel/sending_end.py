@@ -318,11 +318,10 @@ class SendingEnd:
             assert self.written + len(self.open_pieces) == self.sent, (self.channel, self.written, self.sent)
             return
         expected = self.written + 1
-        for frame in self._unwritten(self._framed):
+        for frame in self._frames():
             assert frame.first == expected, (self.channel, frame.first, expected)
             expected = frame.last + 1
-        open_count = len(self.open_pieces) if self._batches is None else self._batches.row_count
-        assert expected + open_count == self.sent + 1, (self.channel, expected, self.sent)
+        assert expected == self._framed + 1, (self.channel, expected, self._framed)
 
     def switch(self, kind: PayloadKind) -> None:
         """The next message is of another kind, so it begins another frame."""
@@ -356,10 +355,9 @@ class SendingEnd:
         self.on_waiting()
 
     def _take_spilled(self) -> Frame | None:
-        if not self._spill:
-            return None
-        frame = self._spill.popleft()
-        self.written = frame.last
+        frame = self._spill.popleft() if self._spill else None
+        if frame is not None:
+            self.written = frame.last
         return frame
 
     def _grow(self, size: int) -> None:
@@ -372,9 +370,8 @@ class SendingEnd:
     def _overtake_through(self, position: int) -> None:
         """Move the markers among the first `position` items to the head: markers never overtake each other."""
         items = list(self._queue)
-        moving = [item for item in items[:position] if isinstance(item, Marker)]
         self._queue = deque(i for n, i in enumerate(items) if n >= position or isinstance(i, Frame))
-        for marker in moving:
+        for marker in (item for item in items[:position] if isinstance(item, Marker)):
             moved = marker._replace(written=self.written, aligned=False)
             self._put_at_head(moved, self._waiting.pop(marker.snapshot_id))
 
@@ -384,9 +381,12 @@ class SendingEnd:
         self._settle(marker, sent, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:
-        """The frames of (written, through]; of a marker at the head, what it has overtaken."""
-        waiting = (item for part in (self._queue, self._spill or ()) for item in part)
-        return tuple(item for item in waiting if isinstance(item, Frame) and item.last <= through)
+        """The frames of (written, through]: what a marker at the head has overtaken."""
+        return tuple(frame for frame in self._frames() if frame.last <= through)
+
+    def _frames(self) -> Iterator[Frame]:
+        """All that wait, in order."""
+        return (item for part in (self._queue, self._spill or ()) for item in part if isinstance(item, Frame))
 
     def _settle(self, marker: Marker, sent: int, frames: tuple[Frame, ...]) -> None:
         self._settled[marker.snapshot_id] = SentCut(sent, marker.written, frames)
