@@ -44,7 +44,7 @@ class Way(Enum):
     """What is measured."""
 
     CHANNEL = "channel"
-    BARE = "bare"  #: bytes of the same sizes over the bare socket
+    BARE = "bare"  #: the bytes of the same frames over the bare socket
     CHECKED = "checked"  #: the same, with the checksum of each frame at both ends: what no channel can be faster than
 
 
@@ -217,11 +217,11 @@ def send_bytes(sock: socket.socket, step: Step) -> Streamed:
 
 
 def take_bytes(sock: socket.socket, step: Step) -> Streamed:
-    """The bare socket: everything into one buffer of a frame's size, again and again."""
+    """The bare socket: everything into one buffer of the largest frame's size, again and again."""
     lengths = [len(frame) for frame in frames_of(step)]
     buffer, is_checked, taken = memoryview(bytearray(max(lengths))), step.way is Way.CHECKED, 0
     for length in cycle(lengths):
-        count = sock.recv_into(buffer, length, socket.MSG_WAITALL if is_checked else 0)
+        count = sock.recv_into(buffer, *((length, socket.MSG_WAITALL) if is_checked else ()))
         if not count:
             break
         if is_checked:
