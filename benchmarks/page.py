@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 from typing import NamedTuple
+from urllib.parse import urljoin
 
 from playwright.sync_api import Page
 
@@ -41,13 +42,15 @@ WINDOW_SECONDS = 2.0
 #: After the first record, before the first window.
 SETTLE_SECONDS = 2.0
 
-#: Reads a stream, and prints after each document how many it had.
+#: Reads a stream, and the metrics with each of its documents, once a second; prints after each how many it had.
 _READER = """
 import sys, urllib.request
 with urllib.request.urlopen(sys.argv[1]) as stream:
     documents = 0
     for line in stream:
         if line.startswith(b"data: "):
+            with urllib.request.urlopen(sys.argv[2]) as metrics:
+                assert b"cutline_" in metrics.read()
             documents += 1
             print(documents, flush=True)
 """
@@ -66,7 +69,7 @@ class Viewer(Enum):
 
     OFF = "off"  #: there is none
     NOBODY = "nobody"
-    STREAM = "stream"
+    STREAM = "stream"  #: a small process, which reads the metrics as well
     BROWSER = "browser"
 
 
@@ -153,8 +156,10 @@ def _viewing(viewer: Viewer, run: Run, tab: Page | None, seen: dict[str, list[fl
         case Viewer.OFF:
             # As a run that was submitted without one: nothing is shown. The server waits, and does nothing.
             run._page, page = None, run._page
-            yield
-            run._page = page
+            try:
+                yield
+            finally:
+                run._page = page
         case Viewer.NOBODY:
             yield
         case Viewer.STREAM:
@@ -171,8 +176,10 @@ def _viewing(viewer: Viewer, run: Run, tab: Page | None, seen: dict[str, list[fl
 
 @contextmanager
 def _reading(run: Run, seen: dict[str, list[float]]) -> Iterator[None]:
-    address = f"{run.pageAddress}/events".replace("/runs/", "/api/runs/")
-    with subprocess.Popen([sys.executable, "-c", _READER, address], stdout=subprocess.PIPE, text=True) as reader:
+    assert run.pageAddress is not None
+    stream = f"{run.pageAddress}/events".replace("/runs/", "/api/runs/")
+    command = [sys.executable, "-c", _READER, stream, urljoin(stream, "/metrics")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         try:
             assert reader.stdout is not None
             first = reader.stdout.readline()
