@@ -212,8 +212,9 @@ class CoordinatorMemory(StateBackend):
     def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
         raise OSError(f"{self}: {path} can only be written by the coordinator")
 
-    def _get(self, path: str) -> bytes:
-        return self._home.get(path) if self._is_home else self._client.get(path)
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
+        whole = self._home.get(path) if self._is_home else self._client.get(path)
+        return whole[offset : None if size is None else offset + size]
 
     def _exists(self, path: str) -> bool:
         return path in self._files("")

@@ -23,7 +23,7 @@ from state_backends.store import RunStore
 STORAGE_THREADS = 4
 
 
-#: Parts of one subtask that may travel inside its acknowledgement: what a memory backend takes of it. Half of what
+#: What of one subtask may travel inside its acknowledgement: what a memory backend takes of it. Half of what
 #: one control message holds, so that names and numbers fit beside it. They come back in `Deploy`, which never puts
 #: more than was acknowledged at one time into one message (`snapshot.coordinator.instalments`).
 INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
@@ -34,7 +34,7 @@ def _refuse_too_much(inline_bytes: int) -> None:
         raise SnapshotAborted(
             f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
             f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
-            "FileSystemBackend or an ObjectStoreBackend; of these only parts up to their inlineBytesMax do: lower it"
+            "FileSystemBackend or an ObjectStoreBackend; with these only up to inlineBytesMax of a subtask do: lower it"
         )
 
 
@@ -91,7 +91,7 @@ class Storage:
             return
         message: SnapshotAcknowledged | SnapshotDeclined
         try:
-            handles = [self._store.put_part(part) for part in parts_of(taken, self._store.run, incarnation)]
+            handles = self._store.put_parts(parts_of(taken, self._store.run, incarnation))
             _refuse_too_much(sum(len(handle.inline or b"") for handle in handles))
             record = record_of(taken, incarnation, handles)
             spent = replace(taken.spent, upload=time.monotonic() - taken_at)

@@ -1,7 +1,7 @@
 """A published snapshot as users see it: opened lazily, proved when read.
 
 Owns the reading of node states and channel states out of parts. Must not know where parts are stored: it is
-given a function that reads a path.
+given a function that reads what a handle names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Snapshot:
     ----------
     manifest : Manifest
     read : callable
-        The bytes of a stored part, by its path; raises SnapshotCorrupt if it is missing.
+        The bytes of a part that is stored, not inline; raises SnapshotCorrupt if it is missing.
     codec : Codec
         A safe one refuses states and messages that need pickle.
 
@@ -43,7 +43,7 @@ class Snapshot:
         if the manifest contradicts itself: its certificate does not hold.
     """
 
-    def __init__(self, manifest: Manifest, read: Callable[[str], Buffer], codec: Codec) -> None:
+    def __init__(self, manifest: Manifest, read: Callable[[Handle], Buffer], codec: Codec) -> None:
         self.manifest = manifest
         self._read = read
         self._codec = codec
@@ -182,7 +182,7 @@ class Snapshot:
         return ChannelSnapshot(received, sent, lambda: [part for handle in handles for part in self._messages(handle)])
 
     def _open(self, handle: Handle) -> memoryview:
-        return decode_part(handle, self._read(handle.path) if handle.path is not None else handle.inline or b"")
+        return decode_part(handle, self._read(handle) if handle.path is not None else handle.inline or b"")
 
     def _open_state(self, handle: Handle) -> Any:
         return NodeState.decode(self._open(handle), self._codec).state

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from snapshot.stored.envelope import Buffer
 from state_backends.deadlines import Deadline
 
-#: Parts up to this size travel inside the manifest: a round trip to an object store costs more than their bytes.
+#: What a subtask gives to a snapshot travels inside the manifest up to this size: a round trip to an object store costs
+#: more than these bytes.
 INLINE_BYTES_MAX = 16 * 1024
 
 #: Seconds that one call to a store may take. Far above a slow store's worst answer, far below the snapshot timeout,
@@ -28,7 +29,7 @@ class StateBackend(ABC):
     Parameters
     ----------
     inline_bytes_max : int
-        Parts up to this size are not written on their own but travel inside the manifest.
+        What a subtask gives to a snapshot is up to this size not written on its own but travels inside the manifest.
     deadline : float
         Seconds that any one call may take.
     """
@@ -54,8 +55,8 @@ class StateBackend(ABC):
         views = [memoryview(chunk).cast("B") for chunk in chunks]  # Arrow's buffers are of signed bytes
         return self._deadline.call(f"{self}: put {path}", lambda: self._put_if_absent(path, views))
 
-    def get(self, path: str) -> bytes:
-        """The bytes of a file.
+    def get(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        """The bytes of a file from `offset` on, `size` at most; fewer where it ends.
 
         Raises
         ------
@@ -65,7 +66,7 @@ class StateBackend(ABC):
             if the store fails or does not answer in time.
         """
         check_path(path)
-        return self._deadline.call(f"{self}: get {path}", lambda: self._get(path))
+        return self._deadline.call(f"{self}: get {path}", lambda: self._get(path, offset, size))
 
     def exists(self, path: str) -> bool:
         """Whether a file is there now. Never answered from a cache: the fence looks through it (PROTOCOL 7.2)."""
@@ -101,7 +102,7 @@ class StateBackend(ABC):
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool: ...
 
     @abstractmethod
-    def _get(self, path: str) -> bytes: ...
+    def _get(self, path: str, offset: int, size: int | None) -> bytes: ...
 
     @abstractmethod
     def _exists(self, path: str) -> bool: ...

@@ -56,10 +56,17 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        """The bytes of a file from `offset` on, `size` at most."""
         with open(path, "rb", buffering=0) as file:
-            return file.readall()
+            file.seek(offset)
+            if size is None:
+                return file.readall()
+            pieces: list[bytes] = []
+            while size and (piece := file.read(size)):  # the kernel gives 2 GiB at a time
+                pieces.append(piece)
+                size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def exists(self, path: str) -> bool:
         """Whether the name is there; an error other than its absence is raised."""

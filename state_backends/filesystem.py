@@ -76,9 +76,9 @@ class FileSystemBackend(StateBackend):
         self._disk.sync_folder(folder)
         return won
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
         try:
-            return self._disk.read(self._absolute(path))
+            return self._disk.read(self._absolute(path), offset, size)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self}: there is no {path}") from error
 

@@ -7,9 +7,9 @@ Owns every path and how names become paths; must not know what the files hold.
     <run>/claims/00000007                       Claim 7, write-once (PROTOCOL 7)
     <run>/bases/00000007                        Base of claim 7, write-once
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
-    <run>/parts/00000007/0000000007000042-state-count-1-<digest>
-          incarnation ┘  snapshot ┘       │     │        └ of kind, subtask and channel
-                                          kind  └ for people: subtask, shortened
+    <run>/parts/00000007/0000000007000042-count-1-<digest>
+          incarnation ┘  snapshot ┘       │       └ of run and subtask
+                                          └ for people: subtask, shortened
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
 Numbers are padded so that the order of names is that of numbers. A snapshot is one file, so that no folder
@@ -28,7 +28,7 @@ from urllib.parse import unquote_to_bytes
 
 import xxhash
 
-from snapshot.stored.part import Handle, Part
+from snapshot.stored.part import Handle
 
 #: Bytes of one encoded name's segment. File systems take 255; some need room for suffixes of their own.
 SEGMENT_BYTES_MAX = 200
@@ -46,7 +46,7 @@ _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
 class PartPath(NamedTuple):
-    """What a part's path says."""
+    """What the path of a file of parts says."""
 
     incarnation: int
     snapshot_id: int
@@ -67,11 +67,10 @@ def manifest_path(snapshot_id: int) -> str:
     return f"snapshots/{snapshot_id:016}.manifest"
 
 
-def part_path(part: Part) -> str:
-    """Where `part` is: the same part always, different parts never in one place."""
-    handle = part.handle
+def parts_path(handle: Handle) -> str:
+    """The file of all parts that the subtask of `handle` made for its snapshot: never that of others."""
     slug = re.sub(r"[^A-Za-z0-9_]", "_", handle.subtask.node)[:_SLUG_LETTERS_MAX]
-    who = f"{handle.kind.name.lower()}-{slug}-{handle.subtask.index}-{_digest(handle)}"
+    who = f"{slug}-{handle.subtask.index}-{_digest(handle)}"
     return f"parts/{handle.incarnation:08}/{handle.snapshot_id:016}-{who}"
 
 
@@ -91,7 +90,7 @@ def manifest_id(path: str) -> int | None:
 
 
 def part_origin(path: str) -> PartPath | None:
-    """What the path of a part says; None for any other path."""
+    """What the path of a file of parts says; None for any other path."""
     match = _PART.fullmatch(path)
     return PartPath(int(match[1]), int(match[2])) if match else None
 
@@ -134,7 +133,7 @@ def _encode_byte(byte: int) -> str:
 
 
 def _digest(handle: Handle) -> str:
-    origin = repr((int(handle.kind), handle.run, handle.subtask, handle.channel))
+    origin = repr((handle.run, handle.subtask))
     return xxhash.xxh3_128_hexdigest(origin.encode("utf-8", "backslashreplace"))
 
 

@@ -39,11 +39,11 @@ class MemoryBackend(StateBackend):
             self._bytes[path] = data
             return True
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
         with self._lock:
             if path not in self._bytes:
                 raise FileNotFoundError(f"{self}: there is no {path}")
-            return self._bytes[path]
+            return self._bytes[path][offset : None if size is None else offset + size]
 
     def _exists(self, path: str) -> bool:
         with self._lock:

@@ -78,10 +78,16 @@ class ObjectStoreBackend(StateBackend):
         self._prove_conditional_put()
         return self._put(path, chunks)
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
         import obstore
 
-        return self._retry(lambda store: bytes(obstore.get(store, path).bytes()))
+        if not offset and size is None:
+            return self._retry(lambda store: bytes(obstore.get(store, path).bytes()))
+        length = self._retry(lambda store: obstore.head(store, path)["size"])
+        end = length if size is None else min(length, offset + size)
+        if offset >= end:
+            return b""  # a range that begins behind the end is an error to the store
+        return self._retry(lambda store: bytes(obstore.get_range(store, path, start=offset, end=end)))
 
     def _exists(self, path: str) -> bool:
         import obstore

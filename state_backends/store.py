@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgpack
@@ -154,7 +155,7 @@ class RunStore:
         manifest = self.read_manifest(snapshot_id)
         if isinstance(manifest, Aborted):
             raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
-        return Snapshot(manifest, self.read_file, codec)
+        return Snapshot(manifest, self.read_stored, codec)
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
         """Open all snapshots of the run's history, ascending: what is off its chain is void (PROTOCOL 7.3).
@@ -178,20 +179,25 @@ class RunStore:
 
     # ---- parts
 
-    def put_part(self, part: Part) -> Handle:
-        """Store a part, or take it inline if the backend says that it is small. Durable on return.
+    def put_parts(self, parts: Sequence[Part]) -> list[Handle]:
+        """Store what one subtask gives to one snapshot: in one file, or inline if the backend says that it is small.
+
+        Durable on return. Each file costs a handful of waits for the disk, or a round trip, however small it is.
 
         Raises
         ------
         SnapshotCorrupt
             if other bytes stand in its place: an origin was used twice.
         """
-        if part.handle.size <= self.backend.inline_bytes_max:
-            return part.inline()
-        path = layout.part_path(part)
-        if not self._put(path, part.buffers) and self._get(path) != b"".join(part.buffers):
-            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: another part of the same origin is there already")
-        return part.stored(path)
+        sizes = [part.handle.size for part in parts]
+        if sum(sizes) <= self.backend.inline_bytes_max:
+            return [part.inline() for part in parts]
+        path = layout.parts_path(parts[0].handle)
+        buffers = [buffer for part in parts for buffer in part.buffers]
+        if not self._put(path, buffers) and self._get(path) != b"".join(buffers):
+            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: other parts of the same origin are there already")
+        offsets = accumulate(sizes, initial=0)
+        return [part.stored(path, offset) for part, offset in zip(parts, offsets, strict=False)]
 
     def read_part(self, handle: Handle) -> memoryview:
         """The body of a part, when every byte of it is proved; of another run's too, which a fork restores.
@@ -206,12 +212,23 @@ class RunStore:
         if handle.path is None:
             return decode_part(handle, handle.inline or b"")
         store = self if handle.run == self.run else RunStore(self.backend, handle.run)
-        return decode_part(handle, store.read_file(handle.path))
+        return decode_part(handle, store.read_stored(handle))
 
-    def read_file(self, path: str) -> bytes:
-        """The bytes of a part's file; a file that a manifest lists and that is missing is SnapshotCorrupt."""
+    def read_stored(self, handle: Handle) -> bytes:
+        """The bytes of a part that is not inline, unproved.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if its file is missing.
+        """
+        assert handle.path is not None
+        return self.read_file(handle.path, handle.offset, handle.size)
+
+    def read_file(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a file of parts; a file that a manifest lists and that is missing is SnapshotCorrupt."""
         try:
-            return self._get(path)
+            return self._get(path, offset, size)
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
 
@@ -272,8 +289,8 @@ class RunStore:
     def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
         return self.backend.put_if_absent(self._path(path), chunks)
 
-    def _get(self, path: str) -> bytes:
-        return self.backend.get(self._path(path))
+    def _get(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        return self.backend.get(self._path(path), offset, size)
 
     def _list(self, folder: str) -> list[str]:
         return [path.removeprefix(f"{self._folder}/") for path in self.backend.files(self._path(folder))]

@@ -12,7 +12,7 @@ from functools import partial
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
-from snapshot.stored.envelope import unseal
+from snapshot.stored.envelope import envelopes, unseal
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import PART_MAGIC
 from state_backends import layout
@@ -53,7 +53,8 @@ class _Verification:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._problems: list[str] = []
-        self._referenced: dict[str, None] = {}
+        #: {path: where the last part ends that a manifest lists}
+        self._referenced: dict[str, int] = {}
         self._unreferenced: list[str] = []
 
     def findings(self) -> Findings:
@@ -89,16 +90,27 @@ class _Verification:
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
-                paths = [handle.path for record in manifest.records for handle in record.handles]
-                self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
+                for handle in (handle for record in manifest.records for handle in record.handles):
+                    if handle.path is not None:
+                        end = max(self._referenced.get(handle.path, 0), handle.offset + handle.size)
+                        self._referenced[handle.path] = end
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
 
     def _check_other(self, path: str) -> None:
-        """Check a part that no manifest lists; complain of a file that has no business here."""
+        """Check a file of parts where no manifest's check did; complain of a file that has no business here."""
         known = (layout.claim_number, layout.base_claim, layout.manifest_id)
         if layout.part_origin(path) is not None:
-            if path not in self._referenced:
+            if path in self._referenced:
+                self._check_end(path, self._referenced[path])
+            else:
                 self._unreferenced.append(path)
-                unseal(PART_MAGIC, self._store.read_file(path), path)
+                for offset, part in envelopes(self._store.read_file(path)):
+                    unseal(PART_MAGIC, part, f"{path} from byte {offset:,}")
         elif all(parse(path) is None for parse in known) and not path.startswith(layout.INPUT_FOLDER):
             self._problems.append(f"{path}: no file that belongs here")
+
+    def _check_end(self, path: str, end: int) -> None:
+        """The parts of a file that a manifest lists are proved; nothing is to be behind the last one."""
+        behind = len(self._store.read_file(path, end))
+        if behind:
+            self._problems.append(f"{path}: offset {end}: {behind} bytes more than the parts that the manifest lists")

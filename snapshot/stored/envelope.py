@@ -16,7 +16,7 @@ tell damage from a version that it does not know.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgpack
 import xxhash
@@ -76,6 +76,21 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
             f"{name}: format version {version}, but this Cutline reads {FORMAT_VERSION}; use a release that reads it"
         )
     return content
+
+
+def envelopes(data: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """(offset, record) of those that stand one behind the other in `data`, by their own word: nothing is proved.
+
+    There is always one; the last one is what is left, whole or not.
+    """
+    view, start = memoryview(data).cast("B"), 0
+    while True:
+        left = view.nbytes - start
+        claimed = ENVELOPE_BYTES + _PREFIX.unpack_from(view, start)[2] if left >= ENVELOPE_BYTES else left
+        yield start, view[start : start + claimed]
+        start += claimed
+        if start >= view.nbytes:
+            return
 
 
 def seal_of(data: Buffer) -> bytes:

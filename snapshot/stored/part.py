@@ -58,8 +58,9 @@ class Handle:
     last: int  #: number of the last message held; 0 for a state
     size: int  #: bytes of the whole part, envelope and header included
     checksum: bytes  #: as in the part's envelope
-    path: str | None  #: in the backend, or None
-    inline: bytes | None  #: the whole part itself when it is small, or None
+    path: str | None  #: of the file that holds it, with other parts of the same subtask; or None
+    inline: bytes | None  #: the whole part itself when it travels, or None
+    offset: int = 0  #: where in the file it begins
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.inline is None):
@@ -71,7 +72,7 @@ class Handle:
     def name(self) -> str:
         """How errors call the part."""
         what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, snapshot {self.snapshot_id}"
-        return f"inline {what}" if self.path is None else f"{self.path} ({what})"
+        return f"inline {what}" if self.path is None else f"{self.path} from byte {self.offset:,} ({what})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ class Part:
         """The handle that carries the part in itself; copies the body once."""
         return replace(self.handle, inline=b"".join(self.buffers))
 
-    def stored(self, path: str) -> Handle:
-        """The handle of the part stored at `path`."""
-        return replace(self.handle, path=path, inline=None)
+    def stored(self, path: str, offset: int) -> Handle:
+        """The handle of the part stored in the file at `path`, from byte `offset` on."""
+        return replace(self.handle, path=path, offset=offset, inline=None)
 
 
 def state_part(run: str, incarnation: int, snapshot_id: int, subtask: Subtask, body: Sequence[Buffer]) -> Part:
@@ -125,7 +126,7 @@ def decode_part(handle: Handle, data: Buffer) -> memoryview:
     handle : Handle
         From the manifest.
     data : bytes or memoryview
-        The stored file, or ``handle.inline``.
+        The stored bytes, or ``handle.inline``.
 
     Raises
     ------
@@ -197,6 +198,7 @@ def handle_record(handle: Handle) -> dict[str, Any]:
         "size": handle.size,
         "checksum": handle.checksum,
         "path": handle.path,
+        "offset": handle.offset,
         "inline": handle.inline,
     }
 
@@ -209,6 +211,7 @@ def handle_of(record: dict[str, Any]) -> Handle:
         kind=PartKind(record["kind"]),
         subtask=Subtask(*record["subtask"]),
         channel=None if channel is None else channel_of(channel),
+        offset=record.get("offset", 0),  # each part once had a file of its own
         **{name: record[name] for name in names},
     )
 

@@ -17,7 +17,7 @@ from snapshot.coordinator.instalments import INSTALMENT_BYTES, instalments
 from snapshot.declared.validation import NAME_CHARACTERS_MAX
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of
-from snapshot.stored.part import Handle, Part, PartKind
+from snapshot.stored.part import Handle, PartKind
 from snapshot.subtask.reports import SnapshotTaken
 from state_backends import FileSystemBackend, MemoryBackend, layout
 from state_backends.base import StateBackend
@@ -74,7 +74,7 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
     """All uploads of the incarnation before hang; the parts of the next one are read all the same."""
     backend, taken = Hanging(), sample.taken()[0]
     with Host(backend) as host:
-        state, received, _ = [host.store.put_part(part) for part in parts_of(taken, sample.RUN, INCARNATION)]
+        state, received, _ = host.store.put_parts(parts_of(taken, sample.RUN, INCARNATION))
         backend.hangs = True
         for number in range(1, STORAGE_THREADS + 1):
             host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + number), INCARNATION)
@@ -127,7 +127,7 @@ def test_an_estimate_is_never_too_small_for_the_line() -> None:
     handle = Handle(
         PartKind.RECEIVED, longest, 2**63, 2**63, subtask, channel, 2**63, 2**63, 2**63, bytes(16), "", None
     )  # fmt: skip
-    stored = replace(handle, path=layout.part_path(Part(handle, ())))
+    stored = replace(handle, path=layout.parts_path(handle), offset=2**63)
     first, *_ = instalments([RestoredSubtask(subtask, None, (), (), 2 * INSTALMENT_BYTES // 1024 * (stored,))])
     assert len(first[0].channel_parts) > 1000
     assert len(encode_message(Deploy(2**63, first, has_more=True))) <= CONTROL_BYTES_MAX
@@ -141,7 +141,7 @@ def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path)
     assert (told.snapshot_id, told.subtask) == (taken.snapshot_id, sample.P)
     assert f"inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}" in told.reason
     assert "With a MemoryBackend" in told.reason and "use a FileSystemBackend" in told.reason
-    backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=INLINE_TOTAL_BYTES_MAX)
-    assert "inlineBytesMax do: lower it" in uploaded(backend, taken).reason
+    backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=2 * INLINE_TOTAL_BYTES_MAX)
+    assert "inlineBytesMax of a subtask do: lower it" in uploaded(backend, taken).reason
     told = uploaded(FileSystemBackend(tmp_path), taken)
     assert isinstance(told, SnapshotAcknowledged)

@@ -29,10 +29,10 @@ class Moody(MemoryBackend):
         self.damaged = self.unreachable = ""
         self.error: Exception = OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
         if self.unreachable and path.endswith(self.unreachable):
             raise self.error
-        data = super()._get(path)
+        data = super()._get(path, offset, size)
         return data[:-1] + bytes([data[-1] ^ 1]) if self.damaged and path.endswith(self.damaged) else data
 
 

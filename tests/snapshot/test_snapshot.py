@@ -15,13 +15,13 @@ from snapshot.ids import Subtask
 from snapshot.snapshot import Snapshot
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import PartKind, channel_part
+from snapshot.stored.part import Handle, PartKind, channel_part
 from tests.snapshot import sample
 
 
-def nothing_stored(path: str) -> bytes:
+def nothing_stored(handle: Handle) -> bytes:
     """For a snapshot whose parts are all inline."""
-    raise AssertionError(f"{path} was read")
+    raise AssertionError(f"{handle.name} was read")
 
 
 def opened(snapshot_id: int = sample.SNAPSHOT_ID) -> Snapshot:
@@ -130,9 +130,9 @@ def stored_apart() -> tuple[Snapshot, dict[str, bytes]]:
         for part in parts_of(each, sample.RUN, sample.INCARNATION):
             path = f"parts/{len(files)}"
             files[path] = b"".join(part.buffers)
-            handles.append(part.stored(path))
+            handles.append(part.stored(path, 0))
         records.append(record_of(each, sample.INCARNATION, handles))
-    return Snapshot(sample.manifest(tuple(records)), files.__getitem__, sample.CODEC), files
+    return Snapshot(sample.manifest(tuple(records)), lambda handle: files[handle.path or ""], sample.CODEC), files
 
 
 def test_parts_are_read_lazily_and_proved() -> None:

@@ -51,6 +51,17 @@ def written_once(backend: StateBackend) -> None:
     assert backend.get("empty") == b""
 
 
+def read_in_pieces(backend: StateBackend) -> None:
+    """Any stretch of a file alone; what ends, or begins, behind the file's end has fewer bytes, or none."""
+    assert backend.put_if_absent("a", [b"01234", b"56789"])
+    stretches = [(0, None), (3, None), (0, 4), (3, 4), (9, 1), (8, 5), (10, 1), (10, None), (20, 5), (4, 0)]
+    for offset, size in stretches:
+        expected = b"0123456789"[offset : None if size is None else offset + size]
+        assert backend.get("a", offset, size) == expected, (offset, size)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        backend.get("nothing", 3, 4)
+
+
 def missing_is_an_error(backend: StateBackend) -> None:
     """What is not there is never empty: FileNotFoundError, naming path and backend; deleting it is nothing."""
     assert not backend.exists("a/b")
@@ -135,6 +146,7 @@ def names_itself(backend: StateBackend) -> None:
 #: All of them; those of the second need a store that other processes see.
 FOR_ALL: list[Callable[[StateBackend], None]] = [
     written_once,
+    read_in_pieces,
     missing_is_an_error,
     listed_by_folder,
     bad_paths_are_refused,

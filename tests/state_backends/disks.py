@@ -101,8 +101,8 @@ class ForgetfulDisk(Disk):
         folder = self._folder(path)
         folder.durable = dict(folder.names)
 
-    def read(self, path: str) -> bytes:
-        return self._file(path).data
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        return self._file(path).data[offset : None if size is None else offset + size]
 
     def exists(self, path: str) -> bool:
         try:
@@ -220,6 +220,6 @@ class HangingDisk(Disk):
     def __init__(self) -> None:
         self.released = threading.Event()
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
         self.released.wait()
-        return super().read(path)
+        return super().read(path, offset, size)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.part import Part, PartKind
+from snapshot.ids import Subtask
 from state_backends import layout
 from state_backends.base import check_path
 from tests.snapshot import sample
@@ -76,36 +75,28 @@ def test_numbers_come_back_in_order(one: int, other: int) -> None:
         assert (layout.manifest_path(one) < layout.manifest_path(other)) == (one < other)
 
 
-def moved(part: Part, **origin: object) -> Part:
-    """The part as if it came from elsewhere."""
-    return replace(part, handle=replace(part.handle, **origin))  # type: ignore[arg-type]
+HANDLE = sample.parts()[0].handle
 
 
 @given(NAMES, st.integers(0, 10**6), st.integers(0, 10**12))
-def test_part_paths_say_their_origin(node: str, incarnation: int, snapshot_id: int) -> None:
-    """The collector reads incarnation and snapshot from any part's path."""
-    part = moved(sample.parts()[0], incarnation=incarnation, snapshot_id=snapshot_id, subtask=Subtask(node, 2))
-    path = layout.part_path(part)
+def test_the_path_of_parts_says_their_origin(node: str, incarnation: int, snapshot_id: int) -> None:
+    """The collector reads incarnation and snapshot from the path of any file of parts."""
+    handle = replace(HANDLE, incarnation=incarnation, snapshot_id=snapshot_id, subtask=Subtask(node, 2))
+    path = layout.parts_path(handle)
     check_path(path)
     assert all(len(segment.encode()) <= layout.SEGMENT_BYTES_MAX for segment in path.split("/"))
     assert layout.part_origin(path) == (incarnation, snapshot_id)
 
 
-def test_different_parts_have_different_paths() -> None:
+def test_parts_of_different_origin_have_different_paths() -> None:
     """Whatever the origin differs in, the path does too, also behind names that look alike when shortened."""
-    state, sent = sample.parts()[0], sample.parts()[2]
     others = [
-        *sample.parts(),
-        moved(state, incarnation=8),
-        moved(state, snapshot_id=8),
-        moved(state, subtask=Subtask("P", 1)),
-        moved(state, subtask=Subtask("a__b")),
-        moved(state, subtask=Subtask("a::b")),
-        moved(state, subtask=Subtask("n" * 100 + "a")),
-        moved(state, subtask=Subtask("n" * 100 + "b")),
-        moved(sent, kind=PartKind.RECEIVED),
-        moved(sent, channel=ChannelId(sample.P, Subtask("Q", 1))),
-        moved(sent, channel=ChannelId(sample.P, Subtask("Q-1"))),
+        HANDLE,
+        replace(HANDLE, run="other"),
+        replace(HANDLE, incarnation=8),
+        replace(HANDLE, snapshot_id=8),
+        *(replace(HANDLE, subtask=Subtask("P", index)) for index in (1, 2)),
+        *(replace(HANDLE, subtask=Subtask(node)) for node in ("a__b", "a::b", "n" * 100 + "a", "n" * 100 + "b")),
     ]
-    paths = [layout.part_path(part) for part in others]
+    paths = [layout.parts_path(handle) for handle in others]
     assert len(dict.fromkeys(paths)) == len(paths)

@@ -31,5 +31,5 @@ def test_a_copy_is_empty() -> None:
 def test_parts_never_leave_the_worker_by_themselves() -> None:
     """Every part is inline, so a worker's copy of the backend is never written."""
     backend = MemoryBackend()
-    assert all(RunStore(backend, sample.RUN).put_part(part).inline is not None for part in sample.parts())
+    assert all(handle.inline is not None for handle in RunStore(backend, sample.RUN).put_parts(sample.parts()))
     assert backend.files() == []

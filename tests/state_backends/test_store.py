@@ -46,11 +46,11 @@ def new_store(backend: StateBackend | None = None, clock: Ticks | None = None) -
 
 
 def written(store: RunStore, snapshot_id: int = sample.SNAPSHOT_ID) -> Manifest:
-    """The sample as a snapshot of this id, its parts in files of their own."""
+    """The sample as a snapshot of this id, a file for the parts of each subtask."""
     records = []
     for each in sample.taken():
         parts = parts_of(replace(each, snapshot_id=snapshot_id), sample.RUN, sample.INCARNATION)
-        records.append(record_of(each, sample.INCARNATION, [store.put_part(part) for part in parts]))
+        records.append(record_of(each, sample.INCARNATION, store.put_parts(parts)))
     manifest = sample.manifest(tuple(records), snapshot_id)
     assert store.write_manifest(manifest)
     return manifest
@@ -154,37 +154,56 @@ def test_records_in_wrong_places_are_found() -> None:
 # ---- parts
 
 
-@given(st.binary(max_size=100), st.integers(0, 400))
-def test_parts_come_back_inline_or_stored(body: bytes, inline_bytes_max: int) -> None:
-    """A part is inline up to the backend's limit, in a file beyond it, and the same when read."""
+@given(st.lists(st.binary(max_size=100), min_size=1, max_size=4), st.integers(0, 1000))
+def test_parts_come_back_inline_or_stored(bodies: list[bytes], inline_bytes_max: int) -> None:
+    """What a subtask gives is inline up to the backend's limit, in one file beyond it, and the same when read."""
     store = new_store()
     store.backend.inline_bytes_max = inline_bytes_max
-    part = state_part(sample.RUN, 1, 2, sample.P, [body])
-    handle = store.put_part(part)
-    assert (handle.path is None) == (part.handle.size <= inline_bytes_max)
-    assert bytes(store.read_part(handle)) == body
+    parts = [state_part(sample.RUN, 1, 2, sample.P, [body]) for body in bodies]
+    handles = store.put_parts(parts)
+    size = sum(part.handle.size for part in parts)
+    assert [bytes(store.read_part(handle)) for handle in handles] == bodies
+    assert {handle.path is None for handle in handles} == {size <= inline_bytes_max}
+    assert [len(store.backend.get(path)) for path in store.backend.files()] == [size] * (size > inline_bytes_max)
+
+
+def test_a_part_is_read_without_the_others_of_its_file() -> None:
+    """A restore that needs some messages does not read the gigabyte of state before them."""
+    store = new_store()
+    *_, last = store.put_parts([state_part(sample.RUN, 1, 2, sample.P, [body]) for body in (b"one", b"two")])
+    asked: list[tuple[int, int | None]] = []
+
+    def nothing(path: str, offset: int, size: int | None) -> bytes:
+        asked.append((offset, size))
+        return b""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.backend, "_get", nothing)
+        with pytest.raises(SnapshotCorrupt, match=f"from byte {last.offset} .*ends at offset 0"):
+            store.read_part(last)
+    assert asked == [(last.offset, last.size)] and last.offset > 0
 
 
 def test_a_part_may_be_put_twice_but_not_changed() -> None:
     """A repeated upload finds its own bytes; other bytes of the same origin are refused."""
     store = new_store()
     part = state_part(sample.RUN, 1, 2, sample.P, [b"x"])
-    assert store.put_part(part) == store.put_part(part)
+    assert store.put_parts([part]) == store.put_parts([part])
     with pytest.raises(SnapshotCorrupt, match="same origin"):
-        store.put_part(state_part(sample.RUN, 1, 2, sample.P, [b"y"]))
+        store.put_parts([state_part(sample.RUN, 1, 2, sample.P, [b"y"])])
 
 
 def test_a_fork_reads_the_parts_of_the_other_run() -> None:
     """A handle says of which run it is: a run that starts from another one's snapshot reads that one's files."""
     store = new_store()
-    handle = store.put_part(state_part(sample.RUN, 1, 2, sample.P, [b"x"]))
+    (handle,) = store.put_parts([state_part(sample.RUN, 1, 2, sample.P, [b"x"])])
     assert bytes(RunStore(store.backend, "fork").read_part(handle)) == b"x"
 
 
 def test_a_missing_part_is_corruption(tmp_path: Path) -> None:
     """A listed file that is gone is named, with the store; it is never "empty"."""
     store = new_store(FileSystemBackend(tmp_path, inlineBytesMax=0))
-    handle = store.put_part(sample.parts()[0])
+    handle, *_ = store.put_parts(sample.parts())
     store.backend.delete(f"{sample.RUN}/{handle.path}")
     with pytest.raises(SnapshotCorrupt, match=f"file://{tmp_path}/{sample.RUN}/{handle.path}: the file is missing"):
         store.read_part(handle)
@@ -225,10 +244,10 @@ def test_a_snapshot_is_deleted_manifest_first() -> None:
     kept = written(store, OTHER_ID)
     store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
     assert backend.deleted[0] == f"{sample.RUN}/{layout.manifest_path(sample.SNAPSHOT_ID)}"
-    assert len(backend.deleted) == 1 + len(sample.parts())
+    assert len(backend.deleted) == 1 + len(sample.taken())
     assert store.manifests() == (OTHER_ID,)
     store.read_snapshot(OTHER_ID, sample.CODEC).verify()
-    assert len(backend.files()) == 1 + len(sample.parts())
+    assert len(backend.files()) == 1 + len(sample.taken())
     store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
     assert store.read_manifest(OTHER_ID) == kept
 
@@ -244,7 +263,7 @@ def test_shared_parts_stay() -> None:
     assert store.backend.files() == []
 
 
-@pytest.mark.parametrize("at", range(1 + len(sample.parts())))
+@pytest.mark.parametrize("at", range(1 + len(sample.taken())))
 def test_a_deletion_that_stops_halfway_is_collected(at: int) -> None:
     """Wherever it stops, the snapshot is whole or gone, and what is left over is collected later."""
     store = new_store(backend := Recording(at), clock := Ticks())
@@ -278,7 +297,7 @@ def test_nothing_is_deleted_when_a_kept_manifest_is_damaged() -> None:
 
 def orphan(store: RunStore, incarnation: int) -> Handle:
     """A part that no manifest lists."""
-    return store.put_part(state_part(sample.RUN, incarnation, 1, sample.P, [b"orphan"]))
+    return store.put_parts([state_part(sample.RUN, incarnation, 1, sample.P, [b"orphan"])])[0]
 
 
 def test_orphans_of_lower_incarnations_are_collected_after_a_grace_time() -> None:
@@ -306,7 +325,7 @@ def test_what_is_referred_to_in_between_is_no_orphan() -> None:
     store.collect_orphans([manifest.snapshot_id], below, grace=60)
     assert store.collect_orphans([], below, grace=60) == []
     clock.now += 60
-    assert len(store.collect_orphans([], below, grace=60)) == len(sample.parts())
+    assert len(store.collect_orphans([], below, grace=60)) == len(manifest.records)
 
 
 def test_half_written_files_are_collected(tmp_path: Path) -> None:

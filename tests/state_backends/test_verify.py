@@ -23,8 +23,10 @@ class Tampered(Apart):
         super().__init__()
         self.instead: dict[str, bytes] = {}
 
-    def _get(self, path: str) -> bytes:
-        return self.instead[path] if path in self.instead else super()._get(path)
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
+        if path not in self.instead:
+            return super()._get(path, offset, size)
+        return self.instead[path][offset : None if size is None else offset + size]
 
 
 def small_run() -> tuple[RunStore, Tampered]:
@@ -35,7 +37,7 @@ def small_run() -> tuple[RunStore, Tampered]:
     store.write_base(Base(7, None))
     written(store)
     store.write_manifest(Aborted(sample.RUN, sample.SNAPSHOT_ID + 1))
-    store.put_part(state_part(sample.RUN, 6, 6_000_001, sample.P, [b"orphan"]))
+    store.put_parts([state_part(sample.RUN, 6, 6_000_001, sample.P, [b"orphan"])])
     return store, backend
 
 
@@ -71,6 +73,25 @@ def test_every_flipped_byte_and_every_length_is_found(path: str) -> None:
         for damaged in (bytes(flipped), whole[:offset]):
             backend.instead = {path: damaged}
             assert any(name in problem for problem in verified(backend).problems), (path, offset)
+
+
+def test_every_part_of_a_file_that_nothing_lists_is_proved() -> None:
+    """Not only the first one; how many there were, nothing says."""
+    store, backend = small_run()
+    store.put_parts([state_part(sample.RUN, 6, 6_000_002, sample.P, [body]) for body in (b"one", b"two")])
+    assert verified(backend).problems == ()
+    path = next(path for path in backend.files() if f"{6_000_002:016}-P" in path)
+    whole = backend.get(path)
+    backend.instead = {path: whole[:-1] + b"x"}
+    assert any(f"from byte {len(whole) // 2}" in problem for problem in verified(backend).problems)
+
+
+def test_what_is_behind_the_last_part_is_found() -> None:
+    """In a file that a manifest lists there is nothing that it does not list."""
+    _, backend = small_run()
+    path = next(path for path in backend.files() if f"{sample.SNAPSHOT_ID:016}-P" in path)
+    backend.instead = {path: backend.get(path) + b"more"}
+    assert any("4 bytes more than the parts" in problem for problem in verified(backend).problems)
 
 
 def test_every_missing_file_is_found() -> None:

@@ -72,8 +72,8 @@ class DimDisk(Disk):
     def __init__(self) -> None:
         self.fault = ""
 
-    def read(self, path: str) -> bytes:
-        data = super().read(path)
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        data = super().read(path, offset, size)
         fault = self.fault if path.endswith(".manifest") else ""
         if fault == "error":
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)

@@ -35,14 +35,14 @@ def integrity(snapshot: Snapshot) -> Verdict:
     return verdict_of("integrity", [f"{named(snapshot)}: {problem}" for problem in found], fine)
 
 
-def flippedBits(snapshot: Snapshot, read: Callable[[str], Buffer]) -> Verdict:
+def flippedBits(snapshot: Snapshot, read: Callable[[Handle], Buffer]) -> Verdict:
     """Flip every bit of a small snapshot, one at a time, and demand that each is noticed.
 
     Parameters
     ----------
     snapshot : Snapshot
     read : callable
-        The bytes of a stored part, by its path.
+        The bytes of a part that is stored, not inline.
 
     Returns
     -------
@@ -72,11 +72,11 @@ def flippedBits(snapshot: Snapshot, read: Callable[[str], Buffer]) -> Verdict:
 _Piece = tuple[str, bytes, Callable[[bytes], object]]
 
 
-def _pieces(snapshot: Snapshot, read: Callable[[str], Buffer]) -> Iterator[_Piece]:
+def _pieces(snapshot: Snapshot, read: Callable[[Handle], Buffer]) -> Iterator[_Piece]:
     yield "the manifest", _manifest_bytes(snapshot), lambda data: decode_manifest(data, "the manifest")
     for record in snapshot.manifest.records:
         for handle in record.handles:
-            whole = handle.inline if handle.path is None else read(handle.path)
+            whole = handle.inline if handle.path is None else read(handle)
             yield handle.name, bytes(whole or b""), _decoder(handle)
 
 

@@ -68,8 +68,8 @@ def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) ->
             raise CheckFailed("invariant", f"{name!r} does not hold in {snapshot}")
 
 
-def _nothing_is_stored(path: str) -> Buffer:
-    raise AssertionError(f"{path}: all parts are inline")
+def _nothing_is_stored(handle: Handle) -> Buffer:
+    raise AssertionError(f"{handle.name}: all parts are inline")
 
 
 def _stored(handle: Handle, codec: Codec) -> Sequence[bytes]:

@@ -50,10 +50,10 @@ class SimulatedBackend(MemoryBackend):
             case None:
                 return super()._put_if_absent(path, chunks)
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
         if self._take_break(path) is not None:
             raise OSError(f"{path}: simulated: unreadable")
-        return super()._get(path)
+        return super()._get(path, offset, size)
 
     def _take_break(self, path: str) -> Break | None:
         """Only parts: a store puts a manifest whole or not at all, and `Doubt` is what can happen to its answer."""

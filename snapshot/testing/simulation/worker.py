@@ -294,7 +294,7 @@ class Worker(HostOwner):
 
     def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
         try:
-            handles = [self._store.put_part(part) for part in parts_of(taken, self._world.run, incarnation)]
+            handles = self._store.put_parts(parts_of(taken, self._world.run, incarnation))
         except OSError as error:
             reason = f"{taken.subtask} could not be stored: {error}"
             self.say(control.SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason))

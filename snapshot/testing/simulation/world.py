@@ -21,7 +21,7 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.snapshot import Snapshot
-from snapshot.stored.part import PartKind
+from snapshot.stored.part import Handle, PartKind
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
@@ -107,7 +107,7 @@ class World:
         self._resubmits = resubmits
         self._files: dict[str, bytes] = {}
         #: every part that was ever published
-        self._museum: dict[str, bytes] = {}
+        self._museum: dict[Handle, bytes] = {}
         self._store = self.open_store(None)
         self._backends: dict[int, SimulatedBackend] = {}
         self._checked: dict[int, None] = {}
@@ -291,7 +291,7 @@ class World:
             for record in manifest.records:
                 for handle in record.handles:
                     if handle.path is not None:
-                        self._museum[handle.path] = self._store.read_file(handle.path)
+                        self._museum[handle] = self._store.read_stored(handle)
         except SnapshotCorrupt as error:
             raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
         snapshot = Snapshot(manifest, self._museum.__getitem__, self.codec)

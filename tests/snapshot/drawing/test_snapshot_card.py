@@ -15,7 +15,7 @@ from snapshot.drawing import snapshot_card
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.envelope import Buffer
-from snapshot.stored.part import state_part
+from snapshot.stored.part import Handle, state_part
 from tests.snapshot import sample
 
 
@@ -51,9 +51,9 @@ def texts(html: str) -> list[str]:
     return [text for text in parser.texts if text]
 
 
-def no_files(path: str) -> Buffer:
+def no_files(handle: Handle) -> Buffer:
     """Of a snapshot whose parts are all in the manifest."""
-    raise AssertionError(path)
+    raise AssertionError(handle.name)
 
 
 def with_states(*states: object) -> tuple[SubtaskRecord, ...]:
@@ -114,12 +114,13 @@ def test_few_parts_are_read() -> None:
         part = state_part(sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, subtask, sample.state(index))
         files[f"part{index}"] = b"".join(part.buffers)
         records.append(
-            SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}"),), (), (), sample.STANDING)
+            SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}", 0),), (), (), sample.STANDING)
         )
     manifest = replace(sample.manifest(), topology=topology.as_record(), records=tuple(records))
     asked: list[str] = []
 
-    def read(path: str) -> Buffer:
+    def read(handle: Handle) -> Buffer:
+        path = handle.path or ""
         asked.append(path)
         if path == "part0":
             raise SnapshotCorrupt("part0 is gone")

@@ -59,7 +59,7 @@ def test_frames_come_back() -> None:
         sample.batch(6, 4),
         Frame(10, 1, PayloadKind.END, b""),
     ]
-    handle = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames).stored("parts/x")
+    handle = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames).stored("parts/x", 5)
     part = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames)
     assert (handle.first, handle.last, handle.subtask) == (3, 10, sample.P)
     again = decode_frames(handle, decode_part(handle, b"".join(part.buffers)))

@@ -22,7 +22,6 @@ from snapshot.subtask.reports import SnapshotTaken
 from snapshot.testing.simulation.host import SimulatedMachine
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Store
-from state_backends.layout import part_path
 
 Patch = pytest.MonkeyPatch
 
@@ -32,13 +31,14 @@ class EagerWorker(Worker):
 
     def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
         parts = parts_of(taken, self._world.run, incarnation)
-        self.acknowledge(taken, incarnation, [self._said_stored(part) for part in parts])
+        self.acknowledge(taken, incarnation, self._said_stored(parts))
         store = super()._upload
         self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(taken, incarnation))
 
-    def _said_stored(self, part: Part) -> Handle:
-        is_small = part.handle.size <= self._store.backend.inline_bytes_max
-        return part.inline() if is_small else part.stored(part_path(part))
+    def _said_stored(self, parts: list[Part]) -> list[Handle]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._store.backend, "put_if_absent", lambda path, chunks: True)
+            return self._store.put_parts(parts)
 
 
 class HearsEverybody(Deployment):

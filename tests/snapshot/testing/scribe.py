@@ -9,6 +9,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
+from snapshot.stored.part import Handle
 from snapshot.testing.checkers import Verdict
 from snapshot.testing.history import Cut, History
 from snapshot.testing.payload import pack
@@ -145,9 +146,9 @@ def sample_snapshot() -> Snapshot:
     return Snapshot(sample.manifest(), nothing_stored, sample.CODEC)
 
 
-def nothing_stored(path: str) -> bytes:
+def nothing_stored(handle: Handle) -> bytes:
     """For a snapshot whose parts are all inline."""
-    raise AssertionError(f"{path} was read")
+    raise AssertionError(f"{handle.name} was read")
 
 
 def sample_scribe(

@@ -229,7 +229,7 @@ def apart() -> tuple[Snapshot, dict[str, bytes]]:
     stored = replace(state, path="parts/state", inline=None)
     handles = tuple(stored if handle is state else handle for handle in p.handles)
     manifest = sample.manifest((replace(p, handles=handles), q))
-    return Snapshot(manifest, files.__getitem__, sample.CODEC), files
+    return Snapshot(manifest, lambda handle: files[handle.path or ""], sample.CODEC), files
 
 
 def test_damage_is_named() -> None:
@@ -237,16 +237,18 @@ def test_damage_is_named() -> None:
     snapshot, files = apart()
     assert integrity(snapshot).holds
     files["parts/state"] = files["parts/state"][:-1]
-    assert_broken(integrity(snapshot), f"snapshot {ID}", "parts/state (state part of P[0]", "ends at offset")
+    assert_broken(
+        integrity(snapshot), f"snapshot {ID}", "parts/state from byte 0 (state part of P[0]", "ends at offset"
+    )
 
 
 def test_every_flipped_bit_is_noticed() -> None:
     """In the manifest and in every part, inline or in a file."""
     snapshot, files = apart()
-    verdict = flippedBits(snapshot, files.__getitem__)
+    verdict = flippedBits(snapshot, lambda handle: files[handle.path or ""])
     assert verdict.holds, verdict
     with pytest.raises(ValueError, match="every bit is tried of"):
-        flippedBits(snapshot, lambda path: bytes(1_000_000))
+        flippedBits(snapshot, lambda handle: bytes(1_000_000))
 
 
 def test_a_bit_that_nobody_missed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
