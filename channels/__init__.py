@@ -6,6 +6,7 @@ control message says. It knows `snapshot` for frames, markers, channel ends and 
 ::
 
     SendingEnd ─ schedule ─┬─ connection ─ frame_socket ─ wire ═ socket ═ ... connection ─ ReceivingEnd
+                           │                      └─ shared_payloads ═ memory ═ ...  (large ones, on one host)
                            └─ in_process (both subtasks in one worker) ──────────────────── ReceivingEnd
     listener, dialer ─ handshake ─ admission    who may connect
     control, heartbeat ─ frame_socket           what else crosses an authenticated socket

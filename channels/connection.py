@@ -17,6 +17,7 @@ from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX, RECEIVE_BYTES_M
 from channels.schedule import SendingSchedule
 from channels.wire import (
     DATA_CAPS,
+    LOCAL_DATA_CAPS,
     WireFrame,
     WireType,
     credit_frame,
@@ -54,7 +55,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket, peer: Identity, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
         self.peer = peer
-        self._frames = FrameSocket(sock, peer, DATA_CAPS)
+        self._frames = FrameSocket(sock, peer, LOCAL_DATA_CAPS if sock.family == socket.AF_UNIX else DATA_CAPS)
         self._window_bytes = window_bytes
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}

@@ -1,5 +1,7 @@
 """Frames over one authenticated, non-blocking socket: reads them whole, writes them gathered and in order.
 
+Large payloads of a Unix socket's DATA frames go beside it, through `channels.shared_payloads`.
+
 Every frame that comes must carry the incarnation that the peer proved. Knows no channels, no credit and no
 meaning of a payload. After any error it is of no more use.
 """
@@ -7,6 +9,7 @@ meaning of a payload. After any error it is of no more use.
 from __future__ import annotations
 
 import socket
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,14 +18,18 @@ from typing import NamedTuple
 
 from channels.identity import Identity
 from channels.limits import GATHERED_BUFFERS_MAX
+from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
-from channels.wire import Caps, FrameReader, WireFrame, header_of
+from channels.wire import Caps, FrameReader, WireFrame, WireType, header_of
 from snapshot.errors import ChannelError
+
+#: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
+_BESIDE_BYTES_MAX = socket.CMSG_SPACE(2 * array("i").itemsize)
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What crossed a link so far. Messages are counted in data frames only."""
+    """What crossed a link so far, beside its socket too. Messages are counted in data frames only."""
 
     frames_in: int = 0
     frames_out: int = 0
@@ -62,6 +69,7 @@ class FrameSocket:
         self.queued_bytes = 0
         self._socket = sock
         self._reader = FrameReader(caps)
+        self._shared = SharedPayloads() if WireType.SHARED in caps else None
         self._queue: deque[_Queued] = deque()
         #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
         self._head_written = 0
@@ -74,6 +82,8 @@ class FrameSocket:
         """Drop the connection and whatever is queued. May be called again."""
         self._queue.clear()
         self.queued_bytes = 0
+        if self._shared is not None:
+            self._shared.close()
         self._socket.close()
 
     def receive(self, bytes_max: int) -> list[WireFrame]:
@@ -104,7 +114,11 @@ class FrameSocket:
 
     def put(self, frame: WireFrame) -> None:
         """Queue a frame behind all others."""
-        self._queue.append(self._queued(frame))
+        for each in [frame] if self._shared is None else self._shared.replace(frame):
+            self._queue.append(self._queued(each))
+            if each.type is WireType.SHARED:
+                self.traffic.bytes_out += len(frame.payload)
+        self.traffic.frames_out += 1
 
     def put_urgent(self, frame: WireFrame) -> None:
         """Queue a frame as far ahead as it may go: behind what is half written and what its own channel has queued."""
@@ -113,6 +127,7 @@ class FrameSocket:
         while position > ahead and self._queue[position - 1].channel != frame.channel:
             position -= 1
         self._queue.insert(position, self._queued(frame))
+        self.traffic.frames_out += 1
 
     def flush(self) -> int:
         """Write as much as the socket takes. Does not block; returns the bytes written.
@@ -137,19 +152,23 @@ class FrameSocket:
         while True:
             try:
                 frame = self._reader.next_frame()
+                if frame is None:
+                    return
+                if frame.incarnation != self.peer.incarnation:
+                    raise ChannelError(f"a frame of incarnation {frame.incarnation} came")
+                meant = frame if self._shared is None else self._shared.resolve(frame)
             except ChannelError as error:
                 raise ChannelError(f"{self.peer}: {error}") from error
-            if frame is None:
-                return
-            if frame.incarnation != self.peer.incarnation:
-                raise ChannelError(f"{self.peer}: a frame of incarnation {frame.incarnation} came")
-            yield frame
+            if meant is None:
+                continue
+            if meant is not frame:
+                self.traffic.bytes_in += len(meant.payload)
+            yield meant
 
     def _queued(self, frame: WireFrame) -> _Queued:
         header = header_of(frame)
         size = len(header) + len(frame.payload)
         self.queued_bytes += size
-        self.traffic.frames_out += 1
         return _Queued(frame.channel, header, frame.payload, size)
 
     def _unwritten(self) -> Iterator[bytes | memoryview]:
@@ -168,7 +187,12 @@ class FrameSocket:
 
     def _read(self, space: memoryview) -> int | None:
         try:
-            return self._socket.recv_into(space)
+            if self._shared is None:
+                return self._socket.recv_into(space)
+            count, beside, _, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
+            for _, _, descriptors in beside:
+                self._shared.announce(array("i", descriptors))
+            return count
         except BlockingIOError:
             return None
         except OSError as error:
@@ -176,7 +200,12 @@ class FrameSocket:
 
     def _write(self, buffers: list[bytes | memoryview]) -> int:
         try:
-            return self._socket.sendmsg(buffers)
+            if self._shared is None or not self._shared.descriptors:
+                return self._socket.sendmsg(buffers)
+            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", self._shared.descriptors))]
+            count = self._socket.sendmsg(buffers, beside)
+            self._shared.close_sent()
+            return count
         except BlockingIOError:
             return 0
         except OSError as error:

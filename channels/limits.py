@@ -47,6 +47,13 @@ KERNEL_UNSENT_BYTES = 128 * 1024
 #: Send buffer of a Unix socket, which has no unsent mark: full speed on loopback.
 UNIX_SEND_BUFFER_BYTES = 256 * 1024
 
+#: Payloads from this size on go through memory that both workers map, where they are on one host. Smaller ones cost
+#: more in calls than the kernel's copies take.
+SHARED_PAYLOAD_BYTES_MIN = 64 * 1024
+
+#: That memory, of each direction: a window's frames of 64 Ki rows of 16 bytes. What is not reached is never there.
+SHARED_RING_BYTES = 4 * 1024 * 1024
+
 #: Buffers in one gathered write; the kernel takes 1,024.
 GATHERED_BUFFERS_MAX = 512
 

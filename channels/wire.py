@@ -17,6 +17,7 @@
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
     MARKER payload: snapshot_id u64, floor u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
+    MEMORY payload: size u64.   SHARED payload, where a DATA frame's is: position u64, length u64, XXH3-64 u64.
 
 The checksum finds damage, not forgery: who may speak at all is `channels.handshake`'s business.
 """
@@ -42,6 +43,8 @@ _PREFIX = struct.Struct("!4sBBBxIQQII")
 _CHECKS = struct.Struct("!IQ")
 _MARKER = struct.Struct("!QQQ?")
 _CREDIT = struct.Struct("!Q")
+_MEMORY = struct.Struct("!Q")
+_PLACE = struct.Struct("!QQQ")
 
 HEADER_BYTES = _PREFIX.size + _CHECKS.size
 
@@ -60,6 +63,8 @@ class WireType(IntEnum):
     CREDIT = 7
     CONTROL = 8
     HEARTBEAT = 9
+    MEMORY = 10  #: between workers of one host: the memory that comes with it holds what SHARED frames name
+    SHARED = 11
 
 
 Caps = Mapping[WireType, int]
@@ -76,6 +81,8 @@ DATA_CAPS: Caps = {
     WireType.MARKER: _MARKER.size,
     WireType.CREDIT: _CREDIT.size,
 }
+#: The same over a Unix socket.
+LOCAL_DATA_CAPS: Caps = {**DATA_CAPS, WireType.MEMORY: _MEMORY.size, WireType.SHARED: _PLACE.size}
 CONTROL_CAPS: Caps = {WireType.CONTROL: CONTROL_BYTES_MAX}
 HEARTBEAT_CAPS: Caps = {WireType.HEARTBEAT: 0}
 
@@ -133,6 +140,35 @@ def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
 def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFrame:
     """A grant of credit for the wire."""
     return WireFrame(WireType.CREDIT, channel, incarnation, _CREDIT.pack(granted_bytes))
+
+
+class SharedPlace(NamedTuple):
+    """Where a payload lies in shared memory, and its XXH3-64."""
+
+    position: int
+    length: int
+    checksum: int
+
+
+def memory_frame(frame: WireFrame, size: int) -> WireFrame:
+    """What goes ahead of `frame`, the first one that is to be shared: its memory holds so many bytes."""
+    return WireFrame(WireType.MEMORY, frame.channel, frame.incarnation, _MEMORY.pack(size))
+
+
+def shared_frame(frame: WireFrame, place: SharedPlace) -> WireFrame:
+    """What stands for the DATA frame `frame`."""
+    return frame._replace(type=WireType.SHARED, payload=_PLACE.pack(*place))
+
+
+def memory_size_of(wire: WireFrame) -> int:
+    """The size that a MEMORY frame says. Raises ChannelError if the payload has another length."""
+    size: int = _MEMORY.unpack(_exactly(wire, _MEMORY.size))[0]
+    return size
+
+
+def place_of(wire: WireFrame) -> SharedPlace:
+    """The place that a SHARED frame names. Raises ChannelError if the payload has another length."""
+    return SharedPlace(*_PLACE.unpack(_exactly(wire, _PLACE.size)))
 
 
 def frame_of(wire: WireFrame) -> Frame:

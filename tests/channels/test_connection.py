@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from channels.connection import Connection, Received
-from channels.limits import CREDIT_WINDOW_BYTES, WINDOW_FRAMES, WRITE_BUFFER_BYTES
+from channels.limits import (
+    CREDIT_WINDOW_BYTES,
+    SHARED_PAYLOAD_BYTES_MIN,
+    SHARED_RING_BYTES,
+    WINDOW_FRAMES,
+    WRITE_BUFFER_BYTES,
+)
 from channels.wire import (
     DATA_CAPS,
     FrameReader,
@@ -151,7 +157,7 @@ def test_a_marker_goes_right_behind_a_half_written_frame() -> None:
     own, peer = socket.socketpair()
     connection = Connection(own, ALICE, window_bytes=16 * WRITE_BUFFER_BYTES)
     large, small, late = (Channel(number, connection, connection) for number in range(3))
-    for size in (8 * WRITE_BUFFER_BYTES, 1):
+    for size in (SHARED_RING_BYTES + 1, 1):
         large.sending.send(bytes(size))
         large.sending.seal()
     small.sending.send("behind")
@@ -173,7 +179,7 @@ def test_a_marker_stays_behind_its_own_channels_frame_in_the_write_buffer() -> N
     own, peer = socket.socketpair()
     connection = Connection(own, ALICE, window_bytes=16 * WRITE_BUFFER_BYTES)
     blocking, other, last = (Channel(number, connection, connection) for number in range(3))
-    blocking.sending.send(bytes(WRITE_BUFFER_BYTES - 4096))
+    blocking.sending.send(bytes(SHARED_PAYLOAD_BYTES_MIN - 4096))
     blocking.sending.seal()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for channel in (other, last):

@@ -1,0 +1,196 @@
+"""Large payloads over a Unix socket go beside it, in order with all else; a peer that lies about them is named."""
+
+from __future__ import annotations
+
+import os
+import socket
+from array import array
+from collections.abc import Iterator
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from channels.connection import Connection, Received
+from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES
+from channels.shared_ring import OutgoingRing
+from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.errors import ChannelError
+from tests.channels.links import ALICE, Channel, run, settle, tcp_pair, unix_link
+from tests.leaks import LeakCheck
+
+LARGE = b"x" * SHARED_PAYLOAD_BYTES_MIN
+FIRST = data_frame(0, ALICE.incarnation, Frame(1, 1, PayloadKind.VALUES, LARGE))
+PLACE = SharedPlace(0, len(LARGE), xxh3_64_intdigest(LARGE))
+
+
+def test_large_payloads_do_not_cross_the_socket(leak_check: LeakCheck) -> None:
+    """What was sent arrives, and is counted; the socket carried little more than headers."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        sent = [bytes([n]) * (SHARED_PAYLOAD_BYTES_MIN - 100 + 40 * n) for n in range(8)]
+        written = []
+        for message in sent:
+            channel.sending.send(message)
+            channel.sending.seal()
+            sock = ends[0]._frames._socket  # type: ignore[union-attr]
+            ends[0].pump()
+            written.append(len(sock_peek(ends[1])))
+            assert sock.fileno() > 0
+            run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        assert channel.processed == sent
+        assert [count < 1000 for count in written] == [len(m) + 6 >= SHARED_PAYLOAD_BYTES_MIN for m in sent]
+        outgoing, incoming = (end.traffic for end in ends)
+        assert outgoing.bytes_out == incoming.bytes_in > sum(map(len, sent))
+        assert outgoing.frames_out == incoming.frames_in == len(sent)
+
+
+def sock_peek(end: object) -> bytes:
+    """What waits in the kernel."""
+    peeked: bytes = end._frames._socket.recv(1 << 20, socket.MSG_PEEK)  # type: ignore[attr-defined]
+    return peeked
+
+
+def test_what_finds_no_room_goes_by_the_socket(leak_check: LeakCheck) -> None:
+    """More than the ring holds, at one time and at once: all arrives, in order, both ways."""
+    with unix_link() as ends:
+        channels = [Channel(number, *(ends if number % 2 else ends[::-1])) for number in range(8)]
+        sent = [[bytes([c, n]) * (SHARED_RING_BYTES // 8) for n in range(6)] for c in range(8)]
+        for channel, messages in zip(channels, sent, strict=True):
+            for message in messages:
+                channel.sending.send(message)
+            channel.sending.send("small")
+            channel.sending.seal()
+        run(ends, channels, lambda: all(c.receiving.arrived == c.sending.sent for c in channels))
+        settle(ends, channels)
+        assert [channel.processed for channel in channels] == [[*messages, "small"] for messages in sent]
+
+
+def test_a_payload_larger_than_the_ring_arrives(leak_check: LeakCheck) -> None:
+    """It goes by the socket, and the ones around it do not."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        sent = [LARGE, bytes(SHARED_RING_BYTES + 1), LARGE]
+        for message in sent:
+            channel.sending.send(message)
+        channel.sending.seal()
+        run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        assert channel.processed == sent
+
+
+def test_a_connection_that_is_dropped_leaves_nothing(leak_check: LeakCheck) -> None:
+    """Neither memory nor descriptors, whether they had left or not."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        channel.sending.send(LARGE)
+        channel.sending.seal()
+        frames = ends[0]._frames  # type: ignore[union-attr]
+        frames.put(FIRST)
+        assert frames._shared is not None and frames._shared.descriptors
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        channel.sending.send(LARGE)
+        channel.sending.seal()
+        ends[0].pump()
+
+
+@pytest.fixture
+def raw(leak_check: LeakCheck) -> Iterator[tuple[socket.socket, Connection]]:
+    """A peer that can say anything, and the connection that it speaks to, where channel 0 comes in."""
+    peer, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = Connection(own, ALICE)
+    connection.attach_receiving(0)
+    yield peer, connection
+    connection.close()
+    peer.close()
+
+
+def say(peer: socket.socket, *frames: WireFrame, descriptors: tuple[int, ...] = ()) -> None:
+    data = b"".join(header_of(frame) + bytes(frame.payload) for frame in frames)
+    peer.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else [])
+
+
+def memory(payload: bytes = LARGE) -> tuple[OutgoingRing, WireFrame]:
+    """A ring with a payload in it, and what announces it."""
+    ring = OutgoingRing()
+    assert ring.put(payload) == 0
+    return ring, memory_frame(FIRST, ring.size)
+
+
+def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection]) -> None:
+    """Its descriptor comes with the first byte, the frame perhaps later."""
+    peer, connection = raw
+    ring, announcement = memory()
+    data = header_of(announcement) + bytes(announcement.payload)
+    peer.sendmsg([data[:5]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [ring.descriptor]))])
+    assert connection.receive() == []
+    peer.sendall(data[5:])
+    say(peer, shared_frame(FIRST, PLACE))
+    assert connection.receive() == [Received(0, Frame(1, 1, PayloadKind.VALUES, LARGE))]
+    os.close(ring.descriptor)
+    ring.close()
+
+
+def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]) -> None:
+    """The frame that stands for a payload, before there is any memory."""
+    peer, connection = raw
+    say(peer, shared_frame(FIRST, PLACE))
+    with pytest.raises(ChannelError, match=r"alice.*no memory before it"):
+        connection.receive()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_memory_comes_alone(raw: tuple[socket.socket, Connection], count: int) -> None:
+    """One descriptor, not none and not two."""
+    peer, connection = raw
+    ring, announcement = memory()
+    say(peer, announcement, descriptors=(ring.descriptor,) * count)
+    with pytest.raises(ChannelError, match="without its memory"):
+        connection.receive()
+    os.close(ring.descriptor)
+    ring.close()
+
+
+def test_memory_comes_once(raw: tuple[socket.socket, Connection]) -> None:
+    """A second ring is refused."""
+    peer, connection = raw
+    ring, announcement = memory()
+    say(peer, announcement, descriptors=(ring.descriptor,))
+    say(peer, announcement, descriptors=(ring.descriptor,))
+    with pytest.raises(ChannelError, match="a second time"):
+        while True:
+            connection.receive()
+    os.close(ring.descriptor)
+    ring.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (PLACE._replace(checksum=1), "checksum is wrong"),
+        (PLACE._replace(length=SHARED_RING_BYTES + 1), "of shared memory"),
+        (PLACE._replace(position=SHARED_RING_BYTES - 1), "of shared memory"),
+    ],
+)
+def test_a_wrong_place_names_the_peer(raw: tuple[socket.socket, Connection], place: SharedPlace, text: str) -> None:
+    """Damage, or a payload that is not in the ring."""
+    peer, connection = raw
+    ring, announcement = memory()
+    say(peer, announcement, shared_frame(FIRST, place), descriptors=(ring.descriptor,))
+    with pytest.raises(ChannelError, match=f"alice.*{text}"):
+        connection.receive()
+    os.close(ring.descriptor)
+    ring.close()
+
+
+def test_nothing_is_shared_over_tcp(leak_check: LeakCheck) -> None:
+    """There both frames have no business."""
+    for frame in (memory_frame(FIRST, SHARED_RING_BYTES), shared_frame(FIRST, PLACE)):
+        peer, own = tcp_pair()
+        connection = Connection(own, ALICE)
+        peer.sendall(header_of(frame) + bytes(frame.payload))
+        with pytest.raises(ChannelError, match="has no business"):
+            while True:
+                connection.receive()
+        connection.close()
+        peer.close()
