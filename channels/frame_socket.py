@@ -11,7 +11,6 @@ from __future__ import annotations
 import socket
 from array import array
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -105,7 +104,7 @@ class FrameSocket:
                 raise self._lost("it closed the connection")
             self._reader.advance(count)
             taken += count
-            frames.extend(self._whole_frames())
+            self._take_whole(frames)
             if count < len(space):
                 break  # The kernel had no more.
         self.traffic.bytes_in += taken
@@ -139,31 +138,29 @@ class FrameSocket:
         """
         total = 0
         while self._queue:
-            buffers = list(islice(self._unwritten(), GATHERED_BUFFERS_MAX))
+            buffers = self._unwritten()
             count = self._write(buffers)
             self._forget(count)
             total += count
-            if count < sum(map(len, buffers)):
+            if self._queue and count < sum(map(len, buffers)):
                 break  # The kernel is full.
         self.traffic.bytes_out += total
         return total
 
-    def _whole_frames(self) -> Iterator[WireFrame]:
-        while True:
-            try:
-                frame = self._reader.next_frame()
-                if frame is None:
-                    return
+    def _take_whole(self, frames: list[WireFrame]) -> None:
+        """Add what has come whole."""
+        try:
+            while (frame := self._reader.next_frame()) is not None:
                 if frame.incarnation != self.peer.incarnation:
                     raise ChannelError(f"a frame of incarnation {frame.incarnation} came")
                 meant = frame if self._shared is None else self._shared.resolve(frame)
-            except ChannelError as error:
-                raise ChannelError(f"{self.peer}: {error}") from error
-            if meant is None:
-                continue
-            if meant is not frame:
-                self.traffic.bytes_in += len(meant.payload)
-            yield meant
+                if meant is None:
+                    continue
+                if meant is not frame:
+                    self.traffic.bytes_in += len(meant.payload)
+                frames.append(meant)
+        except ChannelError as error:
+            raise ChannelError(f"{self.peer}: {error}") from error
 
     def _queued(self, frame: WireFrame) -> _Queued:
         header = header_of(frame)
@@ -171,13 +168,16 @@ class FrameSocket:
         self.queued_bytes += size
         return _Queued(frame.channel, header, frame.payload, size)
 
-    def _unwritten(self) -> Iterator[bytes | memoryview]:
+    def _unwritten(self) -> list[bytes | memoryview]:
+        """Of the first frames, as many as one write takes."""
+        first = islice(self._queue, GATHERED_BUFFERS_MAX // 2)
+        buffers = [buffer for queued in first for buffer in (queued.header, queued.payload)]
         skip = self._head_written
-        for queued in self._queue:
-            for buffer in (queued.header, queued.payload):
-                if skip < len(buffer):
-                    yield memoryview(buffer)[skip:] if skip else buffer
-                skip = max(0, skip - len(buffer))
+        if skip >= len(buffers[0]):
+            skip -= len(buffers.pop(0))
+        if skip:
+            buffers[0] = memoryview(buffers[0])[skip:]
+        return buffers
 
     def _forget(self, count: int) -> None:
         self.queued_bytes -= count

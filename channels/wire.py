@@ -258,6 +258,9 @@ class FrameReader:
         return WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, count)
 
     def _take_header(self) -> bool:
+        if self._start == self._end:
+            self._start = self._end = 0
+            return False
         if self._start + HEADER_BYTES > self._end:
             # Less than a header is left: move it to the front, so that there is space behind it.
             if self._start:
