@@ -26,6 +26,7 @@ from channels.wire import (
     frame_of,
     marker_frame,
     marker_of,
+    place_of,
 )
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.narrowing import narrowing
@@ -127,7 +128,8 @@ class Connection:
         written = 0
         has_more = True
         while has_more and written < PUMP_BYTES_MAX:
-            has_more = self._fill()
+            has_more, shared_bytes = self._fill()
+            written += shared_bytes
             if self._frames.queued_bytes:
                 written += self._frames.flush()
             if self._frames.queued_bytes:
@@ -144,21 +146,27 @@ class Connection:
             raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
         if wire.type is WireType.MARKER:
             return marker_of(wire)
-        incoming.receive(len(wire.payload))
+        if wire.type is WireType.SHARED:
+            place = place_of(wire)
+            incoming.receive(place.length)  # ahead of the copy
+            wire = wire._replace(type=WireType.DATA, payload=self._frames.fetch(place))
+        else:
+            incoming.receive(len(wire.payload))
         self.traffic.messages_in += wire.message_count
         return frame_of(wire)
 
-    def _fill(self) -> bool:
-        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Returns whether more may wait."""
+    def _fill(self) -> tuple[bool, int]:
+        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Whether more may wait, and bytes beside the socket."""
+        shared_bytes = 0
         while True:
             for channel, marker in self._outgoing.markers():
                 # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
                 self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
-            if self._frames.queued_bytes >= WRITE_BUFFER_BYTES:
-                return True
+            if self._frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
+                return True, shared_bytes
             taken = self._outgoing.next_frame()
             if taken is None:
-                return False
+                return False, shared_bytes
             channel, frame = taken
-            self._frames.put(data_frame(channel, self.peer.incarnation, frame))
+            shared_bytes += self._frames.put(data_frame(channel, self.peer.incarnation, frame))
             self.traffic.messages_out += frame.count

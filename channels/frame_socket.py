@@ -19,7 +19,7 @@ from channels.identity import Identity
 from channels.limits import GATHERED_BUFFERS_MAX
 from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
-from channels.wire import Caps, FrameReader, WireFrame, WireType, header_of
+from channels.wire import Caps, FrameReader, SharedPlace, WireFrame, WireType, header_of
 from snapshot.errors import ChannelError
 
 #: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
@@ -111,13 +111,29 @@ class FrameSocket:
         self.traffic.frames_in += len(frames)
         return frames
 
-    def put(self, frame: WireFrame) -> None:
-        """Queue a frame behind all others."""
+    def put(self, frame: WireFrame) -> int:
+        """Queue a frame behind all others; returns the bytes of it that go beside the socket."""
+        shared_bytes = 0
         for each in [frame] if self._shared is None else self._shared.replace(frame):
             self._queue.append(self._queued(each))
             if each.type is WireType.SHARED:
-                self.traffic.bytes_out += len(frame.payload)
+                shared_bytes = len(frame.payload)
         self.traffic.frames_out += 1
+        self.traffic.bytes_out += shared_bytes
+        return shared_bytes
+
+    def fetch(self, place: SharedPlace) -> memoryview:
+        """The payload that a SHARED frame which was received stands for; once, in the order of these frames.
+
+        Raises
+        ------
+        ChannelError
+            if it is not there, or damaged.
+        """
+        assert self._shared is not None  # no SHARED frame is admitted
+        payload = self._shared.fetch(place)
+        self.traffic.bytes_in += place.length
+        return payload
 
     def put_urgent(self, frame: WireFrame) -> None:
         """Queue a frame as far ahead as it may go: behind what is half written and what its own channel has queued."""
@@ -153,12 +169,10 @@ class FrameSocket:
             while (frame := self._reader.next_frame()) is not None:
                 if frame.incarnation != self.peer.incarnation:
                     raise ChannelError(f"a frame of incarnation {frame.incarnation} came")
-                meant = frame if self._shared is None else self._shared.resolve(frame)
-                if meant is None:
-                    continue
-                if meant is not frame:
-                    self.traffic.bytes_in += len(meant.payload)
-                frames.append(meant)
+                if frame.type is WireType.MEMORY and self._shared is not None:
+                    self._shared.open(frame)
+                else:
+                    frames.append(frame)
         except ChannelError as error:
             raise ChannelError(f"{self.peer}: {error}") from error
 
@@ -189,22 +203,31 @@ class FrameSocket:
         try:
             if self._shared is None:
                 return self._socket.recv_into(space)
-            count, beside, _, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
-            for _, _, descriptors in beside:
-                self._shared.announce(array("i", descriptors))
+            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
+            if beside or flags & socket.MSG_CTRUNC:
+                self._take_beside(self._shared, [d for *_, data in beside for d in array("i", data)], flags)
             return count
         except BlockingIOError:
             return None
         except OSError as error:
             raise self._lost(str(error)) from error
 
+    def _take_beside(self, shared: SharedPayloads, descriptors: list[int], flags: int) -> None:
+        try:
+            shared.announce(descriptors)
+            if flags & socket.MSG_CTRUNC:
+                raise ChannelError("not all descriptors could be taken")
+        except ChannelError as error:
+            advice = " (too many open files? see `ulimit -n`)" if flags & socket.MSG_CTRUNC else ""
+            raise ChannelError(f"{self.peer}: {error}{advice}") from error
+
     def _write(self, buffers: list[bytes | memoryview]) -> int:
         try:
-            if self._shared is None or not self._shared.descriptors:
+            if self._shared is None or self._shared.descriptor is None:
                 return self._socket.sendmsg(buffers)
-            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", self._shared.descriptors))]
+            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [self._shared.descriptor]))]
             count = self._socket.sendmsg(buffers, beside)
-            self._shared.close_sent()
+            self._shared.forget_descriptor()
             return count
         except BlockingIOError:
             return 0

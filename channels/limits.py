@@ -51,7 +51,8 @@ UNIX_SEND_BUFFER_BYTES = 256 * 1024
 #: more in calls than the kernel's copies take.
 SHARED_PAYLOAD_BYTES_MIN = 64 * 1024
 
-#: That memory, of each direction: a window's frames of 64 Ki rows of 16 bytes. What is not reached is never there.
+#: That memory, of each direction: a window's frames of 64 Ki rows of 16 bytes. What is not reached is never there; what
+#: was reached stays as long as the connection.
 SHARED_RING_BYTES = 4 * 1024 * 1024
 
 #: Buffers in one gathered write; the kernel takes 1,024.

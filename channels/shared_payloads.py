@@ -7,76 +7,95 @@ lies. A payload for which the ring has no room goes by the socket, as all small 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
 from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES
 from channels.shared_ring import IncomingRing, OutgoingRing
-from channels.wire import SharedPlace, WireFrame, WireType, memory_frame, memory_size_of, place_of, shared_frame
+from channels.wire import SharedPlace, WireFrame, WireType, memory_frame, memory_size_of, shared_frame
 from snapshot.errors import ChannelError
+
+_logger = logging.getLogger("cutline.channels")
 
 
 class SharedPayloads:
     """Both directions of one connection."""
 
     def __init__(self) -> None:
-        #: descriptors that are to travel beside the next bytes that are written
-        self.descriptors: list[int] = []
+        #: the descriptor that is to travel beside the next bytes that are written
+        self.descriptor: int | None = None
         self._outgoing: OutgoingRing | None = None
         self._incoming: IncomingRing | None = None
+        #: the system gave no memory: all goes by the socket
+        self._has_none = False
         #: that came, of a MEMORY frame which has not come whole
-        self._announced: list[int] = []
+        self._announced: int | None = None
 
     def replace(self, frame: WireFrame) -> list[WireFrame]:
-        """What is to be sent for `frame`: it, or where its payload is.
-
-        Raises
-        ------
-        ChannelError
-            if the system gives no memory.
-        """
+        """What is to be sent for `frame`: it, or where its payload is."""
         fits = SHARED_PAYLOAD_BYTES_MIN <= len(frame.payload) <= SHARED_RING_BYTES
-        if frame.type is not WireType.DATA or not fits:
+        if frame.type is not WireType.DATA or not fits or self._has_none:
             return [frame]
         announced: list[WireFrame] = []
         if self._outgoing is None:
-            self._outgoing, announcement = self._open(frame)
-            announced = [announcement]
+            self._outgoing = self._make()
+            if self._outgoing is None:
+                return [frame]
+            announced = [memory_frame(frame, self._outgoing.size)]
         position = self._outgoing.put(frame.payload)
         if position is None:
             return [*announced, frame]
         place = SharedPlace(position, len(frame.payload), xxh3_64_intdigest(frame.payload))
         return [*announced, shared_frame(frame, place)]
 
-    def resolve(self, frame: WireFrame) -> WireFrame | None:
-        """The frame that was meant by one that came; None: it was about the memory itself.
+    def forget_descriptor(self) -> None:
+        """It travels; the peer has its own."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def announce(self, descriptors: Sequence[int]) -> None:
+        """These came beside bytes of the socket.
 
         Raises
         ------
         ChannelError
-            if the peer broke the protocol, or a payload is damaged.
+            if they are more than the one of the memory; they are closed.
         """
-        if frame.type is WireType.MEMORY:
-            if self._incoming is not None or len(self._announced) != 1:
-                raise ChannelError("a MEMORY frame came without its memory, or a second time")
-            self._incoming = IncomingRing(self._announced.pop(), memory_size_of(frame))
-            return None
-        if frame.type is not WireType.SHARED:
-            return frame
+        if len(descriptors) == 1 and self._announced is None and self._incoming is None:
+            self._announced = descriptors[0]
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise ChannelError(f"{len(descriptors)} descriptors came, where one is due, once")
+
+    def open(self, frame: WireFrame) -> None:
+        """A MEMORY frame came.
+
+        Raises
+        ------
+        ChannelError
+            if its memory did not, or it is of no use.
+        """
+        if self._announced is None:
+            raise ChannelError("a MEMORY frame came without its memory")
+        descriptor, self._announced = self._announced, None
+        self._incoming = IncomingRing(descriptor, memory_size_of(frame))
+
+    def fetch(self, place: SharedPlace) -> memoryview:
+        """The payload that a SHARED frame stands for.
+
+        Raises
+        ------
+        ChannelError
+            if it is not there, or damaged.
+        """
         if self._incoming is None:
             raise ChannelError("a SHARED frame came, and no memory before it")
-        return frame._replace(type=WireType.DATA, payload=self._incoming.take(*place_of(frame)))
-
-    def close_sent(self) -> None:
-        """The descriptors travel; the peer has its own of them."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
-
-    def announce(self, descriptors: Iterable[int]) -> None:
-        """These came beside bytes of the socket."""
-        self._announced.extend(descriptors)
+        return self._incoming.take(*place)
 
     def close(self) -> None:
         """Give all memory back. May be called again."""
@@ -84,15 +103,17 @@ class SharedPayloads:
             if ring is not None:
                 ring.close()
         self._outgoing = self._incoming = None
-        self.close_sent()
-        while self._announced:
-            os.close(self._announced.pop())
+        self.forget_descriptor()
+        if self._announced is not None:
+            os.close(self._announced)
+            self._announced = None
 
-    def _open(self, frame: WireFrame) -> tuple[OutgoingRing, WireFrame]:
-        """A ring, and what announces it."""
+    def _make(self) -> OutgoingRing | None:
         try:
             ring = OutgoingRing()
-        except OSError as error:
-            raise ChannelError(f"no shared memory for large payloads: {error}; see `ulimit -n` and `free`") from error
-        self.descriptors.append(ring.descriptor)
-        return ring, memory_frame(frame, ring.size)
+        except (OSError, AttributeError) as error:  # AttributeError: a Python that was built for an old C library
+            self._has_none = True
+            _logger.warning("no shared memory, so large payloads go by the socket, which is slower: %s", error)
+            return None
+        self.descriptor = ring.descriptor
+        return ring

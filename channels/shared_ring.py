@@ -7,7 +7,7 @@ goes through the memory itself is how far the receiver is.
 ::
 
     0         taken: bytes of the ring that the receiver is done with, ever (8 bytes, written by it alone)
-    4,096     the ring; position p is at p modulo its size, and no payload goes around its end
+    one page  the ring; position p is at p modulo its size, and no payload goes around its end
 
 No lock: the sender writes only where `taken` says that nobody reads, and the receiver raises `taken` when it has
 compared the checksum of its copy, which depends on every byte that was read.
@@ -15,6 +15,7 @@ compared the checksum of its copy, which depends on every byte that was read.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 
@@ -26,6 +27,14 @@ from snapshot.errors import ChannelError
 
 #: What `taken` has for itself, so that the receiver can map the ring without the right to write.
 _COUNTER_BYTES = mmap.PAGESIZE
+
+#: No run gets that far; the sum of a position and a length is a number of 64 bits.
+_POSITION_MAX = 2**63
+
+
+def _seals() -> int:
+    """The memory keeps its size: who reads what is no more there is killed."""
+    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 class OutgoingRing:
@@ -44,9 +53,10 @@ class OutgoingRing:
 
     def __init__(self, size: int = SHARED_RING_BYTES) -> None:
         #: what the receiver opens the memory by; closed by whoever passes it on
-        self.descriptor = os.memfd_create("cutline-payloads")
+        self.descriptor = os.memfd_create("cutline-payloads", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.descriptor, _COUNTER_BYTES + size)  # pages are there once they are written to
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _seals())
             self._mapped = mmap.mmap(self.descriptor, _COUNTER_BYTES + size)
         except OSError:
             os.close(self.descriptor)
@@ -95,12 +105,14 @@ class IncomingRing:
     Raises
     ------
     ChannelError
-        if it is no memory of this size.
+        if it is no memory of this size, for good.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
         try:
-            if os.fstat(descriptor).st_size != _COUNTER_BYTES + size or not size:
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _seals() != _seals():
+                raise ChannelError("shared memory that its sender could take away again")
+            if not 0 < size <= SHARED_RING_BYTES or os.fstat(descriptor).st_size != _COUNTER_BYTES + size:
                 raise ChannelError(f"shared memory that is said to hold {size:,} bytes, and has another size")
             self._counter = mmap.mmap(descriptor, _COUNTER_BYTES)
             self._mapped = mmap.mmap(descriptor, size, prot=mmap.PROT_READ, offset=_COUNTER_BYTES)
@@ -109,6 +121,7 @@ class IncomingRing:
         finally:
             os.close(descriptor)
         self._size = size
+        self._end = 0  #: of what was taken last
         self._taken = memoryview(self._counter).cast("Q")
         self._ring = memoryview(self._mapped)
 
@@ -121,13 +134,15 @@ class IncomingRing:
             if it is not in the ring, or not what the sender summed up.
         """
         start = position % self._size
-        if start + length > self._size:
-            raise ChannelError(f"a payload of {length:,} bytes at {start:,} of {self._size:,} bytes of shared memory")
+        if not self._end <= position < _POSITION_MAX or start + length > self._size:
+            raise ChannelError(
+                f"a payload of {length:,} bytes at {position:,} of {self._size:,} bytes of shared memory"
+            )
         payload = np.empty(length, np.uint8).data
         payload[:] = self._ring[start : start + length]
         if xxh3_64_intdigest(payload) != checksum:
             raise ChannelError("a shared payload's checksum is wrong: it was damaged on the way")
-        self._taken[0] = position + length
+        self._taken[0] = self._end = position + length
         return payload.toreadonly()
 
     def close(self) -> None:

@@ -6,12 +6,12 @@
          0      4  magic "CUTL"
          4      1  version
          5      1  type            WireType
-         6      1  payload kind    PayloadKind of a DATA frame, else 0
+         6      1  payload kind    PayloadKind of a DATA or SHARED frame, else 0
          7      1  zero
          8      4  channel         index into the run's topology; 0 where there is none
         12      8  incarnation     of the sender, as proved in its handshake
-        20      8  first           sequence number of the first message of a DATA frame, else 0
-        28      4  count           messages in a DATA frame, else 0
+        20      8  first           sequence number of the first message of a DATA or SHARED frame, else 0
+        28      4  count           messages in a DATA or SHARED frame, else 0
         32      4  length          of the payload; looked at before anything is allocated
         36      4  header check    low half of XXH3-64 of the 36 bytes above, looked at before the length is believed
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above

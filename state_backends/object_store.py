@@ -40,6 +40,8 @@ _threads_of_pid: int | None = None
 class ObjectStoreBackend(StateBackend):
     """Keeps snapshots below a prefix of a bucket.
 
+    What a subtask gives to a snapshot is one object, put by one request: S3 takes 5 GiB, and `deadline` bounds it.
+
     Parameters
     ----------
     url : str
@@ -80,14 +82,23 @@ class ObjectStoreBackend(StateBackend):
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
         import obstore
+        from obstore.exceptions import GenericError
 
         if not offset and size is None:
             return self._retry(lambda store: bytes(obstore.get(store, path).bytes()))
-        length = self._retry(lambda store: obstore.head(store, path)["size"])
-        end = length if size is None else min(length, offset + size)
-        if offset >= end:
-            return b""  # a range that begins behind the end is an error to the store
-        return self._retry(lambda store: bytes(obstore.get_range(store, path, start=offset, end=end)))
+        if size == 0:
+            return b""
+        wanted: Any = {"offset": offset} if size is None else (offset, offset + size)
+
+        def get(store: ObjectStore) -> bytes:
+            try:
+                return bytes(obstore.get(store, path, options={"range": wanted}).bytes())
+            except GenericError:
+                if offset < obstore.head(store, path)["size"]:
+                    raise
+                return b""  # a range that begins behind the end is an error to the store
+
+        return self._retry(get)
 
     def _exists(self, path: str) -> bool:
         import obstore

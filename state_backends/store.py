@@ -309,7 +309,8 @@ def runs(backend: StateBackend) -> list[str]:
 
 
 def _paths(manifest: Manifest) -> list[str]:
-    return [handle.path for record in manifest.records for handle in record.handles if handle.path is not None]
+    paths = (handle.path for record in manifest.records for handle in record.handles)
+    return list(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _is_below(path: str, incarnation: int) -> bool:

@@ -53,8 +53,7 @@ class _Verification:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._problems: list[str] = []
-        #: {path: where the last part ends that a manifest lists}
-        self._referenced: dict[str, int] = {}
+        self._referenced: dict[str, None] = {}
         self._unreferenced: list[str] = []
 
     def findings(self) -> Findings:
@@ -90,27 +89,17 @@ class _Verification:
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
-                for handle in (handle for record in manifest.records for handle in record.handles):
-                    if handle.path is not None:
-                        end = max(self._referenced.get(handle.path, 0), handle.offset + handle.size)
-                        self._referenced[handle.path] = end
+                paths = [handle.path for record in manifest.records for handle in record.handles]
+                self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
 
     def _check_other(self, path: str) -> None:
-        """Check a file of parts where no manifest's check did; complain of a file that has no business here."""
+        """Check all of a file of parts, listed or not; complain of a file that has no business here."""
         known = (layout.claim_number, layout.base_claim, layout.manifest_id)
         if layout.part_origin(path) is not None:
-            if path in self._referenced:
-                self._check_end(path, self._referenced[path])
-            else:
+            if path not in self._referenced:
                 self._unreferenced.append(path)
-                for offset, part in envelopes(self._store.read_file(path)):
-                    unseal(PART_MAGIC, part, f"{path} from byte {offset:,}")
+            for offset, part in envelopes(self._store.read_file(path)):
+                unseal(PART_MAGIC, part, f"{path} (offsets from byte {offset:,})")
         elif all(parse(path) is None for parse in known) and not path.startswith(layout.INPUT_FOLDER):
             self._problems.append(f"{path}: no file that belongs here")
-
-    def _check_end(self, path: str, end: int) -> None:
-        """The parts of a file that a manifest lists are proved; nothing is to be behind the last one."""
-        behind = len(self._store.read_file(path, end))
-        if behind:
-            self._problems.append(f"{path}: offset {end}: {behind} bytes more than the parts that the manifest lists")

@@ -48,9 +48,9 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
     magic : bytes
         The sort of record that is expected.
     data : bytes or memoryview
-        The whole file.
+        All of it.
     name : str
-        How errors call the file.
+        How errors call it.
 
     Raises
     ------

@@ -72,7 +72,7 @@ class Handle:
     def name(self) -> str:
         """How errors call the part."""
         what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, snapshot {self.snapshot_id}"
-        return f"inline {what}" if self.path is None else f"{self.path} from byte {self.offset:,} ({what})"
+        return f"inline {what}" if self.path is None else f"{self.path} ({what}; offsets from byte {self.offset:,})"
 
 
 @dataclass(frozen=True, slots=True)

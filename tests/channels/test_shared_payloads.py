@@ -11,7 +11,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from channels.connection import Connection, Received
-from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES
+from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES, WRITE_BUFFER_BYTES
 from channels.shared_ring import OutgoingRing
 from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
 from snapshot.channel.frame import Frame, PayloadKind
@@ -86,7 +86,7 @@ def test_a_connection_that_is_dropped_leaves_nothing(leak_check: LeakCheck) -> N
         channel.sending.seal()
         frames = ends[0]._frames  # type: ignore[union-attr]
         frames.put(FIRST)
-        assert frames._shared is not None and frames._shared.descriptors
+        assert frames._shared is not None and frames._shared.descriptor is not None
     with unix_link() as ends:
         channel = Channel(0, *ends)
         channel.sending.send(LARGE)
@@ -139,25 +139,27 @@ def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]
         connection.receive()
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_memory_comes_alone(raw: tuple[socket.socket, Connection], count: int) -> None:
-    """One descriptor, not none and not two."""
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "without its memory"), (2, "2 descriptors came"), (5, "descriptors came.*ulimit -n")]
+)
+def test_memory_comes_alone(raw: tuple[socket.socket, Connection], count: int, text: str) -> None:
+    """One descriptor, not none and not two, and no more than there is room for."""
     peer, connection = raw
     ring, announcement = memory()
     say(peer, announcement, descriptors=(ring.descriptor,) * count)
-    with pytest.raises(ChannelError, match="without its memory"):
+    with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
     os.close(ring.descriptor)
     ring.close()
 
 
 def test_memory_comes_once(raw: tuple[socket.socket, Connection]) -> None:
-    """A second ring is refused."""
+    """A second one is refused."""
     peer, connection = raw
     ring, announcement = memory()
     say(peer, announcement, descriptors=(ring.descriptor,))
     say(peer, announcement, descriptors=(ring.descriptor,))
-    with pytest.raises(ChannelError, match="a second time"):
+    with pytest.raises(ChannelError, match=r"alice.*1 descriptors came, where one is due, once"):
         while True:
             connection.receive()
     os.close(ring.descriptor)
@@ -170,6 +172,7 @@ def test_memory_comes_once(raw: tuple[socket.socket, Connection]) -> None:
         (PLACE._replace(checksum=1), "checksum is wrong"),
         (PLACE._replace(length=SHARED_RING_BYTES + 1), "of shared memory"),
         (PLACE._replace(position=SHARED_RING_BYTES - 1), "of shared memory"),
+        (PLACE._replace(position=2**64 - SHARED_RING_BYTES), "of shared memory"),
     ],
 )
 def test_a_wrong_place_names_the_peer(raw: tuple[socket.socket, Connection], place: SharedPlace, text: str) -> None:
@@ -181,6 +184,68 @@ def test_a_wrong_place_names_the_peer(raw: tuple[socket.socket, Connection], pla
         connection.receive()
     os.close(ring.descriptor)
     ring.close()
+
+
+def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connection]) -> None:
+    """A few bytes of the socket can name much: what the receiver has not granted is refused before it is taken."""
+    peer, connection = raw
+    ring = OutgoingRing()
+    payload = bytes(SHARED_RING_BYTES // 4)
+    say(peer, memory_frame(FIRST, ring.size), descriptors=(ring.descriptor,))
+    for number in range(1, 6):
+        place = SharedPlace(ring.put(payload) or 0, len(payload), xxh3_64_intdigest(payload))
+        frame = data_frame(0, ALICE.incarnation, Frame(number, 1, PayloadKind.VALUES, payload))
+        say(peer, shared_frame(frame, place))
+    with pytest.raises(ChannelError, match="credit"):
+        while True:
+            connection.receive()
+    os.close(ring.descriptor)
+    ring.close()
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), AttributeError("memfd_create")], ids=str)
+def test_without_memory_all_goes_by_the_socket(
+    leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """A system that gives none is no reason to fail; it is said, once."""
+
+    def none(name: str, flags: int) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "memfd_create", none)
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        for _ in range(3):
+            channel.sending.send(LARGE)
+            channel.sending.seal()
+        run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        assert channel.processed == [LARGE] * 3
+    assert [record.message for record in caplog.records] == [
+        f"no shared memory, so large payloads go by the socket, which is slower: {error}"
+    ]
+
+
+def test_little_is_taken_before_the_first_byte_leaves(leak_check: LeakCheck) -> None:
+    """What goes beside the socket counts like what goes through it: a marker waits behind as little."""
+    with unix_link() as ends:
+        channels = [Channel(number, *ends) for number in range(8)]
+        for channel in channels:
+            for _ in range(2):
+                channel.sending.send(LARGE)
+                channel.sending.seal()
+        frames = ends[0]._frames  # type: ignore[union-attr]
+        taken: list[int] = []
+        flush = frames.flush
+
+        def noted() -> int:
+            taken.append(frames.traffic.bytes_out)
+            return flush()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frames, "flush", noted)
+            ends[0].pump()
+        assert taken[0] < WRITE_BUFFER_BYTES + 2 * len(LARGE)
+        run(ends, channels, lambda: all(c.receiving.arrived == c.sending.sent for c in channels))
 
 
 def test_nothing_is_shared_over_tcp(leak_check: LeakCheck) -> None:

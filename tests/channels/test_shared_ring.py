@@ -78,9 +78,12 @@ def test_damage_and_lies_are_found() -> None:
         assert position is not None
         with pytest.raises(ChannelError, match="checksum"):
             incoming.take(position, 7, xxh3_64_intdigest(b"another"))
-        for length in (SIZE + 1, 2**63):
+        for place in ((0, SIZE + 1), (0, 2**63), (SIZE - 1, 2), (2**63, 7), (2**64 - 7, 7)):
             with pytest.raises(ChannelError, match="bytes of shared memory"):
-                incoming.take(position, length, 0)
+                incoming.take(*place, xxh3_64_intdigest(b""))
+        incoming.take(position, 7, xxh3_64_intdigest(b"payload"))
+        with pytest.raises(ChannelError, match="bytes of shared memory"):
+            incoming.take(position, 7, xxh3_64_intdigest(b"payload"))
 
 
 @pytest.mark.parametrize("said", [0, SIZE - 1, 2 * SIZE, 2**63])
@@ -92,10 +95,23 @@ def test_memory_of_another_size_is_refused(leak_check: LeakCheck, said: int) -> 
     outgoing.close()
 
 
+def test_memory_that_can_shrink_is_refused(leak_check: LeakCheck) -> None:
+    """Its receiver would be killed by whoever shrinks it; that of an outgoing ring cannot."""
+    descriptor = os.memfd_create("shrinks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, mmap.PAGESIZE + SIZE)
+    with pytest.raises(ChannelError, match="take away"):
+        IncomingRing(descriptor, SIZE)
+    outgoing = OutgoingRing(SIZE)
+    with pytest.raises(PermissionError):
+        os.ftruncate(outgoing.descriptor, 0)
+    os.close(outgoing.descriptor)
+    outgoing.close()
+
+
 def test_what_is_no_memory_is_refused(leak_check: LeakCheck) -> None:
     """A pipe can be passed as well."""
     reading, writing = os.pipe()
-    with pytest.raises(ChannelError, match="another size"):
+    with pytest.raises(ChannelError, match="cannot be opened"):
         IncomingRing(reading, SIZE)
     os.close(writing)
 
