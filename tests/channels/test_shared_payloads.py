@@ -33,10 +33,8 @@ def test_large_payloads_do_not_cross_the_socket(leak_check: LeakCheck) -> None:
         for message in sent:
             channel.sending.send(message)
             channel.sending.seal()
-            sock = ends[0]._frames._socket  # type: ignore[union-attr]
             ends[0].pump()
             written.append(len(sock_peek(ends[1])))
-            assert sock.fileno() > 0
             run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
         assert channel.processed == sent
         assert [count < 1000 for count in written] == [len(m) + 6 >= SHARED_PAYLOAD_BYTES_MIN for m in sent]
@@ -110,25 +108,29 @@ def say(peer: socket.socket, *frames: WireFrame, descriptors: tuple[int, ...] = 
     peer.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else [])
 
 
-def memory(payload: bytes = LARGE) -> tuple[OutgoingRing, WireFrame]:
-    """A ring with a payload in it, and what announces it."""
+@pytest.fixture
+def memory(leak_check: LeakCheck) -> Iterator[tuple[OutgoingRing, WireFrame]]:
+    """A ring that is empty, and what announces it."""
     ring = OutgoingRing()
-    assert ring.put(payload) == 0
-    return ring, memory_frame(FIRST, ring.size)
+    yield ring, memory_frame(FIRST, ring.size)
+    os.close(ring.descriptor)
+    ring.close()
 
 
-def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection]) -> None:
+Memory = tuple[OutgoingRing, WireFrame]
+
+
+def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """Its descriptor comes with the first byte, the frame perhaps later."""
     peer, connection = raw
-    ring, announcement = memory()
+    ring, announcement = memory
+    assert ring.put(LARGE) == PLACE.position
     data = header_of(announcement) + bytes(announcement.payload)
     peer.sendmsg([data[:5]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [ring.descriptor]))])
     assert connection.receive() == []
     peer.sendall(data[5:])
     say(peer, shared_frame(FIRST, PLACE))
     assert connection.receive() == [Received(0, Frame(1, 1, PayloadKind.VALUES, LARGE))]
-    os.close(ring.descriptor)
-    ring.close()
 
 
 def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]) -> None:
@@ -142,28 +144,24 @@ def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "without its memory"), (2, "2 descriptors came"), (5, "descriptors came.*ulimit -n")]
 )
-def test_memory_comes_alone(raw: tuple[socket.socket, Connection], count: int, text: str) -> None:
+def test_memory_comes_alone(raw: tuple[socket.socket, Connection], memory: Memory, count: int, text: str) -> None:
     """One descriptor, not none and not two, and no more than there is room for."""
     peer, connection = raw
-    ring, announcement = memory()
+    ring, announcement = memory
     say(peer, announcement, descriptors=(ring.descriptor,) * count)
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
-    os.close(ring.descriptor)
-    ring.close()
 
 
-def test_memory_comes_once(raw: tuple[socket.socket, Connection]) -> None:
+def test_memory_comes_once(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """A second one is refused."""
     peer, connection = raw
-    ring, announcement = memory()
+    ring, announcement = memory
     say(peer, announcement, descriptors=(ring.descriptor,))
     say(peer, announcement, descriptors=(ring.descriptor,))
     with pytest.raises(ChannelError, match=r"alice.*1 descriptors came, where one is due, once"):
         while True:
             connection.receive()
-    os.close(ring.descriptor)
-    ring.close()
 
 
 @pytest.mark.parametrize(
@@ -175,23 +173,24 @@ def test_memory_comes_once(raw: tuple[socket.socket, Connection]) -> None:
         (PLACE._replace(position=2**64 - SHARED_RING_BYTES), "of shared memory"),
     ],
 )
-def test_a_wrong_place_names_the_peer(raw: tuple[socket.socket, Connection], place: SharedPlace, text: str) -> None:
+def test_a_wrong_place_names_the_peer(
+    raw: tuple[socket.socket, Connection], memory: Memory, place: SharedPlace, text: str
+) -> None:
     """Damage, or a payload that is not in the ring."""
     peer, connection = raw
-    ring, announcement = memory()
+    ring, announcement = memory
+    assert ring.put(LARGE) == PLACE.position
     say(peer, announcement, shared_frame(FIRST, place), descriptors=(ring.descriptor,))
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
-    os.close(ring.descriptor)
-    ring.close()
 
 
-def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connection]) -> None:
+def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """A few bytes of the socket can name much: what the receiver has not granted is refused before it is taken."""
     peer, connection = raw
-    ring = OutgoingRing()
+    ring, announcement = memory
     payload = bytes(SHARED_RING_BYTES // 4)
-    say(peer, memory_frame(FIRST, ring.size), descriptors=(ring.descriptor,))
+    say(peer, announcement, descriptors=(ring.descriptor,))
     for number in range(1, 6):
         place = SharedPlace(ring.put(payload) or 0, len(payload), xxh3_64_intdigest(payload))
         frame = data_frame(0, ALICE.incarnation, Frame(number, 1, PayloadKind.VALUES, payload))
@@ -199,8 +198,6 @@ def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connec
     with pytest.raises(ChannelError, match="credit"):
         while True:
             connection.receive()
-    os.close(ring.descriptor)
-    ring.close()
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), AttributeError("memfd_create")], ids=str)

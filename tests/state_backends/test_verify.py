@@ -87,7 +87,7 @@ def test_every_part_of_a_file_that_nothing_lists_is_proved() -> None:
 
 
 def test_what_is_behind_the_last_part_is_found() -> None:
-    """In a file that a manifest lists there is nothing that it does not list."""
+    """Behind the parts of a file there is another one, or damage."""
     _, backend = small_run()
     path = next(path for path in backend.files() if f"{sample.SNAPSHOT_ID:016}-P" in path)
     backend.instead = {path: backend.get(path) + b"more"}
