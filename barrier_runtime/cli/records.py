@@ -36,7 +36,7 @@ def unreadable(found: Unreadable) -> dict[str, Any]:
 def run_record(run: StoredRun) -> dict[str, Any]:
     """One line of ``runs``. The size is that of all parts, once where snapshots share them."""
     sizes = {
-        (handle.path, handle.offset, handle.name): handle.size
+        handle.name: handle.size
         for snapshot in run.snapshots
         for record in snapshot.manifest.records
         for handle in record.handles
