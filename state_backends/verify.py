@@ -30,7 +30,9 @@ class Findings:
     files: int
     history: tuple[int, ...]  #: ids of the snapshots that can be restored, ascending
     problems: tuple[str, ...]  #: empty when every byte is proved
-    unreferenced: tuple[str, ...]  #: whole parts that no manifest lists: of pending, aborted or deleted snapshots
+    unreferenced: tuple[
+        str, ...
+    ]  #: files of whole parts that no manifest lists: of pending, aborted or deleted snapshots
 
 
 def backend_of(url: str) -> StateBackend:
