@@ -24,8 +24,9 @@ from channels.identity import Identity
 from channels.wire import HEADER_BYTES
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import Gate, SendingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 
@@ -78,8 +79,7 @@ def what_is_sent(step: Step) -> list[Any]:
 def frames_of(step: Step) -> list[bytes]:
     """The payloads of `what_is_sent`, as a sending end fills them."""
     end, frames = SendingEnd(_THERE, Codec(), Gate()), []
-    for message in what_is_sent(step):
-        _send(end, message)
+    _send(end, what_is_sent(step), step)
     end.seal()
     while end.has_data:
         frame = end.take()
@@ -88,11 +88,12 @@ def frames_of(step: Step) -> list[bytes]:
     return frames
 
 
-def _send(end: SendingEnd, message: Any) -> None:
-    if isinstance(message, pa.RecordBatch):
-        end.send_batch(message)
-    else:
-        end.send(message)
+def _send(end: SendingEnd, messages: list[Any], step: Step) -> None:
+    if step.rows_per_batch is None:
+        end.send_all(messages, are_tuples=True)
+        return
+    for batch in messages:
+        end.send_batch(batch)
 
 
 @cache
@@ -149,14 +150,12 @@ class Side:
 def send_stream(sock: socket.socket, step: Step) -> Streamed:
     """Send for so many seconds, then the end."""
     side, table = Side(sock, is_first=True), what_is_sent(step)
-    send = side.sending.send if step.rows_per_batch is None else side.sending.send_batch
     size = SLICE if step.rows_per_batch is None else 1
     slices = cycle([table[at : at + size] for at in range(0, len(table), size)])
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
         if not side.gate.closed:
-            for message in next(slices):
-                send(message)
+            _send(side.sending, next(slices), step)
         side.link.pump()
         if side.gate.closed:
             side.wait()

@@ -25,30 +25,31 @@ INTERVALS = (None, 1.0, 0.1)
 
 
 class Case(NamedTuple):
-    """One configuration."""
+    """One configuration; sources send their bursts as lists, or each message by itself."""
 
     parallelism: int
     interval: float | None
+    is_single: bool = False
 
 
 def measure(effort: Effort, place: Place) -> Iterator[Result]:
     """One result for each parallelism and interval."""
     live = place()
     for parallelism in effort.choose(PARALLELISMS, PARALLELISMS[-1:]):
-        runs: dict[Case, list[Timed]] = {Case(parallelism, interval): [] for interval in INTERVALS}
+        off, single = Case(parallelism, None), Case(parallelism, None, is_single=True)
+        runs: dict[Case, list[Timed]] = {case: [] for case in (*(Case(parallelism, i) for i in INTERVALS), single)}
         bare: list[float] = []
         for _ in range(effort.repeats):
             for case, timed in runs.items():
                 timed.append(_run(live, case, effort))
             bare.append(bare_messages_per_second(parallelism, effort.seconds))
-        off = runs[Case(parallelism, None)]
         for case, timed in runs.items():
-            yield _result(case, timed, off, bare, effort)
+            yield _result(case, timed, runs[off], bare, effort)
 
 
 def _run(live: Live, case: Case, effort: Effort) -> Timed:
     graph = Graph("keyed-messages")
-    graph.add("records", Messages(effort.seconds), parallelism=case.parallelism)
+    graph.add("records", Messages(effort.seconds, is_single=case.is_single), parallelism=case.parallelism)
     graph.add("sums", RunningSum(), parallelism=case.parallelism)
     graph.connect("records", "sums", key=itemgetter(0))
     timed = timed_run(
@@ -75,7 +76,9 @@ def _rate(timed: Timed) -> float:
 def _result(case: Case, timed: list[Timed], off: list[Timed], bare: list[float], effort: Effort) -> Result:
     rates = [_rate(each) for each in timed]
     ratios = {"bare_loop": paired_ratio(rates, bare)}
-    if case.interval is not None:
+    if case.is_single:
+        ratios["in_lists"] = paired_ratio(rates, [_rate(each) for each in off])
+    elif case.interval is not None:
         ratios["without_snapshots"] = paired_ratio(rates, [_rate(each) for each in off])
     return Result(
         "keyed-messages",
@@ -83,6 +86,7 @@ def _result(case: Case, timed: list[Timed], off: list[Timed], bare: list[float],
             "parallelism": case.parallelism,
             "snapshot_interval_s": case.interval,
             "payload": "messages",
+            "sent": "one by one" if case.is_single else "in lists",
             "keys": KEY_COUNT,
             **effort.configuration(),
         },

@@ -43,15 +43,22 @@ class TimedSource(Source):
 
 
 class Messages(TimedSource):
-    """Bursts of (key, value)."""
+    """Bursts of (key, value), each as a list, or message by message."""
+
+    def __init__(self, seconds: float, *, is_single: bool = False) -> None:
+        super().__init__(seconds)
+        self.is_single = is_single
 
     def open(self, context: Context) -> None:
         self.bursts = bursts()
 
     def send_round(self, context: Context) -> None:
-        send = context.send
-        for message in self.bursts[self.rounds % len(self.bursts)]:
-            send(message)
+        burst = self.bursts[self.rounds % len(self.bursts)]
+        if not self.is_single:
+            context.sendAll(burst)
+            return
+        for message in burst:
+            context.send(message)
 
 
 class Batches(TimedSource):

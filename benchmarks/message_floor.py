@@ -1,8 +1,8 @@
-"""What one message cannot cost less than, in Python, where it is taken by value when it is sent and handled alone.
+"""What one message cannot cost less than, in Python, where it is sent in lists and handled alone.
 
 Each step of its way by itself, in one process, with nothing around it: no frame, no socket, no snapshot, no loop of a
-worker. Their sum is the floor of `keyed-messages`; the bare loop beside that one has none of the per-message calls. No
-Spark and no Ray.
+worker. Their sum is the floor of `keyed-messages`; the bare loop beside that one does not share out by key and handles
+messages without a call. No Spark and no Ray.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of
 from benchmarks.result import Result, metric
 from benchmarks.session import Place
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.frame_codec import frame_of_pieces, messages_of
+from snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
 from snapshot.channel.serialization import Codec
+from snapshot.channel.spread import HashPartitioner
 
-#: Bursts in a frame, about what a sending end seals.
-_FRAME_BURSTS = 16
+_TARGETS = 2
 
 
 def measure(effort: Effort, place: Place) -> Iterator[Result]:
@@ -41,35 +41,22 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
 
 def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
     """Each goes over the whole table once and returns how many messages that were."""
-    codec, key_of = Codec(), itemgetter(0)
-    pack, count = codec.pack, len(table) * BURST_MESSAGES
-    places = {key_of(message): 0 for burst in table for message in burst}
+    codec, hashed = Codec(), HashPartitioner(itemgetter(0), _TARGETS)
+    count = len(table) * BURST_MESSAGES
+    shares = [share for burst in table for _, share in hashed.share(burst)]
     frames = [
-        frame_of_pieces(1, PayloadKind.TUPLES, [pack([*m]) for burst in table[at : at + _FRAME_BURSTS] for m in burst])
-        for at in range(0, len(table), _FRAME_BURSTS)
+        frame_of_pieces(1, kind, [chunk], len(share)) for share in shares for kind, chunk in [_encoded(share, codec)]
     ]
     decoded = [messages_of(frame, codec) for frame in frames]
 
-    def send(message: Any) -> None:
-        """What the node calls; all it does is be called."""
-
-    def call() -> int:
+    def share() -> int:
         for burst in table:
-            for message in burst:
-                send(message)
-        return count
-
-    def choose() -> int:
-        for burst in table:
-            for message in burst:
-                places.get(key_of(message))
+            hashed.share(burst)
         return count
 
     def encode() -> int:
-        for burst in table:
-            pieces: list[bytes] = []
-            for message in burst:
-                pieces.append(pack([*message]))
+        for share in shares:
+            _encoded(share, codec)
         return count
 
     def decode() -> int:
@@ -88,7 +75,13 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
 
     handle()
     require_equal("message-floor", node.sums, sums_of_bursts([len(table)]))
-    return {"call": call, "choose": choose, "encode": encode, "decode": decode, "handle": handle}
+    return {"share": share, "encode": encode, "decode": decode, "handle": handle}
+
+
+def _encoded(messages: list[Any], codec: Codec) -> tuple[PayloadKind, bytes]:
+    encoded = encoded_together(messages, codec, are_tuples=True)
+    assert encoded is not None
+    return encoded
 
 
 def _nanoseconds(step: Callable[[], int], seconds: float) -> float:

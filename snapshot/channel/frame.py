@@ -18,6 +18,7 @@ class PayloadKind(IntEnum):
     TUPLES = 1  #: the same, where every message was a tuple (MessagePack itself knows only arrays)
     BATCH = 2  #: one Arrow IPC stream of record batches, one row a message
     END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1)
+    FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple: every array in it is one of them
 
 
 class Frame(NamedTuple):

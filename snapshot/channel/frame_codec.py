@@ -25,6 +25,21 @@ def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], coun
     return Frame(first, count, kind, array_header(count) + b"".join(pieces))
 
 
+def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> tuple[PayloadKind, bytes] | None:
+    """Several messages as one piece of a frame, and of which kind; None where one of them cannot be encoded.
+
+    With `are_tuples` all of them are. What is FLAT may go among TUPLES too.
+    """
+    try:
+        if not are_tuples:
+            return PayloadKind.VALUES, codec.pack_all(messages)
+        if (flat := codec.pack_flat(messages)) is not None:
+            return PayloadKind.FLAT, flat
+        return PayloadKind.TUPLES, codec.pack_all(list(map(list, messages)))
+    except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
+        return None
+
+
 def frame_of_batch(first: int, batch: pa.RecordBatch) -> Frame:
     """A frame of one record batch; a row is a message."""
     return Frame(first, batch.num_rows, PayloadKind.BATCH, memoryview(encode_batch(batch)))
@@ -46,6 +61,8 @@ def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
             return messages
         case PayloadKind.TUPLES:
             return list(map(tuple, codec.decode(frame.payload)))
+        case PayloadKind.FLAT:
+            return codec.decode_flat(frame.payload)
         case PayloadKind.BATCH:
             return _batch_of(frame.payload)
         case PayloadKind.END:

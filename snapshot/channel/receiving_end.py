@@ -8,19 +8,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from snapshot.channel.cuts import ReceivedCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import cut_frame
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedCut:
-    """What a receiver notes of one channel: its point, the marker's w, and the messages (processed, written]."""
-
-    processed: int
-    written: int
-    frames: tuple[Frame, ...]
 
 
 @dataclass(slots=True)

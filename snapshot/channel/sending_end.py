@@ -16,16 +16,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.cuts import SentCut
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.gate import Gate
 from snapshot.channel.narrowing import narrowing
 from snapshot.channel.open_batches import JOINED_ROWS_MAX, OpenBatches
 from snapshot.channel.serialization import Codec
+from snapshot.channel.spill import Spill
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
 
@@ -49,48 +51,16 @@ BUFFER_FRAMES_MIN = 3
 LOOKED_AT_BYTES = 256
 _UNSEEN_MAX = 4096
 
-_VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
+#: What `send_all` encodes in one call: this part of a frame, so that none is much larger than it should be; and so many
+#: messages while nobody knows their sizes, and at most.
+_CHUNK_PART = 4
+_AT_ONCE_FIRST, AT_ONCE_MAX = 16, 256
+
+_VALUES, _TUPLES, _FLAT = PayloadKind.VALUES, PayloadKind.TUPLES, PayloadKind.FLAT
 
 
 def _nobody() -> None:
     """Nobody is to be told."""
-
-
-class Gate:
-    """Why a subtask may not be given its next event: looked at once a message, so it is one attribute."""
-
-    __slots__ = ("closed",)
-
-    def __init__(self) -> None:
-        #: number of reasons; 0 means open
-        self.closed = 0
-
-
-class Spill(Protocol):
-    """A file-backed FIFO of frames, for out-buffers inside a cycle (PROTOCOL 9.2)."""
-
-    def append(self, frame: Frame) -> None:
-        """Add at the end. Raises ChannelError at the cap, naming the setting."""
-
-    def popleft(self) -> Frame:
-        """Remove and return the first."""
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What waits on disk."""
-
-    def __iter__(self) -> Iterator[Frame]: ...
-
-    def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SentCut:
-    """What a sender notes of one channel at its cut, with the messages (written, sent] that it saves."""
-
-    sent: int
-    written: int
-    frames: tuple[Frame, ...]
 
 
 class SendingEnd:
@@ -125,8 +95,7 @@ class SendingEnd:
         #: bytes that wait in memory, those of the open frame included
         self.buffered_bytes = 0
         self.ended = False
-        self._pack = codec.pack
-        self._encode = codec.encode
+        self._codec, self._pack = codec, codec.pack
         self._gate = gate
         self._closes_gate = False
         narrow = narrowing(siblings)
@@ -137,6 +106,10 @@ class SendingEnd:
         self._framed = sent
         #: the messages of the open frame, encoded; written by `send`, and by what does its work (`direct_send`)
         self.open_pieces: list[bytes] = []
+        #: messages in `open_pieces` beyond one a piece
+        self._further = 0
+        #: messages that `send_all` encodes in one call: by the size of the last ones they fill a part of a frame
+        self._at_once = _AT_ONCE_FIRST
         #: of the open frame, or of the next one; None: whatever is sent is looked at, and refused
         self.open_kind: PayloadKind | None = _VALUES
         #: `send` was set on the instance, by who wants to hear every message: nobody may do its work without it
@@ -180,12 +153,33 @@ class SendingEnd:
                     self.switch(_VALUES)
                 piece = self._pack(message)
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
-            piece = self._encode(list(message) if type(message) is tuple else message)  # says what is wrong
+            piece = self._codec.encode(list(message) if type(message) is tuple else message)  # says what is wrong
         pieces = self.open_pieces
         pieces.append(piece)
         # The hot path ends here: sizes are added up now and then, and at once where one message is large.
         if len(piece) > LOOKED_AT_BYTES or len(pieces) >= self.look_at:
             self.look(piece)
+
+    def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
+        """`send` each of `messages`, no record batch among them, with a few calls for all."""
+        start = 0
+        while start < len(messages):
+            some = messages[start : start + self._at_once]
+            start += len(some)
+            encoded = (
+                None if self.is_heard or self.ended else encoded_together(some, self._codec, are_tuples=are_tuples)
+            )
+            if encoded is None or len(encoded[1]) > MESSAGE_BYTES_MAX:
+                for message in some:  # meets what is wrong, if anything is, and says what it is
+                    self.send(message)
+                continue
+            kind, chunk = encoded
+            if self.open_kind is not kind and not (kind is _FLAT and self.open_kind is _TUPLES and self.open_pieces):
+                self.switch(kind)
+            self._further += len(some) - 1
+            self._at_once = min(max(self._frame_bytes // _CHUNK_PART * len(some) // len(chunk), 1), AT_ONCE_MAX)
+            self.open_pieces.append(chunk)
+            self.look(chunk)
 
     def forbid(self, why: str) -> None:
         """Refuse whatever is sent, with these words, until they are ""."""
@@ -223,8 +217,9 @@ class SendingEnd:
         if self.open_pieces:
             assert self.open_kind is not None
             pieces, self.open_pieces = self.open_pieces, []
+            count, self._further = len(pieces) + self._further, 0
             self._piece_bytes = self._looked = 0
-            self._append(frame_of_pieces(self._framed + 1, self.open_kind, pieces))
+            self._append(frame_of_pieces(self._framed + 1, self.open_kind, pieces, count))
         elif self._batches is not None:
             batches, self._batches = self._batches, None
             self._append(batches.frame(self._framed + 1))
@@ -246,7 +241,9 @@ class SendingEnd:
     @property
     def sent(self) -> int:
         """S: number of the last message that was sent."""
-        return self._framed + (len(self.open_pieces) if self._batches is None else self._batches.row_count)
+        if self._batches is not None:
+            return self._framed + self._batches.row_count
+        return self._framed + len(self.open_pieces) + self._further
 
     @property
     def has_marker(self) -> bool:
@@ -315,7 +312,8 @@ class SendingEnd:
     def validate(self) -> None:
         """Assert the end's invariants."""
         if not self._queue and not self._spill and self._batches is None:
-            assert self.written + len(self.open_pieces) == self.sent, (self.channel, self.written, self.sent)
+            opened = len(self.open_pieces) + self._further
+            assert self.written + opened == self.sent, (self.channel, self.written, self.sent)
             return
         expected = self.written + 1
         for frame in self._frames():

@@ -21,6 +21,8 @@ import pickle
 import struct
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
+from types import NoneType
 from typing import Any
 
 import cloudpickle
@@ -44,6 +46,10 @@ _LIFTED_ENTRIES_MAX = 1_000
 _LIFTED_DEPTH = 3
 
 
+#: A tuple of nothing but these is flat: MessagePack holds them as they are, without an extension, and no list is in it.
+_FLAT_TYPES = frozenset({bool, int, float, str, bytes, NoneType})
+
+
 class NotSerialisable(TypeError):
     """A value that the codec refuses. The caller adds node, channel and type, and raises its own error."""
 
@@ -63,6 +69,7 @@ class Codec:
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
+        self._flat_packer = msgpack.Packer(unicode_errors="surrogatepass")  # takes tuples for arrays
         #: of the one state that this codec was made to encode, or decode
         self._outside: Outside | None = None
         self._inside: Sequence[memoryview] = ()
@@ -101,6 +108,33 @@ class Codec:
             )
         except (ValueError, msgpack.UnpackException) as error:
             raise NotSerialisable(f"not a MessagePack value: {error}") from error
+
+    def pack_all(self, values: list[Any]) -> bytes:
+        """What `pack` makes of each, one behind the other, in one call. Raises what `pack` raises."""
+        return self.pack(values)[len(array_header(len(values))) :]
+
+    def pack_flat(self, messages: list[tuple[Any, ...]]) -> bytes | None:
+        """What `pack_all` makes of the tuples as lists; None unless all are flat (`PayloadKind.FLAT`)."""
+        if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
+            return None
+        try:
+            packed: bytes = self._flat_packer.pack(messages)
+        except OverflowError:  # an integer of more than 64 bits needs an extension
+            return None
+        return packed[len(array_header(len(messages))) :]
+
+    def decode_flat(self, data: bytes | memoryview) -> list[Any]:
+        """Decode an array of flat tuples: what `decode` gives, but for the tuples, which needn't be made of lists.
+
+        Raises
+        ------
+        NotSerialisable
+            if the bytes are no such thing.
+        """
+        try:
+            return list(msgpack.unpackb(data, use_list=False, ext_hook=_no_extension, unicode_errors="surrogatepass"))
+        except (TypeError, ValueError, msgpack.UnpackException) as error:
+            raise NotSerialisable(f"no flat tuples: {error}") from error
 
     def encode_state(self, value: Any) -> tuple[Buffer, ...]:
         """Encode one value, its large buffers beside it: bytes by reference, everything else copied once.
@@ -194,6 +228,10 @@ class _Large:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+
+
+def _no_extension(code: int, data: bytes) -> Any:
+    raise ValueError(f"an extension {code} of {len(data)} bytes")
 
 
 def _lifted(value: Any, depth: int = _LIFTED_DEPTH) -> Any:

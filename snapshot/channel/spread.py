@@ -10,6 +10,7 @@ A key's place is found in two steps, so that rescaling moves whole ranges of gro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
@@ -43,6 +44,7 @@ _SCANNED_TARGETS_MAX = 4
 
 Targets = npt.NDArray[np.uint16]
 Split = list[tuple[int, pa.RecordBatch]]
+Shares = list[tuple[int, list[Any]]]
 
 
 def key_function(key: Key) -> Callable[[Any], Any]:
@@ -91,6 +93,12 @@ class Partitioner(Protocol):
         Raises as `choose`.
         """
 
+    def share(self, messages: list[Any]) -> Shares:
+        """`choose` for each of several messages: those for each target, in order; a target may come with none.
+
+        Raises as `choose`.
+        """
+
     def state(self) -> int:
         """What the subtask's snapshot must hold, so that replay makes the same choices."""
 
@@ -117,6 +125,9 @@ class _Forward(_Stateless):
     def choose(self, message: Any) -> int:
         return self._index
 
+    def share(self, messages: list[Any]) -> Shares:
+        return [(self._index, messages)]
+
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(self._index, batch)]
 
@@ -132,6 +143,11 @@ class _Rebalance:
         chosen = self._next
         self._next = (chosen + 1) % self._parallelism
         return chosen
+
+    def share(self, messages: list[Any]) -> Shares:
+        first, count = self._next, self._parallelism
+        self._next = (first + len(messages)) % count
+        return [((first + turn) % count, messages[turn::count]) for turn in range(min(count, len(messages)))]
 
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(self.choose(batch), batch)]
@@ -152,6 +168,9 @@ class _Broadcast(_Stateless):
     def choose(self, message: Any) -> int:
         return EVERY
 
+    def share(self, messages: list[Any]) -> Shares:
+        return [(index, messages) for index in range(self._parallelism)]
+
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(index, batch) for index in range(self._parallelism)]
 
@@ -161,6 +180,9 @@ class _Directed(_Stateless):
 
     def choose(self, message: Any) -> int:
         raise TypeError("a directed edge has no rule of spreading: give send the Subtask that is to get the message")
+
+    def share(self, messages: list[Any]) -> Shares:
+        return [(self.choose(message), [message]) for message in messages]
 
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(self.choose(batch), batch)]
@@ -190,6 +212,13 @@ class HashPartitioner(_Stateless):
             return self._learn(key) if chosen is None else chosen
         return subtask_of_group(key_group(key), self._parallelism)
 
+    def share(self, messages: list[Any]) -> Shares:
+        """See `Partitioner`."""
+        shares: list[list[Any]] = [[] for _ in range(self._parallelism)]
+        for message, target in zip(messages, self._choose_all(messages), strict=True):
+            shares[target].append(message)
+        return list(enumerate(shares))
+
     def split(self, batch: pa.RecordBatch) -> Split:
         """See `Partitioner`."""
         if self._columns is None:
@@ -203,6 +232,13 @@ class HashPartitioner(_Stateless):
         if targets is None:
             targets = self._targets(columns)
         return _split_by_target(batch, targets, self._parallelism)
+
+    def _choose_all(self, messages: list[Any]) -> list[int]:
+        keys = list(map(self.key_of, messages))
+        if PLAIN_KEYS.issuperset(map(type, keys)):
+            with suppress(KeyError):  # a new key
+                return list(map(self.remembered.__getitem__, keys))
+        return list(map(self.choose, messages))
 
     def _targets(self, columns: Sequence[pa.Array]) -> Targets:
         return _targets(hash_columns(columns, as_tuple=self._is_tuple), self._parallelism)

@@ -282,7 +282,7 @@ def _frames_problem(frames: Sequence[Frame]) -> str | None:
 def _messages_held(frame: Frame) -> int | None:
     """What the payload itself says; None for a batch, whose rows are counted when it is decoded."""
     match frame.kind:
-        case PayloadKind.VALUES | PayloadKind.TUPLES:
+        case PayloadKind.VALUES | PayloadKind.TUPLES | PayloadKind.FLAT:
             unpacker = msgpack.Unpacker()
             unpacker.feed(bytes(frame.payload[:5]))  # no array header is longer
             try:

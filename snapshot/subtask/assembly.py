@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from snapshot.channel.frame import Frame
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import Gate, SendingEnd, Spill
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
+from snapshot.channel.spill import Spill
 from snapshot.channel.spread import key_function, partitioner
 from snapshot.declared.built import Built
 from snapshot.declared.topology import Topology

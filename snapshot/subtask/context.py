@@ -5,9 +5,11 @@ It holds what the hooks may see and passes what they ask for to the subtask; it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from snapshot.channel.sending_end import AT_ONCE_MAX
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
@@ -56,8 +58,8 @@ class SubtaskContext(Context):
         #: nodes that may not be sent to any more: the members of an ended component
         self._closed_outputs: tuple[str, ...] = ()
         self._edges = {edge.target: edge for edge in edges}
-        #: what a message goes to that names no receiver
-        self._emits: tuple[Callable[[Any], None], ...] = tuple(edge.emit for edge in edges)
+        #: what a message goes along that names no receiver
+        self._open_edges = edges
         self._timers = timers
         self._chance = chance
         self._random: Random | None = None
@@ -108,7 +110,7 @@ class SubtaskContext(Context):
     def close_outputs(self, nodes: tuple[str, ...]) -> None:
         """Members of an ended component may not be sent to any more; what names no receiver goes past them."""
         self._closed_outputs = nodes
-        self._emits = tuple(edge.emit for target, edge in self._edges.items() if target not in nodes)
+        self._open_edges = tuple(edge for target, edge in self._edges.items() if target not in nodes)
         for name in nodes:
             self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         if nodes:
@@ -121,17 +123,29 @@ class SubtaskContext(Context):
         if self._silent_hook:
             raise NodeError(f"{self.subtask}: {self._silent_hook} must not send")
         if to is None:
-            for emit in self._emits:
-                emit(message)
-            return
-        name = to.node if isinstance(to, Subtask) else to
-        edge = self._edges.get(name)
-        if edge is None:
-            raise NodeError(f"{self.subtask}: there is no edge to {name!r}; there are edges to {list(self._edges)}")
-        if isinstance(to, Subtask):
-            edge.emit_to(message, to.index)
+            for edge in self._open_edges:
+                edge.emit(message)
+        elif isinstance(to, Subtask):
+            self._edge(to.node).emit_to(message, to.index)
         else:
-            edge.emit(message)
+            self._edge(to).emit(message)
+
+    def sendAll(self, messages: Iterable[Any], to: str | Subtask | None = None) -> None:
+        # Other iterables may yield one object again and again, changed each time.
+        if self._silent_hook or isinstance(to, Subtask) or not isinstance(messages, list | tuple):
+            super().sendAll(messages, to)
+            return
+        edges = self._open_edges if to is None else (self._edge(to),)
+        rest = iter(messages)
+        while some := list(islice(rest, AT_ONCE_MAX)):
+            for edge in edges:
+                edge.emit_all(some)
+
+    def _edge(self, target: str) -> OutputEdge:
+        edge = self._edges.get(target)
+        if edge is None:
+            raise NodeError(f"{self.subtask}: there is no edge to {target!r}; there are edges to {list(self._edges)}")
+        return edge
 
     def requestSnapshot(self) -> None:
         self._ask_snapshot()

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import Gate
 from snapshot.channel.serialization import Codec
 from snapshot.errors import NodeError
 from snapshot.node import Node, defines

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import NotSerialisable
-from snapshot.channel.spread import EVERY, Partitioner
+from snapshot.channel.spread import EVERY, Partitioner, Shares
 from snapshot.declared.transforms import Transform, transformed
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -72,6 +72,26 @@ class OutputEdge:
         if index not in self.ends:
             raise NodeError(f"{self.source}: there is no channel to {Subtask(self.target, index)}")
         self._put(index, message)
+
+    def emit_all(self, messages: list[Any]) -> None:
+        """`emit` each of them, with a few calls for all."""
+        kinds = set(map(type, messages))
+        shares = None if self.transforms or _RecordBatch in kinds else self._shares(messages)
+        if shares is None:
+            for message in messages:
+                self.emit(message)
+            return
+        for index, share in shares:
+            try:
+                self.ends[index].send_all(share, are_tuples=kinds == {tuple})
+            except NotSerialisable as error:
+                raise self._refused(index, error) from error
+
+    def _shares(self, messages: list[Any]) -> Shares | None:
+        try:
+            return self.partitioner.share(messages)
+        except Exception:  # noqa: BLE001  # one by one meets it again, and says of which message
+            return None
 
     def _transformed(self, message: Any) -> None:
         for result in transformed(self.transforms, message):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from snapshot.channel.receiving_end import ReceivedCut
-from snapshot.channel.sending_end import SentCut
+from snapshot.channel.cuts import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import Buffer
 from snapshot.subtask.reports import SnapshotTaken, Spent, Standing

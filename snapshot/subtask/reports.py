@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.receiving_end import ReceivedCut
-from snapshot.channel.sending_end import SentCut
+from snapshot.channel.cuts import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import Buffer
 

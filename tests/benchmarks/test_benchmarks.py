@@ -80,7 +80,7 @@ def test_simulation() -> None:
 def test_message_floor() -> None:
     """The steps of a message, each alone, and their sum."""
     [found] = [assert_schema(result.json()) for result in message_floor.measure(EFFORT, _no_place)]
-    steps = ("call", "choose", "encode", "decode", "handle")
+    steps = ("share", "encode", "decode", "handle")
     parts = sum(found["metrics"][f"{name}_ns"]["median"] for name in steps)
     assert found["metrics"]["sum_ns"]["median"] == pytest.approx(parts)
 
@@ -88,11 +88,12 @@ def test_message_floor() -> None:
 @pytest.mark.spark
 @pytest.mark.ray
 def test_keyed_messages(live: Live) -> None:
-    """Messages with snapshots off, seldom and often, beside a bare loop."""
+    """Messages with snapshots off, seldom and often, beside a bare loop; the last ones sent one by one."""
     found = _looked_at(keyed_messages.measure, live)
-    assert [each["configuration"]["snapshot_interval_s"] for each in found] == [None, 1.0, 0.1]
+    assert [each["configuration"]["snapshot_interval_s"] for each in found] == [None, 1.0, 0.1, None]
+    assert [each["configuration"]["sent"] for each in found] == ["in lists"] * 3 + ["one by one"]
     assert all("records_per_s" in each["metrics"] for each in found)
-    assert all("without_snapshots" in each["ratios"] for each in found[1:])
+    assert all("without_snapshots" in each["ratios"] for each in found[1:3])
 
 
 @pytest.mark.spark

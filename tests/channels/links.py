@@ -15,8 +15,9 @@ from channels.identity import Identity
 from channels.in_process import InProcessConnection
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import Gate, SendingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 

@@ -26,8 +26,9 @@ from channels.wire import (
     marker_frame,
 )
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import FRAME_BYTES_TARGET, Gate, SendingEnd
+from snapshot.channel.sending_end import FRAME_BYTES_TARGET, SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from channels.spill import SpillFile
 from channels.wire import HEADER_BYTES
 from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.sending_end import BUFFER_BYTES_MAX, Gate, SendingEnd
+from snapshot.channel.gate import Gate
+from snapshot.channel.sending_end import BUFFER_BYTES_MAX, SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask

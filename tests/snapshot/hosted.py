@@ -9,11 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.cuts import ReceivedCut, SentCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd, SentCut, Spill
+from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
+from snapshot.channel.spill import Spill
 from snapshot.declared.built import build
 from snapshot.declared.declarations import AlignmentWish
 from snapshot.graph import Graph

@@ -14,8 +14,9 @@ from typing import Any
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd, Spill
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
+from snapshot.channel.spill import Spill
 from snapshot.coordinator.recovery import fresh_start, plan_restore
 from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from snapshot.channel import frame_codec
+from snapshot.channel.cuts import ReceivedCut
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
+from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId

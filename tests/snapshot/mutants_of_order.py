@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from snapshot.channel.cuts import ReceivedCut
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivedCut, ReceivingEnd
+from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
 from snapshot.subtask.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived

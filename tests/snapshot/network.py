@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.sending_end import Spill
+from snapshot.channel.spill import Spill
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask

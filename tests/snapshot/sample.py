@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from snapshot.channel.cuts import ReceivedCut, SentCut
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
-from snapshot.channel.receiving_end import ReceivedCut
-from snapshot.channel.sending_end import SentCut
 from snapshot.channel.serialization import Codec
 from snapshot.declared.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
 from snapshot.ids import ChannelId, Subtask
@@ -45,6 +44,11 @@ def values(first: int, *messages: object) -> Frame:
 def tuples(first: int, *messages: tuple[object, ...]) -> Frame:
     """A frame of tuples."""
     return frame_of_pieces(first, PayloadKind.TUPLES, [CODEC.encode(list(message)) for message in messages])
+
+
+def flat(first: int, *messages: tuple[object, ...]) -> Frame:
+    """A frame of tuples that hold neither lists nor tuples."""
+    return tuples(first, *messages)._replace(kind=PayloadKind.FLAT)
 
 
 def batch(first: int, count: int) -> Frame:

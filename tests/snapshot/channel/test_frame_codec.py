@@ -13,7 +13,7 @@ from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
 from snapshot.channel.open_batches import OpenBatches
 from snapshot.channel.serialization import Codec
-from tests.snapshot.sample import batch, tuples, values
+from tests.snapshot.sample import batch, flat, tuples, values
 
 CODEC = Codec()
 
@@ -29,10 +29,12 @@ def make(kind: PayloadKind, first: int, count: int) -> Frame:
     numbers = range(first, first + count)
     if kind is PayloadKind.VALUES:
         return values(first, *({"n": [n]} for n in numbers))
-    return tuples(first, *((n, "t") for n in numbers)) if kind is PayloadKind.TUPLES else batch(first, count)
+    if kind is PayloadKind.BATCH:
+        return batch(first, count)
+    return (tuples if kind is PayloadKind.TUPLES else flat)(first, *((n, "t") for n in numbers))
 
 
-@pytest.mark.parametrize("kind", [PayloadKind.VALUES, PayloadKind.TUPLES, PayloadKind.BATCH])
+@pytest.mark.parametrize("kind", [kind for kind in PayloadKind if kind is not PayloadKind.END])
 @given(st.integers(1, 100), st.integers(1, 8), st.data())
 def test_a_frame_is_cut_to_any_range(kind: PayloadKind, first: int, count: int, data: st.DataObject) -> None:
     """(after, through] of a frame has those numbers and those messages; the whole frame is not copied."""
@@ -49,6 +51,7 @@ def test_a_frame_is_cut_to_any_range(kind: PayloadKind, first: int, count: int, 
 def test_tuples_stay_tuples() -> None:
     """A frame of tuples gives tuples, also what is nested in them."""
     assert listed(tuples(1, (1, (2, 3)), ())) == [(1, (2, 3)), ()]
+    assert listed(flat(1, (1, "a"), ())) == [(1, "a"), ()]
 
 
 def test_the_end_is_one_message_without_a_value() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.gate import Gate
 from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import Gate, SendingEnd
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask

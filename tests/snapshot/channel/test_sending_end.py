@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from snapshot.channel.cuts import SentCut
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.gate import Gate
 from snapshot.channel.open_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
-from snapshot.channel.sending_end import BUFFER_BYTES_MAX, FRAME_BYTES_TARGET, Gate, SendingEnd, SentCut
+from snapshot.channel.sending_end import BUFFER_BYTES_MAX, FRAME_BYTES_TARGET, SendingEnd
 from snapshot.channel.serialization import Codec, NotSerialisable
-from snapshot.errors import ChannelError
+from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from tests.snapshot.hosted import values
 from tests.snapshot.memory_spill import MemorySpill
@@ -62,6 +64,56 @@ def test_messages_are_numbered_and_framed() -> None:
         (6, 2, PayloadKind.VALUES), (8, 1, PayloadKind.TUPLES), (9, 1, PayloadKind.VALUES),
     ]  # fmt: skip
     assert (end.written, end.has_data, end.take()) == (9, False, None)
+
+
+def test_messages_sent_together_are_framed_by_kind() -> None:
+    """Flat tuples are read without lists; they join tuples that wait, and no others do join them."""
+    end = sender()
+    end.send_all([("a", 1), ("b", 2)], are_tuples=True)
+    end.send(("c", 3))
+    end.send_all([("d", 4)], are_tuples=True)
+    end.send_all([("e", [5])], are_tuples=True)
+    end.send_all([6, {"f": 7}], are_tuples=False)
+    assert (end.sent, end.has_open_frame) == (7, True)
+    end.validate()
+    end.seal()
+    frames = tuple(frame for frame in iter(end.take, None) if isinstance(frame, Frame))
+    assert [(frame.first, frame.count, frame.kind) for frame in frames] == [
+        (1, 2, PayloadKind.FLAT), (3, 3, PayloadKind.TUPLES), (6, 2, PayloadKind.VALUES),
+    ]  # fmt: skip
+    assert values(frames) == [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", [5]), 6, {"f": 7}]
+
+
+@pytest.mark.parametrize("width", [1, 100, 20_000])
+def test_messages_sent_together_fill_frames_as_single_ones_do(width: int) -> None:
+    """Whatever their size, frames are full and not much more, but for the first one after it changed."""
+    end = sender()
+    end.send_all([("x", number) for number in range(10_000)], are_tuples=True)
+    end.seal()
+    while end.take() is not None:
+        pass
+    end.send_all([("x" * width, 0)] * (600 + 1_000_000 // width), are_tuples=True)
+    sizes = [len(frame.payload) for frame in iter(end.take, None) if isinstance(frame, Frame)]
+    assert len(sizes) > 20
+    assert FRAME_BYTES_TARGET <= min(sizes[1:-1]) <= max(sizes[1:-1]) < 1.3 * FRAME_BYTES_TARGET + width
+
+
+def test_what_cannot_be_sent_is_refused_among_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit holds for each message, not for their sum; those ahead of what is refused are sent."""
+    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "MESSAGE_BYTES_MAX", 100)
+    end = sender()
+    end.send_all([("x" * 50,)] * 16, are_tuples=True)
+    with pytest.raises(ChannelError, match="at most 100"):
+        end.send_all([("y",), ("x" * 1000,), ("z",)], are_tuples=True)
+    assert end.sent == 17
+    end.forbid("not now")
+    with pytest.raises(NodeError, match="not now"):
+        end.send_all([("y",)], are_tuples=True)
+    end.forbid("")
+    end.send_end()
+    with pytest.raises(ChannelError, match="after the end"):
+        end.send_all([("y",)], are_tuples=True)
+    assert (end.sent, len(taken(end))) == (18, 17)
 
 
 def test_rows_of_a_batch_are_messages() -> None:

@@ -104,6 +104,19 @@ def test_keys_spread_evenly() -> None:
         assert all(1_700 < chosen.count(index) < 2_300 for index in range(10))
 
 
+@pytest.mark.parametrize("spread", [Spread.HASH, Spread.REBALANCE, Spread.FORWARD], ids=lambda spread: spread.name)
+@given(st.lists(st.lists(st.integers(0, 9) | st.text(max_size=1) | st.tuples(st.none()), max_size=9), max_size=4))
+def test_messages_are_shared_as_each_would_be(spread: Spread, lists: list[list[Any]]) -> None:
+    """Each target gets what `choose` would give it, in order, and the next one goes on from there."""
+    together, alone = (partitioner(spread, lambda message: message, 1, 3) for _ in range(2))
+    for messages in lists:
+        expected: dict[int, list[Any]] = {}
+        for message in messages:
+            expected.setdefault(alone.choose(message), []).append(message)
+        assert {target: share for target, share in together.share(messages) if share} == expected
+        assert together.state() == alone.state()
+
+
 def test_rebalance_goes_round_and_its_cursor_is_state() -> None:
     """Each sender begins at its own place; a restored one goes on where the snapshot left off."""
     first = partitioner(Spread.REBALANCE, None, 1, 3)
@@ -122,8 +135,11 @@ def test_forward_broadcast_and_directed() -> None:
     assert partitioner(Spread.FORWARD, None, 2, 3).split(batch) == [(2, batch)]
     assert partitioner(Spread.BROADCAST, None, 0, 2).choose("x") == EVERY
     assert partitioner(Spread.BROADCAST, None, 0, 2).split(batch) == [(0, batch), (1, batch)]
+    assert partitioner(Spread.BROADCAST, None, 0, 2).share(["x"]) == [(0, ["x"]), (1, ["x"])]
     with pytest.raises(TypeError, match="give send the Subtask"):
         partitioner(Spread.DIRECTED, None, 0, 1).choose("x")
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Spread.DIRECTED, None, 0, 1).share(["x"])
     with pytest.raises(TypeError, match="give send the Subtask"):
         partitioner(Spread.DIRECTED, None, 0, 1).split(batch)
 

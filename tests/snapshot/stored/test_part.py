@@ -57,11 +57,12 @@ def test_frames_come_back() -> None:
         sample.values(3, "a", "b"),
         sample.tuples(5, (1, 2)),
         sample.batch(6, 4),
-        Frame(10, 1, PayloadKind.END, b""),
+        sample.flat(10, (1, "a"), ()),
+        Frame(12, 1, PayloadKind.END, b""),
     ]
     handle = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames).stored("parts/x", 5)
     part = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, frames)
-    assert (handle.first, handle.last, handle.subtask) == (3, 10, sample.P)
+    assert (handle.first, handle.last, handle.subtask) == (3, 12, sample.P)
     again = decode_frames(handle, decode_part(handle, b"".join(part.buffers)))
     assert [f._replace(payload=bytes(f.payload)) for f in again] == [
         f._replace(payload=bytes(f.payload)) for f in frames
@@ -77,6 +78,7 @@ def test_frames_come_back() -> None:
         ([sample.values(1, "a")._replace(count=0)], "of 0 messages"),
         ([sample.values(1, "a")._replace(count=2)], "says 2 messages and holds 1"),
         ([sample.values(1, *range(20))._replace(count=19)], "says 19 messages and holds 20"),
+        ([sample.flat(1, (1,))._replace(count=2)], "says 2 messages and holds 1"),
         ([Frame(1, 1, PayloadKind.VALUES, b"\xc0")], "holds -1"),
         ([Frame(1, 2, PayloadKind.END, b"")], "says 2 messages and holds 1"),
     ],

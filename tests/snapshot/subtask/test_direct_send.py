@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.channel.frame import Frame
-from snapshot.channel.sending_end import MESSAGE_BYTES_MAX, Gate, SendingEnd
+from snapshot.channel.gate import Gate
+from snapshot.channel.sending_end import MESSAGE_BYTES_MAX, SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spread import HashPartitioner
 from snapshot.errors import CutlineError, NodeError

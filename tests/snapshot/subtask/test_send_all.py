@@ -1,0 +1,201 @@
+"""`Context.sendAll` is `Context.send` for each message: the same messages on the same channels, in the same order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from snapshot.channel.cuts import SentCut
+from snapshot.channel.frame import Frame
+from snapshot.channel.gate import Gate
+from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.serialization import Codec
+from snapshot.channel.spread import partitioner
+from snapshot.declared.topology import Spread
+from snapshot.declared.transforms import Transform, TransformKind
+from snapshot.errors import CutlineError, NodeError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.output_edge import OutputEdge
+from snapshot.subtask.timers import Timers
+from tests.snapshot.hosted import values
+
+_SOURCE = Subtask("a", 1)
+_WIDTH = 3
+
+
+def _key_of(message: Any) -> Any:
+    return message["key"] if isinstance(message, dict) else message[0] if isinstance(message, tuple) else message
+
+
+class _Peer:
+    """A context with an edge of some spread to ``b`` and a rebalanced one to ``c``."""
+
+    def __init__(self, spread: Spread, transforms: tuple[Transform, ...] = (), *, is_heard: bool = False) -> None:
+        codec = Codec()
+        self.edges = [
+            self._edge(codec, "b", spread, transforms, is_heard),
+            self._edge(codec, "c", Spread.REBALANCE, (), is_heard),
+        ]
+        logger = logging.LoggerAdapter(logging.getLogger("test"), {})
+        self.context = SubtaskContext(
+            run="r", incarnation=1, subtask=_SOURCE, parallelism=_WIDTH, inputs=(), edges=tuple(self.edges),
+            timers=Timers(), logger=logger, chance=lambda: Random(1), ask_snapshot=lambda: None,
+        )  # fmt: skip
+
+    @staticmethod
+    def _edge(codec: Codec, to: str, spread: Spread, transforms: tuple[Transform, ...], is_heard: bool) -> OutputEdge:
+        ends = {i: SendingEnd(ChannelId(_SOURCE, Subtask(to, i)), codec, Gate()) for i in range(_WIDTH)}
+        for end in ends.values():
+            end.is_heard = is_heard
+        return OutputEdge(_SOURCE, to, ends, partitioner(spread, _key_of, 1, _WIDTH), transforms, None)
+
+    @property
+    def ends(self) -> Iterator[SendingEnd]:
+        """All that leave the subtask."""
+        return (end for edge in self.edges for end in edge.ends.values())
+
+    def cut(self, snapshot_id: int) -> list[tuple[int, str]]:
+        """What a snapshot saves of each channel: how many were sent, and those of them that wait."""
+        cuts = []
+        for end in self.ends:
+            end.put_marker(snapshot_id, snapshot_id, aligned=False)
+            end.validate()
+            cut = end.settled(snapshot_id)
+            assert isinstance(cut, SentCut)
+            cuts.append((cut.sent, repr(values(cut.frames))))
+        return cuts
+
+    def taken(self) -> list[str]:
+        """What can be taken of each channel, of which every marker is left out."""
+        found = []
+        for end in self.ends:
+            end.seal()
+            end.validate()
+            items = iter(end.take, None)
+            found.append(repr(values(tuple(item for item in items if isinstance(item, Frame)))))
+        return found
+
+
+class _NotEncodable:
+    def __reduce__(self) -> Any:
+        raise TypeError("never leaves its process")
+
+
+class _Row(tuple[Any, ...]):
+    """A kind of tuple, which is not a tuple."""
+
+
+_SCALARS = st.one_of(
+    st.integers(-2, 300), st.text(max_size=2), st.booleans(), st.none(), st.sampled_from([2**63, -(2**63), 2**64, 1.5])
+)
+_FLAT = st.builds(lambda key, rest: (key, *rest), st.integers(0, 5), st.lists(_SCALARS, max_size=3))
+_NESTED = st.tuples(st.text(max_size=1), st.sampled_from([[1, [2]], (1, [2]), {"x": (1,)}, _Row((1, 2)), b"y" * 400]))
+_DICTS = st.builds(lambda key, value: {"key": key, "v": value}, st.integers(0, 5), _SCALARS)
+_BATCH = pa.record_batch({"key": [1, 2, 3]})
+_ODD = st.sampled_from([7, "x", _BATCH, [1, 2], (1.0,), ("a", _NotEncodable()), {"key": {}}])
+#: Lists as nodes have them: mostly of one kind, few or many.
+_LISTS = st.builds(
+    lambda some, times: some * times,
+    st.one_of(
+        st.lists(_FLAT, max_size=4), st.lists(_NESTED, max_size=3), st.lists(_DICTS, max_size=3),
+        st.lists(st.one_of(_FLAT, _NESTED, _DICTS), max_size=4), st.lists(_ODD, max_size=2),
+    ),
+    st.sampled_from([1, 1, 7, 300]),
+)  # fmt: skip
+_STEPS = st.one_of(
+    st.builds(lambda messages, to: ("all", messages, to), _LISTS, st.sampled_from([None, None, "b", Subtask("c", 2)])),
+    st.builds(lambda message: ("one", message), st.one_of(_FLAT, _NESTED, _DICTS)),
+    st.sampled_from([("seal",), ("cut",), ("take",), ("silence",)]),
+)
+_TRANSFORMS = st.sampled_from([(), (), (Transform(TransformKind.MAP, lambda message: ("mapped", message)),)])
+
+
+def _do(peer: _Peer, number: int, step: Any, *, together: bool) -> Any:
+    """Take a step; what can be seen of it."""
+    context = peer.context
+    match step:
+        case "all", messages, to if together:
+            context.sendAll(messages, to)
+        case "all", messages, to:
+            for message in messages:
+                context.send(message, to)
+        case "one", message:
+            context.send(message)
+        case ("seal",):
+            for end in peer.ends:
+                end.seal()
+        case ("cut",):
+            return peer.cut(number)
+        case ("take",):
+            return peer.taken()
+        case ("silence",):
+            context.silence("snapshotState")
+            with pytest.raises(NodeError, match="snapshotState must not send"):
+                context.sendAll([1], "b")
+            context.unsilence()
+    return [end.sent for end in peer.ends]
+
+
+@given(st.sampled_from([s for s in Spread if s is not Spread.DIRECTED]), _TRANSFORMS, st.lists(_STEPS, max_size=8))
+@example(Spread.FORWARD, (), [("one", {"key": 1}), ("all", [(1, 2)], None)])
+@example(Spread.FORWARD, (), [("all", [_BATCH], "b")])
+@example(Spread.HASH, (), [("one", (1,)), ("all", [(1.0,)], "b")])
+def test_all_together_is_one_by_one(spread: Spread, transforms: tuple[Transform, ...], steps: list[Any]) -> None:
+    """The same messages, cuts and numbers, whatever is sent; what one way refuses, the other refuses too."""
+    peers = [(_Peer(spread, transforms), True), (_Peer(spread, transforms), False)]
+    for number, step in enumerate(steps, 1):
+        seen = []
+        for peer, together in peers:
+            try:
+                seen.append(_do(peer, number, step, together=together))
+            except CutlineError as error:
+                seen.append(type(error))
+            for end in peer.ends:
+                end.validate()
+        assert seen[0] == seen[1], step
+        if isinstance(seen[0], type):
+            return
+    assert peers[0][0].taken() == peers[1][0].taken()
+
+
+def test_who_hears_messages_hears_each() -> None:
+    """An end whose `send` was replaced gets every message through it."""
+    peer = _Peer(Spread.FORWARD, is_heard=True)
+    heard: list[Any] = []
+    for end in peer.ends:
+        vars(end)["send"] = heard.append
+    peer.context.sendAll([("a", 1), ("b", 2)], "b")
+    assert heard == [("a", 1), ("b", 2)]
+
+
+def test_a_generator_may_yield_one_object_again_and_again() -> None:
+    """What is no list is sent one by one: each message as it was when its turn came."""
+
+    def rows() -> Iterable[dict[str, int]]:
+        row = {"key": 0}
+        for row["key"] in range(3):
+            yield row
+
+    peer = _Peer(Spread.FORWARD)
+    peer.context.sendAll(rows(), "b")
+    assert peer.taken()[1] == "[{'key': 0}, {'key': 1}, {'key': 2}]"
+
+
+def test_what_is_wrong_is_named_as_if_sent_alone() -> None:
+    """The message that cannot be encoded, or has no key, says so itself, and those before it are sent."""
+    peer = _Peer(Spread.HASH)
+    with pytest.raises(NodeError, match=r"_NotEncodable cannot be pickled: .*never leaves its process"):
+        peer.context.sendAll([("a", 1), ("a", _NotEncodable()), ("a", 2)], "b")
+    assert sum(end.sent for end in peer.edges[0].ends.values()) == 1
+    with pytest.raises(NodeError, match="a tuple cannot be spread: TypeError: float cannot be a key"):
+        peer.context.sendAll([("b", 1), (1.0, 1)], "b")
+    with pytest.raises(NodeError, match="no edge to 'd'"):
+        peer.context.sendAll([1], "d")
