@@ -17,8 +17,7 @@ from benchmarks.keyed_rows import KEY_COUNT, batches, groups_of_batches, require
 from benchmarks.result import Metric, Result, metric, paired_ratio
 from benchmarks.session import Place
 from benchmarks.timed_run import Timed, timed_run
-from snapshot import Graph
-from snapshot.aggregate import KeyedAggregate
+from snapshot import Graph, KeyedAggregate, PartialAggregate
 from tests.system.live import Live
 
 ENGINES = ("duckdb", "polars")
@@ -32,15 +31,24 @@ class Case(NamedTuple):
     rows_per_batch: int
     #: seconds between snapshots; None: off
     interval: float | None
+    #: aggregated by each source's worker first, or only where the key belongs
+    is_partial: bool = True
 
 
-#: What takes turns and is compared: each group shares its parallelism and its keys, so one limit serves it.
+#: What takes turns and is compared: each group shares its parallelism and its keys, so one limit serves it. With one
+#: subtask all rows are where their key belongs.
 GROUPS = (
-    [Case(1, "int64", 65_536, interval) for interval in (None, 1.0, 0.1)],
-    [Case(2, "int64", 65_536, interval) for interval in (None, 1.0, 0.1)] + [Case(2, "int64", 8_192, 1.0)],
-    [Case(2, "string", 65_536, 1.0)],
+    [Case(1, "int64", 65_536, interval, is_partial=False) for interval in (None, 1.0, 0.1)],
+    [
+        *(Case(2, "int64", 65_536, interval) for interval in (None, 1.0, 0.1)),
+        Case(2, "int64", 8_192, 1.0),
+        Case(2, "int64", 65_536, 1.0, is_partial=False),
+    ],
+    [Case(2, "string", 65_536, 1.0), Case(2, "string", 65_536, 1.0, is_partial=False)],
 )
-QUICK_GROUPS = ([Case(2, "string", 65_536, None), Case(2, "string", 8_192, 0.1)],)
+QUICK_GROUPS = ([Case(2, "string", 65_536, None), Case(2, "string", 8_192, 0.1, is_partial=False)],)
+
+AGGREGATES = {"count": ("value", "count"), "total": ("value", "sum")}
 
 
 def measure(effort: Effort, place: Place) -> Iterator[Result]:
@@ -58,17 +66,9 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
 
 
 def _run(live: Live, case: Case, effort: Effort) -> Timed:
-    source = Batches(effort.seconds, case.key_type, case.rows_per_batch)
-    node = KeyedAggregate("key", aggregates={"count": ("value", "count"), "total": ("value", "sum")})
-    graph = Graph("keyed-batches")
-    graph.add("rows", source, parallelism=case.parallelism)
-    graph.add("groups", node, parallelism=case.parallelism)
-    graph.add("collected", Collected(), parallelism=case.parallelism)
-    graph.connect("rows", "groups", key="key", schema=batches(case.key_type, case.rows_per_batch)[0].schema)
-    graph.connect("groups", "collected", schema=_result_schema(case.key_type))
     timed = timed_run(
         live,
-        graph,
+        _graph(case, effort),
         source="rows",
         last="collected",
         seconds=effort.seconds,
@@ -81,6 +81,21 @@ def _run(live: Live, case: Case, effort: Effort) -> Timed:
         found |= {row["key"]: (row["count"], row["total"]) for batch in collected for row in batch.to_pylist()}
     require_equal("keyed-batches", found, groups_of_batches(case.key_type, case.rows_per_batch, timed.rounds))
     return timed
+
+
+def _graph(case: Case, effort: Effort) -> Graph:
+    schema = batches(case.key_type, case.rows_per_batch)[0].schema
+    graph = Graph("keyed-batches")
+    graph.add("rows", Batches(effort.seconds, case.key_type, case.rows_per_batch), parallelism=case.parallelism)
+    graph.add("groups", KeyedAggregate("key", aggregates=AGGREGATES), parallelism=case.parallelism)
+    graph.add("collected", Collected(), parallelism=case.parallelism)
+    graph.connect("groups", "collected", schema=_result_schema(case.key_type))
+    if not case.is_partial:
+        return graph.connect("rows", "groups", key="key", schema=schema)
+    partial = PartialAggregate("key", aggregates=AGGREGATES)
+    graph.add("partial", partial, parallelism=case.parallelism)
+    graph.connect("rows", "partial", schema=schema)
+    return graph.connect("partial", "groups", key="key", schema=partial.schemaOf(schema))
 
 
 def _result_schema(key_type: str) -> pa.Schema:
@@ -111,6 +126,7 @@ def _result(case: Case, runs: dict[Case, list[Timed]], limits: list[Mapping[str,
         "payload": "arrow",
         "rows_per_batch": case.rows_per_batch,
         "key_type": case.key_type,
+        "aggregated": "in two steps" if case.is_partial else "in one step",
         "keys": KEY_COUNT,
         **effort.configuration(),
     }

@@ -1,6 +1,6 @@
 """What a snapshot is, and what a user declares to get one. Pure: no sockets, files, threads, clocks, Spark or Ray."""
 
-from snapshot.aggregate import KeyedAggregate
+from snapshot.aggregate import KeyedAggregate, PartialAggregate
 from snapshot.errors import (
     ChannelError,
     CutlineError,
@@ -29,6 +29,7 @@ __all__ = [
     "KeyedAggregate",
     "Node",
     "NodeError",
+    "PartialAggregate",
     "RestoreRefused",
     "RunFailed",
     "Sink",

@@ -1,15 +1,19 @@
-"""`KeyedAggregate`: counts, sums, extremes and means by key, a batch at a time."""
+"""Counts, sums, extremes and means by key, a batch at a time: `KeyedAggregate`, and `PartialAggregate` ahead of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast, get_args
+from typing import Any, Final, cast, get_args
 
 import pyarrow as pa
 
 from snapshot.aggregation.groups import Aggregates, Function, Groups
+from snapshot.declared.schemas import to_arrow_schema
 from snapshot.errors import GraphError, NodeError, RestoreRefused
 from snapshot.node import Context, Node
+
+#: A `PartialAggregate` that knows more groups forgets them when it has sent them: a few hundred MB at most.
+_KNOWN_GROUPS_MAX: Final = 1 << 20
 
 
 class KeyedAggregate(Node):
@@ -43,41 +47,45 @@ class KeyedAggregate(Node):
 
     def __init__(self, keys: str | Sequence[str], *, aggregates: Mapping[str, tuple[str, str]]) -> None:
         columns = (keys,) if isinstance(keys, str) else tuple(keys)
-        _check(columns, aggregates)
+        _check(type(self).__name__, columns, aggregates)
         self._aggregates = Aggregates(columns, cast("Mapping[str, tuple[str, Function]]", dict(aggregates)))
         self._groups: Groups | None = None
         #: the last schema that was found to fit the groups
         self._fitting: pa.Schema | None = None
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Add the rows of a batch."""
-        self._groups_for(batch.schema, context).add(batch)
+        """Add the rows of a batch, or the totals that a `PartialAggregate` made of rows."""
+        groups = self._groups_for(batch.schema, context)
+        if batch.schema.names == self._aggregates.state_names():
+            groups.merge(batch)
+        else:
+            groups.add(batch)
 
     def onEnd(self, context: Context) -> None:
         """Send the result, if that was the last input and any row came."""
         if not context.inputs and self._groups is not None:
             context.send(self._groups.result())
 
-    def snapshotState(self, snapshotId: int, timestamp: float) -> pa.RecordBatch | None:
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         """One row a group: its keys, and the totals so far. None before the first batch."""
         return None if self._groups is None else self._groups.state()
 
-    def restoreState(self, state: pa.RecordBatch | None) -> None:
+    def restoreState(self, state: Any) -> None:
         """Go on from there."""
         if state is None:
             return
         expected = self._aggregates.state_names()
         if not isinstance(state, pa.RecordBatch) or state.schema.names != expected:
             found = state.schema.names if isinstance(state, pa.RecordBatch) else type(state).__qualname__
-            raise RestoreRefused(f"the snapshot holds {found}, but this KeyedAggregate keeps {expected}")
+            raise RestoreRefused(f"the snapshot holds {found}, but this {type(self).__name__} keeps {expected}")
         self._groups = Groups(self._aggregates, state.schema)
-        self._groups.restore(state)
+        self._groups.merge(state)
 
     def _groups_for(self, given: pa.Schema, context: Context) -> Groups:
         if self._groups is not None and self._fitting is not None and given.equals(self._fitting):
             return self._groups
         try:
-            schema = self._aggregates.state_schema(given)
+            schema = self._schema_of(given)
         except TypeError as error:
             raise NodeError(f"a batch from {context.sender} cannot be aggregated: {error}") from error
         if self._groups is None:
@@ -90,18 +98,112 @@ class KeyedAggregate(Node):
         self._fitting = given
         return self._groups
 
+    def _schema_of(self, given: pa.Schema) -> pa.Schema:
+        """Of the groups that batches make which have the schema `given`."""
+        if given.names == self._aggregates.state_names():
+            return self._aggregates.merged_schema(given)
+        return self._aggregates.state_schema(given)
 
-def _check(keys: Sequence[str], aggregates: Mapping[str, tuple[str, str]]) -> None:
+
+class PartialAggregate(KeyedAggregate):
+    """Aggregates the rows of its own subtask by key, and now and then sends one row for each group that changed.
+
+    For the sender's side of a keyed edge into a `KeyedAggregate` of the same keys and aggregates, which adds up what
+    comes: instead of rows, groups go from worker to worker. Worth it where keys repeat; what comes of both is what the
+    one would give alone, but for the last digits of sums of floats. Its own input may be spread in any way.
+
+    Parameters
+    ----------
+    keys, aggregates
+        as of `KeyedAggregate`.
+    rows : int
+        Rows that are aggregated before the groups are sent.
+    seconds : float
+        How long the first of them waits at most.
+
+    Raises
+    ------
+    GraphError
+        if they cannot be meant.
+    """
+
+    def __init__(
+        self,
+        keys: str | Sequence[str],
+        *,
+        aggregates: Mapping[str, tuple[str, str]],
+        rows: int = 4 * 1024 * 1024,
+        seconds: float = 1.0,
+    ) -> None:
+        super().__init__(keys, aggregates=aggregates)
+        if rows < 1 or not seconds > 0:
+            raise GraphError(f"PartialAggregate: rows={rows}, seconds={seconds}: at least 1 row, more than 0 seconds")
+        self._rows_max, self._seconds = rows, seconds
+        #: rows that were not sent yet, and when their groups are to be sent
+        self._rows, self._due_at = 0, 0.0
+
+    def schemaOf(self, rows: str | pa.Schema) -> pa.Schema:
+        """The schema of what it sends, for the edge behind it, when rows of this schema (DDL or Arrow) come.
+
+        Raises
+        ------
+        GraphError
+            if they cannot be aggregated.
+        """
+        try:
+            return self._schema_of(to_arrow_schema(rows))
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"PartialAggregate: {error}") from error
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        """Add the rows of a batch, and send the groups if that was enough."""
+        super().onBatch(batch, context)
+        if not self._rows:
+            self._due_at = context.now + self._seconds
+            context.registerTimer(self._due_at)
+        self._rows += batch.num_rows
+        if self._rows >= self._rows_max:
+            self._send_groups(context)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        """The first rows have waited long enough."""
+        self._send_groups(context)
+
+    def onEnd(self, context: Context) -> None:
+        """Send what is left, if that was the last input."""
+        if not context.inputs:
+            self._send_groups(context)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        """The groups that were not sent yet, and of how many rows, due when."""
+        return super().snapshotState(snapshotId, timestamp), self._rows, self._due_at
+
+    def restoreState(self, state: Any) -> None:
+        """Go on from there."""
+        groups, self._rows, self._due_at = state
+        super().restoreState(groups)
+
+    def _send_groups(self, context: Context) -> None:
+        context.deleteTimer(self._due_at)
+        if self._groups is None or not self._rows:
+            return
+        self._rows = 0
+        context.send(self._groups.take())
+        if len(self._groups) > _KNOWN_GROUPS_MAX:
+            self._groups = self._fitting = None
+
+
+def _check(node: str, keys: Sequence[str], aggregates: Mapping[str, tuple[str, str]]) -> None:
     """Refuse what cannot be meant."""
     functions = get_args(Function)
     wrong = [f"{output!r}: {asked!r}" for output, asked in aggregates.items() if not _is_asked_well(asked)]
     if wrong:
-        raise GraphError(f"KeyedAggregate: {', '.join(wrong)}: write (column, function), of {', '.join(functions)}")
+        raise GraphError(f"{node}: {', '.join(wrong)}: write (column, function), of {', '.join(functions)}")
     names = [*keys, *aggregates]
     if not keys or not aggregates or not all(isinstance(name, str) and name for name in names):
-        raise GraphError(f"KeyedAggregate: keys {list(keys)} and outputs {list(aggregates)}: one of each at least")
+        raise GraphError(f"{node}: keys {list(keys)} and outputs {list(aggregates)}: one of each at least")
     if len(dict.fromkeys(names)) < len(names):
-        raise GraphError(f"KeyedAggregate: of the keys and outputs {names} two have one name")
+        raise GraphError(f"{node}: of the keys and outputs {names} two have one name")
 
 
 def _is_asked_well(asked: object) -> bool:

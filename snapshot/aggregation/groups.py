@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ class Aggregates:
         return kept
 
     def state_names(self) -> list[str]:
-        """The columns of the state."""
+        """The columns of the state, and of what is merged."""
         totals = [_name(measure, column) for column, measures in self.measures().items() for measure in measures]
         return [*self.keys, *totals]
 
@@ -55,6 +56,17 @@ class Aggregates:
         for column, measures in self.measures().items():
             kind = _type_of(given, column)
             fields += [pa.field(_name(measure, column), total_type(measure, kind)) for measure in measures]
+        return pa.schema(fields)
+
+    def merged_schema(self, given: pa.Schema) -> pa.Schema:
+        """The same when batches have the columns of the state. Raises as `state_schema`."""
+        fields = [pa.field(name, key_type(_type_of(given, name))) for name in self.keys]
+        for column, measures in self.measures().items():
+            for measure in measures:
+                kind = _type_of(given, _name(measure, column))
+                if measure == "count" and not pa.types.is_integer(kind):
+                    raise TypeError(f"{_name(measure, column)!r} is a column of {kind}, which are no counts")
+                fields.append(pa.field(_name(measure, column), total_type(measure, kind)))
         return pa.schema(fields)
 
 
@@ -77,6 +89,11 @@ class Groups:
             column: {measure: make_total(measure, next(types)) for measure in measures}
             for column, measures in aggregates.measures().items()
         }
+        #: groups that `take` has returned at least once
+        self._taken_count = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
@@ -88,15 +105,28 @@ class Groups:
         """
         groups = self._keys.numbers([batch.column(name) for name in self._aggregates.keys])
         for name, totals in self._totals.items():
-            try:
+            with self._naming(name):
                 self._add_column(groups, batch.column(name), totals)
-            except SumOverflow as error:
-                raise NodeError(
-                    f"the sum of column {name!r} for the key {self._key(error.group)} does not fit 64 bits: "
-                    "make it a column of floats, which round, or of larger units"
-                ) from error
-            except pa.ArrowInvalid as error:
-                raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
+
+    def merge(self, state: pa.RecordBatch) -> None:
+        """Add the totals of groups that `state` or `take` returned, of these aggregates. Raises as `add`."""
+        groups = self._keys.numbers([state.column(name) for name in self._aggregates.keys])
+        for name, totals in self._totals.items():
+            for measure, total in totals.items():
+                column = state.column(_name(measure, name))
+                known = column.is_valid().to_numpy(zero_copy_only=False)
+                with self._naming(name):
+                    total.merge(groups[known], numbers_of(column.drop_null()), len(self._keys))
+
+    def take(self) -> pa.RecordBatch:
+        """What `state` returns, of the groups that changed since it was taken last; all totals begin anew."""
+        state, changed = self.state(), np.arange(len(self._keys)) >= self._taken_count
+        for totals in self._totals.values():
+            changed |= totals["count"].values(len(self._keys)) > 0
+            for total in totals.values():
+                total.clear()
+        self._taken_count = len(self._keys)
+        return state if changed.all() else state.take(pa.array(np.flatnonzero(changed)))
 
     def state(self) -> pa.RecordBatch:
         """Keys and totals, in memory of their own."""
@@ -105,16 +135,6 @@ class Groups:
             arrays += [self._kept(totals, measure) for measure in totals]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def restore(self, state: pa.RecordBatch) -> None:
-        """Take over what `state` returned. There must be no groups yet."""
-        columns = iter(state.columns)
-        groups = self._keys.numbers([next(columns) for _ in self._aggregates.keys])
-        for totals in self._totals.values():
-            for total in totals.values():
-                column = next(columns)
-                known = column.is_valid().to_numpy(zero_copy_only=False)
-                total.put(groups[known], numbers_of(column.drop_null()), len(self._keys))
-
     def result(self) -> pa.RecordBatch:
         """The groups with what is asked for."""
         arrays = dict(zip(self._aggregates.keys, self._keys.columns(), strict=True))
@@ -122,6 +142,19 @@ class Groups:
             arrays[output] = self._output(column, function)
         batch = pa.RecordBatch.from_pydict(arrays)
         return batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in self._aggregates.keys]))
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Say of which column it is that something does not fit."""
+        try:
+            yield
+        except SumOverflow as error:
+            raise NodeError(
+                f"the sum of column {name!r} for the key {self._key(error.group)} does not fit 64 bits: "
+                "make it a column of floats, which round, or of larger units"
+            ) from error
+        except pa.ArrowInvalid as error:
+            raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
 
     def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
         # These may hold nulls that `null_count` does not know.

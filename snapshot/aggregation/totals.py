@@ -46,8 +46,11 @@ class Total(Protocol):
     def values(self, group_count: int) -> Values:
         """The totals, by number of group; a view."""
 
-    def put(self, groups: Integers, values: Values, group_count: int) -> None:
-        """Set the totals of groups that are new."""
+    def merge(self, groups: Integers, totals: Values, group_count: int) -> None:
+        """Add totals that another one made of other values. Raises as `add`."""
+
+    def clear(self) -> None:
+        """Begin anew; what `values` returned before is changed too."""
 
 
 def total_type(measure: Measure, kind: pa.DataType) -> pa.DataType:
@@ -100,9 +103,11 @@ class _Accumulated:
         self._totals = grown(self._totals, group_count, self._start)
         return self._totals[:group_count]
 
-    def put(self, groups: Integers, values: Values, group_count: int) -> None:
-        self._totals = grown(self._totals, group_count, self._start)
-        self._totals[groups] = values
+    def merge(self, groups: Integers, totals: Values, group_count: int) -> None:
+        self.add(groups, totals, group_count)
+
+    def clear(self) -> None:
+        self._totals.fill(self._start)
 
 
 class _Counts(_Accumulated):
@@ -114,6 +119,9 @@ class _Counts(_Accumulated):
     def add(self, groups: Integers, values: Values, group_count: int) -> None:
         self._totals = grown(self._totals, group_count, 0)
         np.add.at(self._totals, groups, 1)
+
+    def merge(self, groups: Integers, totals: Values, group_count: int) -> None:
+        super().add(groups, totals, group_count)
 
 
 class _IntegerSums(_Accumulated):
@@ -138,9 +146,9 @@ class _IntegerSums(_Accumulated):
         self._reach += added
         np.add.at(self._totals, groups, values)
 
-    def put(self, groups: Integers, values: Values, group_count: int) -> None:
-        super().put(groups, values, group_count)
-        self._reach = _reach(self._totals) if len(self._totals) else 0
+    def clear(self) -> None:
+        super().clear()
+        self._reach = 0
 
     def _add_halves(self, groups: Integers, values: Values) -> None:
         """Add where a sum may overflow: upper and lower halves apart, so that it is seen."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import cloudpickle
 import msgpack
+import msgspec
 import pyarrow as pa
 
 from snapshot.channel.outside import LARGE_BYTES, Outside, taken_apart, writable
@@ -69,7 +70,7 @@ class Codec:
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
-        self._flat_packer = msgpack.Packer(unicode_errors="surrogatepass")  # takes tuples for arrays
+        self._flat_encoder = msgspec.msgpack.Encoder()  # takes tuples for arrays
         #: of the one state that this codec was made to encode, or decode
         self._outside: Outside | None = None
         self._inside: Sequence[memoryview] = ()
@@ -118,8 +119,8 @@ class Codec:
         if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
             return None
         try:
-            packed: bytes = self._flat_packer.pack(messages)
-        except OverflowError:  # an integer of more than 64 bits needs an extension
+            packed = self._flat_encoder.encode(messages)
+        except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half of a surrogate pair
             return None
         return packed[len(array_header(len(messages))) :]
 

@@ -149,9 +149,9 @@ def test_flat_tuples_are_encoded_as_any_but_read_without_lists(messages: list[tu
     assert same(codec.decode_flat(array_header(len(messages)) + flat), messages)
 
 
-@pytest.mark.parametrize("odd", [[1], (1,), {"x": 1}, 2**64, Colour.RED, np.float64(1.0), Point(1)], ids=repr)
+@pytest.mark.parametrize("odd", [[1], (1,), {"x": 1}, 2**64, "\udc80", Colour.RED, np.float64(1.0), Point(1)], ids=repr)
 def test_what_is_not_flat_is_found(odd: Any) -> None:
-    """A list among tuples would come back as a tuple; what needs an extension, or would lose its type, not at all."""
+    """A list among tuples would come back as a tuple; others need an extension, or would lose their type."""
     assert Codec().pack_flat([(1, "a"), (1, odd)]) is None
 
 
