@@ -190,7 +190,7 @@ class PartialAggregate(KeyedAggregate):
         self._rows = 0
         context.send(self._groups.take())
         if len(self._groups) > _KNOWN_GROUPS_MAX:
-            self._groups = self._fitting = None
+            self._groups = None
 
 
 def _check(node: str, keys: Sequence[str], aggregates: Mapping[str, tuple[str, str]]) -> None:

@@ -146,10 +146,6 @@ class _IntegerSums(_Accumulated):
         self._reach += added
         np.add.at(self._totals, groups, values)
 
-    def clear(self) -> None:
-        super().clear()
-        self._reach = 0
-
     def _add_halves(self, groups: Integers, values: Values) -> None:
         """Add where a sum may overflow: upper and lower halves apart, so that it is seen."""
         low, high = self._totals & _LOW_HALF, self._totals >> _HALF_BITS
