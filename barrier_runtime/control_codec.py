@@ -24,6 +24,8 @@ from snapshot.subtask.reports import Spent, Standing
 _EXT_TUPLE = 1
 _EXT_RECORD = 2
 
+_BUFFER_BYTES = 512
+
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, Standing, SubtaskRecord, Spent, WorkerProgress,
     EdgeSent, EdgeProcessed,
@@ -58,7 +60,8 @@ def decode_message(data: bytes) -> Any:
 
 
 def _pack(value: object) -> bytes:
-    packed: bytes = msgpack.packb(value, default=_encode, strict_types=True)
+    # Its own buffer is a MiB, made anew for every record in a record.
+    packed: bytes = msgpack.packb(value, default=_encode, strict_types=True, buf_size=_BUFFER_BYTES)
     return packed
 
 

@@ -11,6 +11,7 @@ from barrier_runtime.control_link import ControlLink
 from barrier_runtime.deadlines import Deadlines
 from barrier_runtime.uploads import Storage
 from snapshot.coordinator import control
+from snapshot.ids import Subtask
 from snapshot.subtask import reports
 
 
@@ -33,11 +34,16 @@ class ReportDesk:
         self._link = link
         self._deadlines = deadlines
         self._logger = logger
+        #: {snapshot_id: who has committed it}, within one `pass_on`: all do in one turn, and are told together
+        self._committed: dict[int, list[Subtask]] = {}
 
     def pass_on(self, all_reports: Iterable[reports.Report], incarnation: int) -> None:
         """Have each report of that incarnation acted upon, in order. Does not block."""
         for report in all_reports:
             self._pass_on(report, incarnation)
+        for snapshot_id, subtasks in self._committed.items():
+            self._link.send(control.PublicationDone(incarnation, snapshot_id, tuple(subtasks)))
+        self._committed.clear()
 
     def _pass_on(self, report: reports.Report, incarnation: int) -> None:
         match report:
@@ -49,7 +55,7 @@ class ReportDesk:
                 self._deadlines.ask(subtask, clock.now())
                 self._link.send(control.SnapshotAskedFor(incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                self._link.send(control.PublicationDone(incarnation, snapshot_id, subtask))
+                self._committed.setdefault(snapshot_id, []).append(subtask)
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self._deadlines.align(snapshot_id, subtask, clock.now() + timeout)
             case reports.SubtaskEnded(subtask):

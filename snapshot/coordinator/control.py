@@ -105,11 +105,11 @@ class SnapshotAskedFor:
 
 @dataclass(frozen=True, slots=True)
 class PublicationDone:
-    """A subtask has committed what it prepared up to the snapshot."""
+    """Subtasks of one worker have committed what they prepared up to the snapshot."""
 
     incarnation: int
     snapshot_id: int
-    subtask: Subtask
+    subtasks: tuple[Subtask, ...]
 
 
 WorkerMessage = (

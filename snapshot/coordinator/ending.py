@@ -38,9 +38,10 @@ class Ending:
         self._waiting = dict.fromkeys(self._subtasks)
         self.until = until
 
-    def committed(self, subtask: Subtask) -> bool:
-        """Note a commit of the last snapshot; True once nobody is awaited."""
-        self._waiting.pop(subtask, None)
+    def committed(self, subtasks: Sequence[Subtask]) -> bool:
+        """Note commits of the last snapshot; True once nobody is awaited."""
+        for subtask in subtasks:
+            self._waiting.pop(subtask, None)
         return not self._waiting
 
     def roll_back(self) -> None:

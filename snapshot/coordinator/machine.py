@@ -205,8 +205,8 @@ class Coordinator:
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
                 if self.book.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
-            case control.PublicationDone(incarnation, snapshot_id, subtask) if self._is_current(incarnation):
-                self._on_committed(snapshot_id, subtask)
+            case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
+                self._on_committed(snapshot_id, subtasks)
 
     def _is_current(self, incarnation: int) -> bool:
         """PROTOCOL 6.1: what another incarnation says is not heard."""
@@ -315,9 +315,9 @@ class Coordinator:
     def _why_over(self) -> str:
         return f"the run has ended: {self.reason}"
 
-    def _on_committed(self, snapshot_id: int, subtask: Subtask) -> None:
+    def _on_committed(self, snapshot_id: int, subtasks: tuple[Subtask, ...]) -> None:
         """The last snapshot is the newest, so whoever has committed it has committed all."""
-        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._ending.committed(subtask):
+        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._ending.committed(subtasks):
             self._end(*self._ending.result())
 
     # ---------------------------------------------------------------- time

@@ -177,7 +177,7 @@ class Led:
     def committed(self, snapshot_id: int) -> list[events.Effect]:
         """All subtasks have committed."""
         incarnation = self.coordinator.incarnation
-        done = [control.PublicationDone(incarnation, snapshot_id, s) for s in self.settings.topology.subtasks]
+        done = [control.PublicationDone(incarnation, snapshot_id, (s,)) for s in self.settings.topology.subtasks]
         return [effect for message in done for effect in self.say(0, message)]
 
     def fail(self, worker: int = 0, reason: str = "it raised", *, is_permanent: bool = False) -> list[events.Effect]:

@@ -246,7 +246,7 @@ class Worker(HostOwner):
                 self.say(control.SnapshotAskedFor(self.incarnation, subtask))
             case PublicationHandled(snapshot_id, subtask):
                 host.life.note(Kind.COMMIT, snapshot_id=snapshot_id)
-                self.say(control.PublicationDone(self.incarnation, snapshot_id, subtask))
+                self.say(control.PublicationDone(self.incarnation, snapshot_id, (subtask,)))
             case AlignmentStarted(snapshot_id, _, timeout):
                 place = self.data.place(TimeOut(host.subtask, snapshot_id), lambda: self._time_out(host, snapshot_id))
                 host.alignments[snapshot_id] = place

@@ -297,7 +297,7 @@ def test_commits_that_hang_are_ended() -> None:
     led = Led().run()
     led.step(events.StopOrdered(order(1)))
     led.acknowledge(FIRST)
-    led.say(0, control.PublicationDone(1, FIRST, P))
+    led.say(0, control.PublicationDone(1, FIRST, (P,)))
     effects = led.pass_time(10.0)
     reason = "Q[0] have not committed the last snapshot in time"
     assert of_kind(effects, events.CancelStage) == [events.CancelStage("stage", reason)]
