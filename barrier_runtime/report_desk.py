@@ -34,18 +34,16 @@ class ReportDesk:
         self._link = link
         self._deadlines = deadlines
         self._logger = logger
-        #: {snapshot_id: who has committed it}, within one `pass_on`: all do in one turn, and are told together
-        self._committed: dict[int, list[Subtask]] = {}
 
     def pass_on(self, all_reports: Iterable[reports.Report], incarnation: int) -> None:
         """Have each report of that incarnation acted upon, in order. Does not block."""
+        committed: dict[int, list[Subtask]] = {}  # all subtasks do it in one turn, and are told of together
         for report in all_reports:
-            self._pass_on(report, incarnation)
-        for snapshot_id, subtasks in self._committed.items():
+            self._pass_on(report, incarnation, committed)
+        for snapshot_id, subtasks in committed.items():
             self._link.send(control.PublicationDone(incarnation, snapshot_id, tuple(subtasks)))
-        self._committed.clear()
 
-    def _pass_on(self, report: reports.Report, incarnation: int) -> None:
+    def _pass_on(self, report: reports.Report, incarnation: int, committed: dict[int, list[Subtask]]) -> None:
         match report:
             case reports.SnapshotTaken():
                 self._storage.upload(report, incarnation)
@@ -55,7 +53,7 @@ class ReportDesk:
                 self._deadlines.ask(subtask, clock.now())
                 self._link.send(control.SnapshotAskedFor(incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                self._committed.setdefault(snapshot_id, []).append(subtask)
+                committed.setdefault(snapshot_id, []).append(subtask)
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self._deadlines.align(snapshot_id, subtask, clock.now() + timeout)
             case reports.SubtaskEnded(subtask):

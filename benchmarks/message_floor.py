@@ -18,10 +18,13 @@ from benchmarks.keyed_nodes import RunningSum
 from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of_bursts
 from benchmarks.result import Result, metric
 from benchmarks.session import Place
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import encoded_together, messages_of
+from snapshot.channel.gate import Gate
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spread import HashPartitioner
+from snapshot.ids import ChannelId, Subtask
 
 _TARGETS = 2
 
@@ -44,9 +47,7 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
     codec, hashed = Codec(), HashPartitioner(itemgetter(0), _TARGETS)
     count = len(table) * BURST_MESSAGES
     shares = [share for burst in table for _, share in hashed.share(burst)]
-    frames = [
-        frame_of_pieces(1, kind, [chunk], len(share)) for share in shares for kind, chunk in [_encoded(share, codec)]
-    ]
+    frames = _frames(shares, codec)
     decoded = [messages_of(frame, codec) for frame in frames]
 
     def share() -> int:
@@ -76,6 +77,15 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
     handle()
     require_equal("message-floor", node.sums, sums_of_bursts([len(table)]))
     return {"share": share, "encode": encode, "decode": decode, "handle": handle}
+
+
+def _frames(shares: list[list[Any]], codec: Codec) -> list[Frame]:
+    """As a sending end fills them."""
+    end = SendingEnd(ChannelId(Subtask("records"), Subtask("sums")), codec, Gate())
+    for share in shares:
+        end.send_all(share, are_tuples=True)
+    end.seal()
+    return [item for item in iter(end.take, None) if isinstance(item, Frame)]
 
 
 def _encoded(messages: list[Any], codec: Codec) -> tuple[PayloadKind, bytes]:

@@ -7,13 +7,13 @@ from typing import Any, Final, cast, get_args
 
 import pyarrow as pa
 
-from snapshot.aggregation.groups import Aggregates, Function, Groups
+from snapshot.aggregation.groups import TOTALS, Aggregates, Function, Groups
 from snapshot.declared.schemas import to_arrow_schema
 from snapshot.errors import GraphError, NodeError, RestoreRefused
 from snapshot.node import Context, Node
 
-#: A `PartialAggregate` that knows more groups forgets them when it has sent them: a few hundred MB at most.
-_KNOWN_GROUPS_MAX: Final = 1 << 20
+#: A `PartialAggregate` that knows more groups forgets them when it has sent them: each sending looks at all of them.
+_KNOWN_GROUPS_MAX: Final = 1 << 16
 
 
 class KeyedAggregate(Node):
@@ -56,7 +56,7 @@ class KeyedAggregate(Node):
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Add the rows of a batch, or the totals that a `PartialAggregate` made of rows."""
         groups = self._groups_for(batch.schema, context)
-        if batch.schema.names == self._aggregates.state_names():
+        if _are_totals(batch.schema):
             groups.merge(batch)
         else:
             groups.add(batch)
@@ -82,7 +82,7 @@ class KeyedAggregate(Node):
         self._groups.merge(state)
 
     def _groups_for(self, given: pa.Schema, context: Context) -> Groups:
-        if self._groups is not None and self._fitting is not None and given.equals(self._fitting):
+        if self._groups is not None and self._fitting is not None and given.equals(self._fitting, check_metadata=True):
             return self._groups
         try:
             schema = self._schema_of(given)
@@ -100,7 +100,7 @@ class KeyedAggregate(Node):
 
     def _schema_of(self, given: pa.Schema) -> pa.Schema:
         """Of the groups that batches make which have the schema `given`."""
-        if given.names == self._aggregates.state_names():
+        if _are_totals(given):
             return self._aggregates.merged_schema(given)
         return self._aggregates.state_schema(given)
 
@@ -151,12 +151,14 @@ class PartialAggregate(KeyedAggregate):
             if they cannot be aggregated.
         """
         try:
-            return self._schema_of(to_arrow_schema(rows))
+            return self._schema_of(to_arrow_schema(rows)).with_metadata(TOTALS)
         except (TypeError, ValueError) as error:
             raise GraphError(f"PartialAggregate: {error}") from error
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Add the rows of a batch, and send the groups if that was enough."""
+        if not batch.num_rows:
+            return
         super().onBatch(batch, context)
         if not self._rows:
             self._due_at = context.now + self._seconds
@@ -176,12 +178,16 @@ class PartialAggregate(KeyedAggregate):
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         """The groups that were not sent yet, and of how many rows, due when."""
-        return super().snapshotState(snapshotId, timestamp), self._rows, self._due_at
+        groups = None if self._groups is None or not self._rows else self._groups.changed()
+        return groups, self._rows, self._due_at
 
     def restoreState(self, state: Any) -> None:
         """Go on from there."""
-        groups, self._rows, self._due_at = state
+        if not isinstance(state, tuple) or len(state) != 3:
+            raise RestoreRefused(f"the snapshot holds {type(state).__qualname__}, which no PartialAggregate keeps")
+        groups, rows, due_at = state
         super().restoreState(groups)
+        self._rows, self._due_at = rows, due_at
 
     def _send_groups(self, context: Context) -> None:
         context.deleteTimer(self._due_at)
@@ -191,6 +197,10 @@ class PartialAggregate(KeyedAggregate):
         context.send(self._groups.take())
         if len(self._groups) > _KNOWN_GROUPS_MAX:
             self._groups = None
+
+
+def _are_totals(schema: pa.Schema) -> bool:
+    return schema.metadata is not None and TOTALS.items() <= schema.metadata.items()
 
 
 def _check(node: str, keys: Sequence[str], aggregates: Mapping[str, tuple[str, str]]) -> None:

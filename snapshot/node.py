@@ -87,7 +87,7 @@ class Context(ABC):
         """
 
     def sendAll(self, messages: Iterable[Any], to: str | Subtask | None = None) -> None:
-        """`send` each of `messages`, in order: of a list or tuple at less than half the cost.
+        """`send` each of `messages`, in order: of a long list or tuple, to few subtasks, at about half the cost.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Context(ABC):
         Raises
         ------
         NodeError
-            as `send`; some of the messages are sent then.
+            as `send`; of the messages ahead of the one that is refused some may not be sent then.
         """
         for message in messages:
             self.send(message, to)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from snapshot.aggregation.group_keys import GroupKeys, key_type
 from snapshot.aggregation.integer_table import Integers
 from snapshot.aggregation.totals import Measure, SumOverflow, Total, make_total, numbers_of, total_type
 from snapshot.errors import NodeError
+
+#: Metadata of the schema of totals that are to be added up. Names do not say it: rows may have a column "count(x)" too.
+TOTALS: Final = {b"cutline": b"totals"}
 
 Function = Literal["count", "sum", "min", "max", "mean"]
 
@@ -59,7 +62,9 @@ class Aggregates:
         return pa.schema(fields)
 
     def merged_schema(self, given: pa.Schema) -> pa.Schema:
-        """The same when batches have the columns of the state. Raises as `state_schema`."""
+        """The same when batches of totals have the schema `given`. Raises as `state_schema`."""
+        if given.names != self.state_names():
+            raise TypeError(f"they are totals {given.names}, where {self.state_names()} are added up")
         fields = [pa.field(name, key_type(_type_of(given, name))) for name in self.keys]
         for column, measures in self.measures().items():
             for measure in measures:
@@ -109,7 +114,7 @@ class Groups:
                 self._add_column(groups, batch.column(name), totals)
 
     def merge(self, state: pa.RecordBatch) -> None:
-        """Add the totals of groups that `state` or `take` returned, of these aggregates. Raises as `add`."""
+        """Add the totals of groups that `state`, `changed` or `take` returned, of these aggregates. Raises as `add`."""
         groups = self._keys.numbers([state.column(name) for name in self._aggregates.keys])
         for name, totals in self._totals.items():
             for measure, total in totals.items():
@@ -118,15 +123,21 @@ class Groups:
                 with self._naming(name):
                     total.merge(groups[known], numbers_of(column.drop_null()), len(self._keys))
 
-    def take(self) -> pa.RecordBatch:
-        """What `state` returns, of the groups that changed since it was taken last; all totals begin anew."""
-        state, changed = self.state(), np.arange(len(self._keys)) >= self._taken_count
+    def changed(self) -> pa.RecordBatch:
+        """What `state` returns, of the groups that are new or got values since `take` was called last."""
+        state, is_changed = self.state(), np.arange(len(self._keys)) >= self._taken_count
         for totals in self._totals.values():
-            changed |= totals["count"].values(len(self._keys)) > 0
+            is_changed |= totals["count"].values(len(self._keys)) > 0
+        return state if is_changed.all() else state.take(pa.array(np.flatnonzero(is_changed)))
+
+    def take(self) -> pa.RecordBatch:
+        """What `changed` returns, marked as totals; all totals begin anew."""
+        changed = self.changed()
+        for totals in self._totals.values():
             for total in totals.values():
                 total.clear()
         self._taken_count = len(self._keys)
-        return state if changed.all() else state.take(pa.array(np.flatnonzero(changed)))
+        return changed.replace_schema_metadata(TOTALS)
 
     def state(self) -> pa.RecordBatch:
         """Keys and totals, in memory of their own."""

@@ -51,8 +51,7 @@ BUFFER_FRAMES_MIN = 3
 LOOKED_AT_BYTES = 256
 _UNSEEN_MAX = 4096
 
-#: What `send_all` encodes in one call: this part of a frame, so that none is much larger than it should be; and so many
-#: messages while nobody knows their sizes, and at most.
+#: What `send_all` encodes in one call: this part of a frame, of so many messages at first, and at most.
 _CHUNK_PART = 4
 _AT_ONCE_FIRST, AT_ONCE_MAX = 16, 256
 
@@ -162,22 +161,24 @@ class SendingEnd:
 
     def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
         """`send` each of `messages`, no record batch among them, with a few calls for all."""
-        start = 0
+        start, is_single = 0, self.is_heard or self.ended
         while start < len(messages):
             some = messages[start : start + self._at_once]
             start += len(some)
-            encoded = (
-                None if self.is_heard or self.ended else encoded_together(some, self._codec, are_tuples=are_tuples)
-            )
-            if encoded is None or len(encoded[1]) > MESSAGE_BYTES_MAX:
+            encoded = None if is_single else encoded_together(some, self._codec, are_tuples=are_tuples)
+            if encoded is None or (len(some) == 1 and len(encoded[1]) > MESSAGE_BYTES_MAX):
                 for message in some:  # meets what is wrong, if anything is, and says what it is
                     self.send(message)
                 continue
             kind, chunk = encoded
+            per_chunk = max(1, self._frame_bytes // _CHUNK_PART * len(some) // len(chunk))
+            if len(some) > 1 and len(chunk) > min(self._frame_bytes, MESSAGE_BYTES_MAX):  # larger than those before
+                start, self._at_once = start - len(some), min(per_chunk, len(some) - 1)
+                continue
             if self.open_kind is not kind and not (kind is _FLAT and self.open_kind is _TUPLES and self.open_pieces):
                 self.switch(kind)
             self._further += len(some) - 1
-            self._at_once = min(max(self._frame_bytes // _CHUNK_PART * len(some) // len(chunk), 1), AT_ONCE_MAX)
+            self._at_once = min(per_chunk, AT_ONCE_MAX)
             self.open_pieces.append(chunk)
             self.look(chunk)
 
@@ -312,8 +313,7 @@ class SendingEnd:
     def validate(self) -> None:
         """Assert the end's invariants."""
         if not self._queue and not self._spill and self._batches is None:
-            opened = len(self.open_pieces) + self._further
-            assert self.written + opened == self.sent, (self.channel, self.written, self.sent)
+            assert self.written + len(self.open_pieces) + self._further == self.sent, (self.channel, self.written)
             return
         expected = self.written + 1
         for frame in self._frames():

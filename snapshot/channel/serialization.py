@@ -70,7 +70,8 @@ class Codec:
         self._packer = msgpack.Packer(default=self._encode_extension, strict_types=True, unicode_errors="surrogatepass")
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
-        self._flat_encoder = msgspec.msgpack.Encoder()  # takes tuples for arrays
+        #: takes tuples for arrays; the UTF-8 that it makes of text beyond ASCII stays with the str
+        self._flat_encoder = msgspec.msgpack.Encoder()
         #: of the one state that this codec was made to encode, or decode
         self._outside: Outside | None = None
         self._inside: Sequence[memoryview] = ()

@@ -206,7 +206,9 @@ class HashPartitioner(_Stateless):
 
     def choose(self, message: Any) -> int:
         """See `Partitioner`."""
-        key = self.key_of(message)
+        return self._target(self.key_of(message))
+
+    def _target(self, key: Any) -> int:
         if type(key) in PLAIN_KEYS or (type(key) is tuple and PLAIN_KEYS.issuperset(map(type, key))):
             chosen = self.remembered.get(key)
             return self._learn(key) if chosen is None else chosen
@@ -238,7 +240,7 @@ class HashPartitioner(_Stateless):
         if PLAIN_KEYS.issuperset(map(type, keys)):
             with suppress(KeyError):  # a new key
                 return list(map(self.remembered.__getitem__, keys))
-        return list(map(self.choose, messages))
+        return list(map(self._target, keys))
 
     def _targets(self, columns: Sequence[pa.Array]) -> Targets:
         return _targets(hash_columns(columns, as_tuple=self._is_tuple), self._parallelism)

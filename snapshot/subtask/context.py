@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from snapshot.subtask.timers import Timers
 
 
+#: Messages for each channel from which on it is cheaper to share them out and encode them together.
+_TOGETHER_MIN = 16
+
+
 class SubtaskContext(Context):
     """The one context of one subtask, reused for every call."""
 
@@ -136,8 +140,12 @@ class SubtaskContext(Context):
             super().sendAll(messages, to)
             return
         edges = self._open_edges if to is None else (self._edge(to),)
+        width = max((len(edge.ends) for edge in edges), default=1)
+        if len(messages) < _TOGETHER_MIN * width:
+            super().sendAll(messages, to)
+            return
         rest = iter(messages)
-        while some := list(islice(rest, AT_ONCE_MAX)):
+        while some := list(islice(rest, AT_ONCE_MAX * width)):
             for edge in edges:
                 edge.emit_all(some)
 

@@ -12,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot import GraphError, KeyedAggregate, NodeError, PartialAggregate, RestoreRefused
+from snapshot.aggregation.groups import TOTALS
 from snapshot.channel.frame import Frame
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
+from snapshot.ids import ChannelId, Subtask
+from snapshot.subtask.assembly import RestoredChannels
 from snapshot.subtask.machine import Status
-from tests.snapshot.hosted import Hosted, values
+from tests.snapshot.hosted import Hosted, state_of, taken, values
 from tests.snapshot.test_aggregate import INT_MAX, KEYED, ROWS, Feed, Keep, approximately, expected, of, results
 
+FORTH = ChannelId(Subtask("partial"), Subtask("aggregate"))
 NUMBERS = pa.schema({"k": pa.int64(), "v": pa.int64()})
 COUNT_AND_SUM = {"n": ("v", "count"), "s": ("v", "sum")}
 
@@ -103,9 +108,10 @@ def test_groups_are_sent_after_so_many_rows_or_seconds_or_at_the_end() -> None:
 
 
 def test_rows_and_totals_may_come_together() -> None:
-    """A `KeyedAggregate` takes both, and knows them by their columns."""
+    """A `KeyedAggregate` takes both, and knows totals by what their schema says of them."""
     batch = numbers((1, 10), (2, None))
-    totals = pa.record_batch({"k": [2, 1], "count(v)": [3, 0], "sum(v)": pa.array([7, None], pa.int64())})
+    columns = {"k": [2, 1], "count(v)": [3, 0], "sum(v)": pa.array([7, None], pa.int64())}
+    totals = pa.record_batch(columns, metadata=TOTALS)
     host = chained(
         PartialAggregate("k", aggregates=COUNT_AND_SUM), KeyedAggregate("k", aggregates=COUNT_AND_SUM), NUMBERS
     )
@@ -117,9 +123,48 @@ def test_rows_and_totals_may_come_together() -> None:
         {"k": 2, "count(v)": 6, "sum(v)": 14},
     ]
     with pytest.raises(NodeError, match=r"'count\(v\)' is a column of string, which are no counts"):
-        node.onBatch(pa.record_batch({"k": [1], "count(v)": ["x"], "sum(v)": [1]}), context)
+        node.onBatch(pa.record_batch({"k": [1], "count(v)": ["x"], "sum(v)": [1]}, metadata=TOTALS), context)
+    with pytest.raises(NodeError, match=r"they are totals \['k', 'count\(w\)'\], where \['k', 'count\(v\)', 'sum"):
+        node.onBatch(pa.record_batch({"k": [1], "count(w)": [1]}, metadata=TOTALS), context)
     with pytest.raises(NodeError, match="sum of column 'v' for the key 2 does not fit 64 bits"):
-        node.onBatch(pa.record_batch({"k": [2], "count(v)": [1], "sum(v)": [INT_MAX]}), context)
+        node.onBatch(pa.record_batch({"k": [2], "count(v)": [1], "sum(v)": [INT_MAX]}, metadata=TOTALS), context)
+
+
+def test_rows_may_have_the_names_of_totals() -> None:
+    """A key that is counted, and a column with the name that SQL gives its count."""
+    node = KeyedAggregate("k", aggregates={"n": ("k", "count")})
+    host = chained(PartialAggregate("k", aggregates=COUNT_AND_SUM), node, NUMBERS)
+    node = host.node("aggregate")
+    node.onBatch(pa.record_batch({"k": [1, 1, 2], "count(k)": [10, 20, 30]}), host["aggregate"].context)
+    assert node.snapshotState(1, 0.0).to_pylist() == [{"k": 1, "count(k)": 2}, {"k": 2, "count(k)": 1}]
+
+
+def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
+    """A restored subtask sends the groups that changed when they were due, once; those that were sent it forgets."""
+    partial = PartialAggregate("k", aggregates=COUNT_AND_SUM, rows=3, seconds=2.0)
+    host = chained(partial, KeyedAggregate("k", aggregates=COUNT_AND_SUM), NUMBERS)
+    node, context = host.node("partial"), host["partial"].context
+    node.onBatch(numbers((1, 1), (2, 1), (3, 1)), context)
+    assert len(sent(host, 0.0)) == 3
+    node.onBatch(numbers((2, 5)), context)
+    host["partial"].request(1, (), 1)
+    host["feed"].request(1, (), 1)
+    host.carry("feed", "partial")
+    (snapshot,) = taken(host["partial"])
+    assert state_of(snapshot).state[0].to_pylist() == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
+    assert sent(host, 2.0) == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
+    restored = RestoredChannels(sent={FORTH: snapshot.sent[FORTH].sent})
+    host.machines[Subtask("partial")] = host.machine(Subtask("partial"), restored)
+    host["partial"].restore(b"".join(snapshot.state), 1.0)
+    host["partial"].start(1.0)
+    (end,) = host["partial"].outputs.values()
+    assert [_sent_by(host, end, now) for now in (1.9, 2.0, 9.0)] == [[], [{"k": 2, "count(v)": 1, "sum(v)": 5}], []]
+
+
+def _sent_by(host: Hosted, end: SendingEnd, now: float) -> list[dict[str, Any]]:
+    host["partial"].run(now, 10**6)
+    end.seal()
+    return values(tuple(item for item in iter(end.take, None) if isinstance(item, Frame)))
 
 
 def test_a_great_many_groups_are_forgotten_when_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +176,7 @@ def test_a_great_many_groups_are_forgotten_when_they_are_sent(monkeypatch: pytes
     for count in (100, 101, 50):
         node.onBatch(pa.record_batch({"k": np.arange(count), "v": np.ones(count, np.int64)}), context)
         assert len(sent(host, 0.0)) == count
-        kept = node.snapshotState(1, 0.0)[0]
-        assert (kept is None) == (count == 101)
+        assert (node._groups is None) == (count == 101)
     assert host.node("aggregate").snapshotState(1, 0.0).column("sum(v)").to_pylist() == [3] * 50 + [2] * 50 + [1]
 
 
@@ -149,3 +193,6 @@ def test_what_cannot_be_meant_is_refused() -> None:
         partial.schemaOf("k long")
     with pytest.raises(RestoreRefused, match="but this PartialAggregate keeps"):
         partial.restoreState((pa.record_batch({"k": [1]}), 1, 0.0))
+    for state in (None, pa.record_batch({"k": [1], "count(v)": [1], "sum(v)": [1]})):
+        with pytest.raises(RestoreRefused, match="which no PartialAggregate keeps"):
+            partial.restoreState(state)
