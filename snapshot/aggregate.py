@@ -19,8 +19,9 @@ _KNOWN_GROUPS_MAX: Final = 1 << 16
 class KeyedAggregate(Node):
     """Aggregates rows by key, and sends one row a key when all inputs have ended.
 
-    Takes batches; messages are gathered by the edge's schema, so the edge needs one. With more than one subtask
-    the edge must be keyed by the same columns, or by some of them: each subtask aggregates what comes to it.
+    Takes batches of rows, or of what a `PartialAggregate` sends; messages are gathered by the edge's schema, so the
+    edge needs one. With more than one subtask the edge must be keyed by the same columns, or by some of them: each
+    subtask aggregates what comes to it.
 
     What it sends is sorted by the keys, nulls last: key columns first, then the outputs in the order given. As in
     SQL, rows with a null in a key are a group, nulls are not counted, and a sum, min, max or mean of nothing is
