@@ -199,9 +199,7 @@ class CoordinatorMemory(StateBackend):
     def bring_home(self) -> None:
         """Have the driver hold what the coordinator holds of the run, so that the coordinator may end."""
         theirs = self._client.files(self._folder)
-        for path in self._home.files(self._folder):
-            if path not in theirs:
-                self._home.delete(path)
+        self._home.delete(*(path for path in self._home.files(self._folder) if path not in theirs))
         for path in theirs:
             self._home.put_if_absent(path, [self._client.get(path)])  # every file is written once
         self._is_home = True
@@ -222,5 +220,5 @@ class CoordinatorMemory(StateBackend):
     def _files(self, prefix: str) -> list[str]:
         return self._home.files(prefix) if self._is_home else self._client.files(prefix)
 
-    def _delete(self, path: str) -> None:
-        raise OSError(f"{self}: {path} can only be removed by the coordinator")
+    def _delete(self, paths: Sequence[str]) -> None:
+        raise OSError(f"{self}: {paths[0]} can only be removed by the coordinator")

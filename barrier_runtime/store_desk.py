@@ -77,23 +77,12 @@ class StoreDesk:
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
-                if self._delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):
+                if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):
                     removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
                 # Also where one that is kept is gone: without it, it is not known which parts it shares.
                 _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
         return tuple(removed)
-
-    def _delete_snapshot(self, snapshot_id: int, keep: list[int]) -> bool:
-        """Whether it is gone now; a pinned one stays."""
-        try:
-            manifest = self.store.read_manifest(snapshot_id)
-        except FileNotFoundError:
-            return True  # a life before this one removed it
-        if isinstance(manifest, Manifest) and manifest.pinned:
-            return False
-        self.store.delete_snapshot(snapshot_id, keep)
-        return True
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
         """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""

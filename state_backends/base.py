@@ -82,10 +82,13 @@ class StateBackend(ABC):
             check_path(prefix)
         return self._deadline.call(f"{self}: list {prefix}", lambda: sorted(self._files(prefix)))
 
-    def delete(self, path: str) -> None:
-        """Remove a file, durably; nothing happens if there is none."""
-        check_path(path)
-        self._deadline.call(f"{self}: delete {path}", lambda: self._delete(path))
+    def delete(self, *paths: str) -> None:
+        """Remove files, in no order; durable on return. One that is not there is no error."""
+        for path in paths:
+            check_path(path)
+        if paths:
+            more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+            self._deadline.call(f"{self}: delete {paths[0]}{more}", lambda: self._delete(paths))
 
     def leftovers(self, prefix: str = "") -> list[str]:
         """Paths below `prefix` that writers who died in the middle may have left; `delete` removes them.
@@ -111,7 +114,7 @@ class StateBackend(ABC):
     def _files(self, prefix: str) -> list[str]: ...
 
     @abstractmethod
-    def _delete(self, path: str) -> None: ...
+    def _delete(self, paths: Sequence[str]) -> None: ...
 
     def _leftovers(self, prefix: str) -> list[str]:
         return []

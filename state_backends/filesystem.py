@@ -91,13 +91,15 @@ class FileSystemBackend(StateBackend):
     def _leftovers(self, prefix: str) -> list[str]:
         return [path for path in self._walk(prefix) if _is_temporary(path)]
 
-    def _delete(self, path: str) -> None:
-        absolute = self._absolute(path)
-        try:
-            self._disk.remove(absolute)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        self._disk.sync_folder(os.path.dirname(absolute))
+    def _delete(self, paths: Sequence[str]) -> None:
+        changed: dict[str, None] = {}
+        for path in paths:
+            absolute = self._absolute(path)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._disk.remove(absolute)
+                changed[os.path.dirname(absolute)] = None
+        for folder in changed:
+            self._disk.sync_folder(folder)
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path)

@@ -54,6 +54,7 @@ class MemoryBackend(StateBackend):
         with self._lock:
             return [path for path in self._bytes if path.startswith(folder)]
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, paths: Sequence[str]) -> None:
         with self._lock:
-            self._bytes.pop(path, None)
+            for path in paths:
+                self._bytes.pop(path, None)

@@ -115,13 +115,14 @@ class ObjectStoreBackend(StateBackend):
         pages = self._retry(lambda store: list(obstore.list(store, prefix or None)))
         return [entry["path"] for page in pages for entry in page if entry["path"] != _PROBE]
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, paths: Sequence[str]) -> None:
         import obstore
 
         try:
-            self._retry(lambda store: obstore.delete(store, path))
+            self._retry(lambda store: obstore.delete(store, list(paths)))  # one request, where the store has such
         except FileNotFoundError:
-            return
+            for path in paths if len(paths) > 1 else ():  # a store that complains may not have come to the others
+                self._delete([path])
 
     def _put(self, path: str, chunks: Sequence[memoryview]) -> bool:
         import obstore

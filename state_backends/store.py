@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -47,8 +47,8 @@ class RunStore:
         self._clock = clock
         #: what stands in a manifest's place never changes: {snapshot_id: it is a manifest}
         self._published: dict[int, bool] = {}
-        #: likewise: {snapshot_id: paths of the parts that its manifest lists}
-        self._part_paths: dict[int, list[str]] = {}
+        #: likewise: {snapshot_id: what its manifest says about removing it}
+        self._known: dict[int, _Known] = {}
         #: {path: when it was first seen that nothing refers to it}
         self._orphans: dict[str, float] = {}
 
@@ -91,7 +91,10 @@ class RunStore:
     def write_manifest(self, manifest: Manifest | Aborted) -> bool:
         """Put a manifest, or an aborted record in its place (PROTOCOL 7.6); False if something stands there."""
         assert manifest.run == self.run
-        return self._put(layout.manifest_path(manifest.snapshot_id), encode_manifest(manifest))
+        won = self._put(layout.manifest_path(manifest.snapshot_id), encode_manifest(manifest))
+        if won:
+            self._known[manifest.snapshot_id] = _known(manifest)
+        return won
 
     def read_manifest(self, snapshot_id: int) -> Manifest | Aborted:
         """What stands in the place of this snapshot's manifest.
@@ -115,13 +118,14 @@ class RunStore:
         ids = [layout.manifest_id(path) for path in self._list("snapshots")]
         return tuple(each for each in ids if each is not None and self._is_published(each))
 
-    def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> None:
+    def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> bool:
         """Remove a snapshot, its manifest first: from then on it does not exist, whatever fails later.
+
+        Returns whether it is gone, also when it was before; a pinned one stays.
 
         Parameters
         ----------
         snapshot_id : int
-            Nothing happens if it is gone already.
         keep : collection of int
             All snapshots that stay, the newest one among them: parts that they refer to stay too. A pending
             snapshot needs no mention, it reuses parts of the newest one or of its own (PROTOCOL 10).
@@ -132,15 +136,17 @@ class RunStore:
             if a manifest cannot be read, so that it is not known which parts are needed; nothing was removed.
         """
         assert snapshot_id not in keep
-        kept = self._paths_of(keep)
         try:
-            paths = self._paths_of([snapshot_id])
+            known = self._known_of(snapshot_id)
         except FileNotFoundError:
-            return
+            return True
+        if known.is_pinned:
+            return False
+        kept = self._paths_of(keep)
         self.backend.delete(self._path(layout.manifest_path(snapshot_id)))
-        for path in paths:
-            if path not in kept:
-                self.backend.delete(self._path(path))
+        self.backend.delete(*(self._path(path) for path in known.paths if path not in kept))
+        self._known.pop(snapshot_id, None)
+        return True
 
     def read_snapshot(self, snapshot_id: int, codec: Codec) -> Snapshot:
         """Open a published snapshot; its parts are read, and proved, when they are asked for.
@@ -261,13 +267,13 @@ class RunStore:
 
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
         """Paths of all parts that these snapshots refer to."""
-        paths: dict[str, None] = {}
-        for snapshot_id in snapshot_ids:
-            if snapshot_id not in self._part_paths:
-                manifest = self.read_manifest(snapshot_id)
-                self._part_paths[snapshot_id] = _paths(manifest) if isinstance(manifest, Manifest) else []
-            paths.update(dict.fromkeys(self._part_paths[snapshot_id]))
-        return paths
+        return {path: None for snapshot_id in snapshot_ids for path in self._known_of(snapshot_id).paths}
+
+    def _known_of(self, snapshot_id: int) -> _Known:
+        known = self._known.get(snapshot_id)
+        if known is None:
+            known = self._known[snapshot_id] = _known(self.read_manifest(snapshot_id))
+        return known
 
     def _is_published(self, snapshot_id: int) -> bool:
         if snapshot_id not in self._published:
@@ -308,9 +314,19 @@ def runs(backend: StateBackend) -> list[str]:
     return sorted(dict.fromkeys(name for name, rest in found if layout.claim_number(rest) is not None))
 
 
-def _paths(manifest: Manifest) -> list[str]:
+class _Known(NamedTuple):
+    """What a manifest says about removing its snapshot."""
+
+    is_pinned: bool
+    #: of the files that its parts are in, each once
+    paths: tuple[str, ...]
+
+
+def _known(manifest: Manifest | Aborted) -> _Known:
+    if isinstance(manifest, Aborted):
+        return _Known(is_pinned=False, paths=())
     paths = (handle.path for record in manifest.records for handle in record.handles)
-    return list(dict.fromkeys(path for path in paths if path is not None))
+    return _Known(manifest.pinned, tuple(dict.fromkeys(path for path in paths if path is not None)))
 
 
 def _is_below(path: str, incarnation: int) -> bool:

@@ -68,12 +68,16 @@ def missing_is_an_error(backend: StateBackend) -> None:
     with pytest.raises(FileNotFoundError, match="a/b"):
         backend.get("a/b")
     backend.delete("a/b")
+    backend.delete()
     backend.put_if_absent("a", [b"x"])
     assert not backend.exists("a/b")
     backend.put_if_absent("c/d", [b"x"])
     backend.delete("c/d")
     assert not backend.exists("c/d")
     assert backend.put_if_absent("c/d", [b"y"])
+    backend.put_if_absent("e", [b"x"])
+    backend.delete("missing", "e", "c/missing", "c/d")
+    assert backend.files() == ["a"]
 
 
 def listed_by_folder(backend: StateBackend) -> None:

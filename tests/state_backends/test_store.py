@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,12 +48,12 @@ def new_store(backend: StateBackend | None = None, clock: Ticks | None = None) -
 
 
 def written(store: RunStore, snapshot_id: int = sample.SNAPSHOT_ID) -> Manifest:
-    """The sample as a snapshot of this id, a file for the parts of each subtask."""
+    """The sample as a snapshot of this id, not pinned, a file for the parts of each subtask."""
     records = []
     for each in sample.taken():
         parts = parts_of(replace(each, snapshot_id=snapshot_id), sample.RUN, sample.INCARNATION)
         records.append(record_of(each, sample.INCARNATION, store.put_parts(parts)))
-    manifest = sample.manifest(tuple(records), snapshot_id)
+    manifest = replace(sample.manifest(tuple(records), snapshot_id), pinned=False)
     assert store.write_manifest(manifest)
     return manifest
 
@@ -228,13 +230,19 @@ class Recording(Apart):
     def __init__(self, fails_at: int = -1) -> None:
         super().__init__()
         self.deleted: list[str] = []
+        self.read: Counter[str] = Counter()
         self._fails_at = fails_at
 
-    def _delete(self, path: str) -> None:
-        if len(self.deleted) == self._fails_at:
-            raise OSError("the store is away")
-        self.deleted.append(path)
-        super()._delete(path)
+    def _delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if len(self.deleted) == self._fails_at:
+                raise OSError("the store is away")
+            self.deleted.append(path)
+            super()._delete([path])
+
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
+        self.read[path] += 1
+        return super()._get(path, offset, size)
 
 
 def test_a_snapshot_is_deleted_manifest_first() -> None:
@@ -248,8 +256,24 @@ def test_a_snapshot_is_deleted_manifest_first() -> None:
     assert store.manifests() == (OTHER_ID,)
     store.read_snapshot(OTHER_ID, sample.CODEC).verify()
     assert len(backend.files()) == 1 + len(sample.taken())
-    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
     assert store.read_manifest(OTHER_ID) == kept
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_a_manifest_says_about_its_removal_is_read_once(is_own: bool) -> None:
+    """Who wrote it knows it; who found it reads it the first time."""
+    first, other = new_store(backend := Recording()), RunStore(backend, sample.RUN)
+    written(first)
+    pinned = replace(written(first, OTHER_ID), snapshot_id=OTHER_ID + 1, pinned=True)
+    first.write_manifest(pinned)
+    store = first if is_own else other
+    backend.read.clear()
+    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID])
+    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID])
+    assert store.manifests() == (OTHER_ID, pinned.snapshot_id)
+    assert sum(backend.read.values()) == (0 if is_own else 3) + 2  # `manifests` looks at each
 
 
 def test_shared_parts_stay() -> None:

@@ -259,20 +259,13 @@ class CoordinatorLife:
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             kept = [s for s in self.coordinator.history if s not in (*removed, snapshot_id)]
-            try:
-                manifest = self._store.read_manifest(snapshot_id)
-            except FileNotFoundError:
+            if snapshot_id not in self._store.manifests():
                 self._world.see("another coordinator had removed a snapshot")
-                removed.append(snapshot_id)
-                continue
-            assert isinstance(manifest, Manifest)
-            if manifest.pinned:
-                continue
             try:
-                self._store.delete_snapshot(snapshot_id, kept)
+                if self._store.delete_snapshot(snapshot_id, kept):
+                    removed.append(snapshot_id)
             except FileNotFoundError:
                 continue  # one that is kept is gone: another coordinator goes on from here
-            removed.append(snapshot_id)
         return tuple(removed)
 
     def _collect_orphans(self, incarnation: int) -> None:
