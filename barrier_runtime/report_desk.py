@@ -34,16 +34,19 @@ class ReportDesk:
         self._link = link
         self._deadlines = deadlines
         self._logger = logger
+        #: whose commits the coordinator waits for; of others it need not hear
+        self.last_snapshot: int | None = None
 
     def pass_on(self, all_reports: Iterable[reports.Report], incarnation: int) -> None:
         """Have each report of that incarnation acted upon, in order. Does not block."""
-        committed: dict[int, list[Subtask]] = {}  # all subtasks do it in one turn, and are told of together
+        committed: list[Subtask] = []  # all subtasks do it in one turn, and are told of together
         for report in all_reports:
             self._pass_on(report, incarnation, committed)
-        for snapshot_id, subtasks in committed.items():
-            self._link.send(control.PublicationDone(incarnation, snapshot_id, tuple(subtasks)))
+        if committed:
+            assert self.last_snapshot is not None
+            self._link.send(control.PublicationDone(incarnation, self.last_snapshot, tuple(committed)))
 
-    def _pass_on(self, report: reports.Report, incarnation: int, committed: dict[int, list[Subtask]]) -> None:
+    def _pass_on(self, report: reports.Report, incarnation: int, committed: list[Subtask]) -> None:
         match report:
             case reports.SnapshotTaken():
                 self._storage.upload(report, incarnation)
@@ -53,7 +56,8 @@ class ReportDesk:
                 self._deadlines.ask(subtask, clock.now())
                 self._link.send(control.SnapshotAskedFor(incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                committed.setdefault(snapshot_id, []).append(subtask)
+                if snapshot_id == self.last_snapshot:
+                    committed.append(subtask)
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self._deadlines.align(snapshot_id, subtask, clock.now() + timeout)
             case reports.SubtaskEnded(subtask):

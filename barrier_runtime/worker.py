@@ -233,8 +233,8 @@ class Worker:
                 self._plane.machines[subtask].answer_request()
             case control.SettleSnapshots(_, floor):
                 self._guard(lambda: self._settle(floor))
-            case control.AnnouncePublished(_, snapshot_id, floor):
-                self._guard(lambda: self._announce(snapshot_id, floor))
+            case control.AnnouncePublished():
+                self._guard(lambda: self._announce(message))
             case control.EndComponent(_, nodes):
                 self._guard(lambda: self._end_component(nodes))
             case _:
@@ -326,11 +326,13 @@ class Worker:
         self._plane.each(lambda machine: machine.raise_floor(floor))
         self._deadlines.settle(floor)
 
-    def _announce(self, snapshot_id: int, floor: int) -> None:
+    def _announce(self, message: control.AnnouncePublished) -> None:
         assert self._plane is not None
-        self._settle(floor)
+        self._settle(message.floor)
+        if message.is_last:
+            self._desk.last_snapshot = message.snapshot_id
         now = clock.now()
-        self._plane.each(lambda machine: machine.published(snapshot_id, now))
+        self._plane.each(lambda machine: machine.published(message.snapshot_id, now))
 
     def _end_component(self, nodes: tuple[str, ...]) -> None:
         assert self._plane is not None

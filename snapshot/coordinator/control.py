@@ -105,7 +105,7 @@ class SnapshotAskedFor:
 
 @dataclass(frozen=True, slots=True)
 class PublicationDone:
-    """Subtasks of one worker have committed what they prepared up to the snapshot."""
+    """Subtasks of one worker have committed what they prepared up to the last snapshot of the run."""
 
     incarnation: int
     snapshot_id: int
@@ -213,6 +213,8 @@ class AnnouncePublished:
     incarnation: int
     snapshot_id: int
     floor: int
+    #: the run ends with it: say `PublicationDone`, which is waited for
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -366,15 +366,16 @@ class Coordinator:
 
     def _on_published(self, snapshot_id: int) -> None:
         manifest, orders = self._desk.publish(snapshot_id)
+        is_last = self._ending.is_last(orders, is_final=manifest.final)
+        self._desk.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
         self._restarts.note_progress()
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
-        expired = self._retention.next_removal()
-        if expired:
+        if expired := self._retention.next_removal():
             self._outbox.put(events.DeleteSnapshots(expired))
-        if self._ending.is_last(orders, is_final=manifest.final):
+        if is_last:
             self._ending.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
             self._desk.end_components(manifest)

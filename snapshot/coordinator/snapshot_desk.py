@@ -84,9 +84,9 @@ class SnapshotDesk:
         """Tell everybody which snapshots are over (PROTOCOL 3.4)."""
         self._outbox.tell_all(SettleSnapshots(self._members.incarnation, self.book.floor))
 
-    def announce(self, snapshot_id: int) -> None:
+    def announce(self, snapshot_id: int, *, is_last: bool = False) -> None:
         """Tell everybody that `snapshot_id` is published."""
-        self._outbox.tell_all(AnnouncePublished(self._members.incarnation, snapshot_id, self.book.floor))
+        self._outbox.tell_all(AnnouncePublished(self._members.incarnation, snapshot_id, self.book.floor, is_last))
 
     # ---------------------------------------------------------------- triggering
 
@@ -186,11 +186,10 @@ class SnapshotDesk:
         return self._manifests[snapshot_id]
 
     def publish(self, snapshot_id: int) -> tuple[Manifest, list[SnapshotOrder]]:
-        """It is published: tell everybody. Returns what it is, and the orders that it met."""
+        """It is published; `announce` it. Returns what it is, and the orders that it met."""
         snapshot = self.book.close_published(snapshot_id, self._outbox.now)
         for order in snapshot.orders:
             self._outbox.put(CloseOrder(order.request, snapshot_id, ""))
-        self.announce(snapshot_id)
         return self._manifests.pop(snapshot_id), snapshot.orders
 
     def end_components(self, manifest: Manifest) -> None:

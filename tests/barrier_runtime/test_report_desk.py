@@ -1,4 +1,4 @@
-"""What a worker's reports become: commits of one snapshot are told of together."""
+"""What a worker's reports become: commits of the last snapshot are told of together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.subtask.reports import PublicationHandled, SnapshotFailed
 
-P, Q = Subtask("P"), Subtask("Q")
+P, Q, R = Subtask("P"), Subtask("Q"), Subtask("R")
 
 
 class Line:
@@ -27,17 +27,19 @@ class Line:
         self.said.append(message)
 
 
-def test_commits_of_a_snapshot_are_told_of_together() -> None:
-    """One message for each snapshot, behind what else there is, and nothing is left for the next time."""
+def test_commits_of_the_last_snapshot_are_told_of_together() -> None:
+    """One message, behind what else there is, and nothing is left for the next time; of others nobody need hear."""
     line = Line()
     logger = logging.LoggerAdapter(logging.getLogger("test"), {})
     desk = ReportDesk(cast("Storage", None), cast("ControlLink", line), cast("Deadlines", None), logger)
-    first, other = PublicationHandled(3, P), PublicationHandled(4, P)
-    desk.pass_on([first, other, SnapshotFailed(5, Q, "why"), PublicationHandled(3, Q)], 2)
-    desk.pass_on([PublicationHandled(4, Q)], 2)
+    desk.pass_on([PublicationHandled(3, P), PublicationHandled(3, Q)], 2)
+    assert line.said == []
+    desk.last_snapshot = 4
+    last, other = PublicationHandled(4, P), PublicationHandled(3, P)
+    desk.pass_on([last, other, SnapshotFailed(5, Q, "why"), PublicationHandled(4, Q)], 2)
+    desk.pass_on([PublicationHandled(4, R)], 2)
     assert line.said == [
         control.SnapshotDeclined(2, 5, Q, "why"),
-        control.PublicationDone(2, 3, (P, Q)),
-        control.PublicationDone(2, 4, (P,)),
-        control.PublicationDone(2, 4, (Q,)),
+        control.PublicationDone(2, 4, (P, Q)),
+        control.PublicationDone(2, 4, (R,)),
     ]

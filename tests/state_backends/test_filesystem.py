@@ -107,6 +107,19 @@ def test_what_a_reader_saw_does_not_vanish(at: int) -> None:
     assert all(reader.exists(path) for path in (*listed, *lost_against))
 
 
+def test_what_was_deleted_does_not_come_back() -> None:
+    """Several at once, in several folders, of which each is synced once."""
+    disk = disks.ForgetfulDisk()
+    backend = FileSystemBackend("/data/runs", disk=disk, deadline=10)
+    for path in ("r/a/1", "r/a/2", "r/b/1", "r/b/2"):
+        backend.put_if_absent(path, [b"x"])
+    calls = disk.calls
+    backend.delete("r/a/1", "r/b/1", "r/a/2", "r/c/1")
+    assert disk.calls - calls == 4 + 2
+    disk.lose_power()
+    assert backend.files() == ["r/b/2"]
+
+
 # ---- errors
 
 

@@ -152,7 +152,7 @@ class LocalSubtask:
                 machine.answer_request()
             case control.SettleSnapshots(_, floor):
                 self._settle(floor)
-            case control.AnnouncePublished(_, snapshot_id, floor):
+            case control.AnnouncePublished(_, snapshot_id, floor, _):
                 self._settle(floor)
                 machine.published(snapshot_id, _NOW)
             case control.EndComponent(_, nodes):

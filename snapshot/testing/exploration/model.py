@@ -243,7 +243,7 @@ def _hearing(item: Any) -> str:
             return f"is to start {snapshot_id}; running are {list(running)}, the floor is {floor}"
         case control.SettleSnapshots(_, floor):
             return f"hears that the floor is {floor}"
-        case control.AnnouncePublished(_, snapshot_id, floor):
+        case control.AnnouncePublished(_, snapshot_id, floor, _):
             return f"hears that {snapshot_id} is published, the floor is {floor}"
         case control.EndComponent(_, nodes):
             return f"hears that the cycle of {', '.join(nodes)} is over"

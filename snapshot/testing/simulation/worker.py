@@ -78,6 +78,8 @@ class Worker(HostOwner):
         self._notice_loss = self.group.place(NoticeLoss(process), lambda: self._fail("a peer is lost"))
         self._busy = 0
         self._said_idle = False
+        #: whose commits the coordinator waits for
+        self._last_snapshot: int | None = None
         #: since it was deployed; nothing runs here until it is deployed again
         self._has_failed = False
         self._arrival = Arrival()
@@ -164,7 +166,8 @@ class Worker(HostOwner):
                 self._each(lambda host: host.machine.answer_request(), [subtask])
             case control.SettleSnapshots(_, floor):
                 self._each(lambda host: host.machine.raise_floor(floor))
-            case control.AnnouncePublished(_, snapshot_id, floor):
+            case control.AnnouncePublished(_, snapshot_id, floor, is_last):
+                self._last_snapshot = snapshot_id if is_last else self._last_snapshot
                 self._each(lambda host: host.machine.raise_floor(floor))
                 self._each(lambda host: host.machine.published(snapshot_id, now))
             case control.EndComponent(_, nodes):
@@ -246,7 +249,8 @@ class Worker(HostOwner):
                 self.say(control.SnapshotAskedFor(self.incarnation, subtask))
             case PublicationHandled(snapshot_id, subtask):
                 host.life.note(Kind.COMMIT, snapshot_id=snapshot_id)
-                self.say(control.PublicationDone(self.incarnation, snapshot_id, (subtask,)))
+                if snapshot_id == self._last_snapshot:
+                    self.say(control.PublicationDone(self.incarnation, snapshot_id, (subtask,)))
             case AlignmentStarted(snapshot_id, _, timeout):
                 place = self.data.place(TimeOut(host.subtask, snapshot_id), lambda: self._time_out(host, snapshot_id))
                 host.alignments[snapshot_id] = place

@@ -250,7 +250,7 @@ def test_a_new_life_takes_over_what_runs() -> None:
     life.say(0, control.WorkerIdle(0, 1, True))  # said once, before this life knows what runs
     effects = life.register(1, running=1)
     assert life.told(effects, control.SettleSnapshots) == [control.SettleSnapshots(1, 2 * FIRST)] * 2
-    assert life.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, 2 * FIRST)] * 2
+    assert life.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, 2 * FIRST, False)] * 2
     assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RUNNING, 1)
     assert life.triggered(life.say(1, control.WorkerIdle(1, 1, True))) == [2 * FIRST]
     life.acknowledge(2 * FIRST)

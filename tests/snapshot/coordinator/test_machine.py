@@ -104,7 +104,7 @@ def test_whole_is_checked_written_and_announced() -> None:
     led = Led().run()
     led.step(events.SnapshotOrdered(order(7, pinned=True)))
     effects = led.acknowledge(FIRST)
-    assert led.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, FIRST + 1)] * 2
+    assert led.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, FIRST + 1, False)] * 2
     assert (led.closed(), led.coordinator.history) == ({7: FIRST}, [FIRST])
     snapshot = led.store.read_manifest(FIRST)
     assert (snapshot.pinned, snapshot.timestamp, len(snapshot.records)) == (True, 1100.0, 2)  # type: ignore[union-attr]
@@ -296,7 +296,8 @@ def test_commits_that_hang_are_ended() -> None:
     """While finishing too there is a deadline: the stage is given up, and the restore repeats the commits."""
     led = Led().run()
     led.step(events.StopOrdered(order(1)))
-    led.acknowledge(FIRST)
+    announced = led.told(led.acknowledge(FIRST), control.AnnouncePublished)
+    assert [each.is_last for each in announced] == [True, True]
     led.say(0, control.PublicationDone(1, FIRST, (P,)))
     effects = led.pass_time(10.0)
     reason = "Q[0] have not committed the last snapshot in time"
