@@ -102,12 +102,12 @@ class ControlLink:
         self.connection = made
         return made
 
-    def send(self, message: Message) -> None:
-        """Tell the coordinator, if it is there."""
+    def send(self, *messages: Message) -> None:
+        """Tell the coordinator, if it is there; what is told together comes together."""
         if self.connection is None:
             return
         try:
-            self.connection.send(encode_message(message))
+            self.connection.send(*map(encode_message, messages))
         except ChannelError as error:
             self.lose(str(error))
 

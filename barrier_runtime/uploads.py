@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain, islice
 
+from barrier_runtime.gathering import Gathering, Given
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.frame import Frame
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, decode_frames
@@ -29,13 +30,8 @@ STORAGE_THREADS = 4
 INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
 
 
-def _refuse_too_much(inline_bytes: int) -> None:
-    if inline_bytes > INLINE_TOTAL_BYTES_MAX:
-        raise SnapshotAborted(
-            f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
-            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
-            "FileSystemBackend or an ObjectStoreBackend; with these only up to inlineBytesMax of a subtask do: lower it"
-        )
+#: What the coordinator is told of what a subtask gave.
+StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
 
 class RestoredParts:
@@ -66,19 +62,29 @@ class Storage:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
         #: that was deployed last; what others uploaded is of no use any more
         self._incarnation = 0
-        self._done: deque[SnapshotAcknowledged | SnapshotDeclined | RestoredParts] = deque()
+        self._gathering = Gathering(0)
+        self._done: deque[tuple[StoredMessage, ...] | RestoredParts] = deque()
 
     def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
-        """Store all parts of `taken`; only when all are durable is it acknowledged."""
-        self._pool.submit(self._upload, taken, incarnation, time.monotonic())
+        """Store all parts of `taken`, with those of other subtasks; only when all are durable are they acknowledged."""
+        if incarnation == self._incarnation and (together := self._gathering.add(taken, time.monotonic())):
+            self._pool.submit(self._upload, together, incarnation)
+
+    def settle(self, floor: int) -> None:
+        """Nothing below `floor` is to be stored any more."""
+        self._gathering.settle(floor)
 
     def read(self, deploy: Deploy) -> None:
         """Read and prove everything that `deploy` names."""
         self._incarnation = deploy.incarnation
+        self._gathering = Gathering(len(deploy.subtasks))
         self._reader.submit(self._read, deploy)
 
-    def take(self) -> SnapshotAcknowledged | SnapshotDeclined | RestoredParts | None:
-        """What was done first of all that is not taken; None: nothing is. What is left brings no other `wake`."""
+    def take(self) -> tuple[StoredMessage, ...] | RestoredParts | None:
+        """What was done first of all that is not taken: the coordinator is to be told, or the worker restores it.
+
+        None: nothing is. What is left brings no other `wake`.
+        """
         return self._done.popleft() if self._done else None
 
     def close(self) -> None:
@@ -86,21 +92,18 @@ class Storage:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _upload(self, taken: SnapshotTaken, incarnation: int, taken_at: float) -> None:
+    def _upload(self, together: list[Given], incarnation: int) -> None:
         if incarnation != self._incarnation:
             return
-        message: SnapshotAcknowledged | SnapshotDeclined
+        messages: list[StoredMessage] = []
         try:
-            handles = self._store.put_parts(parts_of(taken, self._store.run, incarnation))
-            _refuse_too_much(sum(len(handle.inline or b"") for handle in handles))
-            record = record_of(taken, incarnation, handles)
-            spent = replace(taken.spent, upload=time.monotonic() - taken_at)
-            message = SnapshotAcknowledged(incarnation, taken.snapshot_id, record, spent)
+            parts = [parts_of(given.taken, self._store.run, incarnation) for given in together]
+            handles = iter(self._store.put_parts(list(chain.from_iterable(parts))))
+            for given, own in zip(together, parts, strict=True):
+                messages.append(_acknowledgement(given, incarnation, list(islice(handles, len(own)))))
         except Exception as error:  # noqa: BLE001  # whatever it is, out of memory too: somebody waits for an answer
-            message = SnapshotDeclined(
-                incarnation, taken.snapshot_id, taken.subtask, f"{taken.subtask} could not be stored: {error}"
-            )
-        self._finish(message)
+            messages = [_refusal(given.taken, incarnation, error) for given in together]
+        self._finish(tuple(messages))
 
     def _read(self, deploy: Deploy) -> None:
         parts = RestoredParts(deploy)
@@ -125,6 +128,26 @@ class Storage:
     def _frames(self, handle: Handle) -> tuple[Frame, ...]:
         return tuple(decode_frames(handle, self._store.read_part(handle)))
 
-    def _finish(self, result: SnapshotAcknowledged | SnapshotDeclined | RestoredParts) -> None:
+    def _finish(self, result: tuple[StoredMessage, ...] | RestoredParts) -> None:
         self._done.append(result)
         self._wake()
+
+
+def _acknowledgement(given: Given, incarnation: int, handles: list[Handle]) -> StoredMessage:
+    taken = given.taken
+    inline_bytes = sum(len(handle.inline or b"") for handle in handles)
+    if inline_bytes > INLINE_TOTAL_BYTES_MAX:
+        return _refusal(
+            taken,
+            incarnation,
+            f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
+            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
+            "FileSystemBackend or an ObjectStoreBackend; with these only up to inlineBytesMax of a worker do: lower it",
+        )
+    spent = replace(taken.spent, upload=time.monotonic() - given.at)
+    return SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles), spent)
+
+
+def _refusal(taken: SnapshotTaken, incarnation: int, why: object) -> StoredMessage:
+    reason = f"{taken.subtask} could not be stored: {why}"
+    return SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)

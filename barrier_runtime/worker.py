@@ -159,7 +159,7 @@ class Worker:
             if isinstance(done, RestoredParts):
                 self._on_parts(done)
             else:
-                self._control.send(done)
+                self._control.send(*done)
         self._report_failure(self._held.take(clock.now()))
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
@@ -325,6 +325,7 @@ class Worker:
         assert self._plane is not None
         self._plane.each(lambda machine: machine.raise_floor(floor))
         self._deadlines.settle(floor)
+        self._storage.settle(floor)
 
     def _announce(self, message: control.AnnouncePublished) -> None:
         assert self._plane is not None

@@ -46,14 +46,19 @@ class ControlConnection:
         """Drop the connection and whatever waits in it. May be called again."""
         self._frames.close()
 
-    def send(self, message: bytes) -> None:
-        """Queue a message and write what the socket takes. Does not block.
+    def send(self, *messages: bytes) -> None:
+        """Queue messages and write what the socket takes, together: the peer wakes once. Does not block.
 
         Raises
         ------
         ChannelError
-            if it is too large, or the peer has stopped reading, or the connection is lost.
+            if one is too large, or the peer has stopped reading, or the connection is lost.
         """
+        for message in messages:
+            self._put(message)
+        self._frames.flush()
+
+    def _put(self, message: bytes) -> None:
         if len(message) > CONTROL_BYTES_MAX:
             raise ChannelError(
                 f"a control message of {len(message):,} bytes for {self.peer}; "
@@ -62,7 +67,6 @@ class ControlConnection:
         if self._frames.queued_bytes + len(message) > CONTROL_BACKLOG_BYTES_MAX:
             raise ChannelError(f"{self.peer} does not read: {self._frames.queued_bytes:,} bytes wait for it")
         self._frames.put(WireFrame(WireType.CONTROL, 0, self._own.incarnation, message))
-        self._frames.flush()
 
     def pump(self) -> None:
         """Write what waits, as much as the socket takes. Raises ChannelError if the connection is lost."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from snapshot.stored.envelope import Buffer
 from state_backends.deadlines import Deadline
 
-#: What a subtask gives to a snapshot travels inside the manifest up to this size: a round trip to an object store costs
-#: more than these bytes.
+#: What the subtasks of a worker give to a snapshot travels inside the manifest up to this size: a round trip to an
+#: object store costs more than these bytes.
 INLINE_BYTES_MAX = 16 * 1024
 
 #: Seconds that one call to a store may take. Far above a slow store's worst answer, far below the snapshot timeout,
@@ -29,7 +29,7 @@ class StateBackend(ABC):
     Parameters
     ----------
     inline_bytes_max : int
-        What a subtask gives to a snapshot is up to this size not written on its own but travels inside the manifest.
+        What is stored together is up to this size not written on its own but travels inside the manifest.
     deadline : float
         Seconds that any one call may take.
     """

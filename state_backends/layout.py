@@ -9,7 +9,7 @@ Owns every path and how names become paths; must not know what the files hold.
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
-                                          └ for people: subtask, shortened
+                                          └ for people: the subtask, or the first of several, shortened
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
 Numbers are padded so that the order of names is that of numbers. A snapshot is one file, so that no folder
@@ -68,7 +68,7 @@ def manifest_path(snapshot_id: int) -> str:
 
 
 def parts_path(handle: Handle) -> str:
-    """The file of all parts that the subtask of `handle` made for its snapshot: never that of others."""
+    """The file of parts of which that of `handle` is the first; no other file has it."""
     slug = re.sub(r"[^A-Za-z0-9_]", "_", handle.subtask.node)[:_SLUG_LETTERS_MAX]
     who = f"{slug}-{handle.subtask.index}-{_digest(handle)}"
     return f"parts/{handle.incarnation:08}/{handle.snapshot_id:016}-{who}"

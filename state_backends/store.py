@@ -186,7 +186,7 @@ class RunStore:
     # ---- parts
 
     def put_parts(self, parts: Sequence[Part]) -> list[Handle]:
-        """Store what one subtask gives to one snapshot: in one file, or inline if the backend says that it is small.
+        """Store what subtasks give to one snapshot: in one file, or inline if the backend says that it is small.
 
         Durable on return. Each file costs a handful of waits for the disk, or a round trip, however small it is.
 

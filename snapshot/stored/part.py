@@ -58,7 +58,7 @@ class Handle:
     last: int  #: number of the last message held; 0 for a state
     size: int  #: bytes of the whole part, envelope and header included
     checksum: bytes  #: as in the part's envelope
-    path: str | None  #: of the file that holds it, with other parts of the same subtask; or None
+    path: str | None  #: of the file that holds it, with other parts of the same snapshot; or None
     inline: bytes | None  #: the whole part itself when it travels, or None
     offset: int = 0  #: where in the file it begins
 

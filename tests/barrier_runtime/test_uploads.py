@@ -49,13 +49,14 @@ class Hanging(MemoryBackend):
 
 
 class Host:
-    """A worker's part of it: a storage that is deployed, and what it has done."""
+    """A worker's part of it: a storage that is deployed for so many subtasks, and what it has done."""
 
-    def __init__(self, backend: StateBackend) -> None:
+    def __init__(self, backend: StateBackend, subtask_count: int = 1) -> None:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.storage = Storage(self.store, lambda: self._woken.put(None))
-        self.storage.read(Deploy(INCARNATION, (), has_more=False))
+        subtasks = tuple(RestoredSubtask(Subtask("S", index), None, (), (), ()) for index in range(subtask_count))
+        self.storage.read(Deploy(INCARNATION, subtasks, has_more=False))
         self.next()
 
     def __enter__(self) -> Self:
@@ -102,7 +103,8 @@ def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
     """What the coordinator is told of it."""
     with Host(backend) as host:
         host.storage.upload(taken, INCARNATION)
-        return host.next()
+        (told,) = host.next()
+    return told
 
 
 def test_what_may_travel_fits_into_one_control_message(leak_check: LeakCheck) -> None:
@@ -142,6 +144,36 @@ def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path)
     assert f"inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}" in told.reason
     assert "With a MemoryBackend" in told.reason and "use a FileSystemBackend" in told.reason
     backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=2 * INLINE_TOTAL_BYTES_MAX)
-    assert "inlineBytesMax of a subtask do: lower it" in uploaded(backend, taken).reason
+    assert "inlineBytesMax of a worker do: lower it" in uploaded(backend, taken).reason
     told = uploaded(FileSystemBackend(tmp_path), taken)
     assert isinstance(told, SnapshotAcknowledged)
+
+
+def test_the_subtasks_of_a_worker_are_stored_together(leak_check: LeakCheck, tmp_path: Path) -> None:
+    """The last one's coming stores all in one file, and all are acknowledged at once, each with its own."""
+    first, second = sample.taken()
+    store = RunStore(backend := FileSystemBackend(tmp_path, inlineBytesMax=0), sample.RUN)
+    with Host(backend, subtask_count=2) as host:
+        host.storage.upload(first, INCARNATION)
+        host.storage.upload(second, INCARNATION)
+        told = host.next()
+    assert [type(each) for each in told] == [SnapshotAcknowledged] * 2
+    assert len(backend.files()) == 1
+    for taken, each in zip((first, second), told, strict=True):
+        assert (each.snapshot_id, each.record.subtask) == (taken.snapshot_id, taken.subtask)
+        bodies = [bytes(store.read_part(handle)) for handle in each.record.handles]
+        expected = parts_of(taken, sample.RUN, INCARNATION)
+        assert [h.kind for h in each.record.handles] == [part.handle.kind for part in expected]
+        assert bodies[0] == b"".join(taken.state)
+
+
+def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakCheck, tmp_path: Path) -> None:
+    """The coordinator hears of each subtask, with the reason."""
+    folder = tmp_path / "file"
+    folder.write_bytes(b"no folder")
+    with Host(FileSystemBackend(folder, inlineBytesMax=0), subtask_count=2) as host:
+        for taken in sample.taken():
+            host.storage.upload(taken, INCARNATION)
+        told = host.next()
+    assert [(type(each), each.subtask) for each in told] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
+    assert all("could not be stored" in each.reason and str(folder) in each.reason for each in told)
