@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from channels.credits import ReceivingCredit
+from channels.credits import ReceivingCredit, SendingCredit
 from channels.frame_socket import FrameSocket, Traffic
 from channels.identity import Identity
 from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX, RECEIVE_BYTES_MAX, WRITE_BUFFER_BYTES
@@ -63,7 +63,7 @@ class Connection:
 
     def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
         """`channel` leaves by this connection, from `end`; its receiver has so many input channels."""
-        self._outgoing.attach(channel, end, self._window_bytes // narrowing(siblings))
+        self._outgoing.attach(channel, end, SendingCredit(self._window_bytes // narrowing(siblings)))
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
         """`channel` comes by this connection, to a receiver that has so many input channels."""

@@ -2,9 +2,10 @@
 
 A sender may begin a frame while its balance is positive, and the frame may drive it below zero, so that a
 batch larger than the window leaves (PROTOCOL 9.1). Where frames are so large that few of them fill the window, it
-grows to `WINDOW_FRAMES` of the largest that was sent: with room for one only, both sides would wait in turn. A
-receiver gives back what was *processed*, so that what waits in memory is bounded by the window and one frame.
-Restored messages never came over the link: they cost nothing and give nothing back.
+grows to `WINDOW_FRAMES` of the largest that was sent: with room for one only, both sides would wait in turn (within
+one worker they do anyway, and one is enough). A receiver gives back what was *processed*, so that what waits in memory
+is bounded by the window and one frame. Restored messages never came over the link: they cost nothing and give nothing
+back.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from snapshot.errors import ChannelError
 class SendingCredit:
     """The sender's account."""
 
-    __slots__ = ("_window_bytes", "balance")
+    __slots__ = ("_frames", "_window_bytes", "balance")
 
-    def __init__(self, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
-        self._window_bytes = window_bytes
+    def __init__(self, window_bytes: int = CREDIT_WINDOW_BYTES, frames: int = WINDOW_FRAMES) -> None:
+        self._window_bytes, self._frames = window_bytes, frames
         #: bytes that may still be sent; below zero after a frame larger than what was left
         self.balance = window_bytes
 
     def spend(self, frame_bytes: int) -> None:
         """A frame leaves. The balance must be positive before."""
         assert self.balance > 0
-        grown = max(0, WINDOW_FRAMES * frame_bytes - self._window_bytes)
+        grown = max(0, self._frames * frame_bytes - self._window_bytes)
         self._window_bytes += grown
         self.balance += grown - frame_bytes
 
@@ -43,10 +44,10 @@ class SendingCredit:
 class ReceivingCredit:
     """The receiver's account."""
 
-    __slots__ = ("_freed_bytes", "_held_bytes", "_window_bytes")
+    __slots__ = ("_frames", "_freed_bytes", "_held_bytes", "_window_bytes")
 
-    def __init__(self, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
-        self._window_bytes = window_bytes
+    def __init__(self, window_bytes: int = CREDIT_WINDOW_BYTES, frames: int = WINDOW_FRAMES) -> None:
+        self._window_bytes, self._frames = window_bytes, frames
         #: bytes that came and are not given back
         self._held_bytes = 0
         #: the part of them that is processed
@@ -59,7 +60,7 @@ class ReceivingCredit:
                 f"a frame came without credit: {self._held_bytes:,} of {self._window_bytes:,} bytes are taken"
             )
         self._held_bytes += frame_bytes
-        self._window_bytes = max(self._window_bytes, WINDOW_FRAMES * frame_bytes)
+        self._window_bytes = max(self._window_bytes, self._frames * frame_bytes)
 
     def free(self, frame_bytes: int) -> int:
         """So much of what came over the link is processed. Returns what to give back now; 0 while it is too little.

@@ -7,9 +7,9 @@ what waits at the receiver as it does across a socket, and a marker overtakes wh
 from __future__ import annotations
 
 from channels.connection import Received
-from channels.credits import ReceivingCredit
+from channels.credits import ReceivingCredit, SendingCredit
 from channels.frame_socket import Traffic
-from channels.limits import CREDIT_WINDOW_BYTES, PUMP_BYTES_MAX
+from channels.limits import CREDIT_WINDOW_BYTES, LOCAL_FRAMES, PUMP_BYTES_MAX
 from channels.schedule import SendingSchedule
 from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
@@ -33,12 +33,14 @@ class InProcessConnection:
 
     def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
         """`channel` leaves from `end`; its receiver has so many input channels."""
-        self._outgoing.attach(channel, end, self._window_bytes // narrowing(siblings))
+        end.frames_min = LOCAL_FRAMES
+        credit = SendingCredit(self._window_bytes // narrowing(siblings), LOCAL_FRAMES)
+        self._outgoing.attach(channel, end, credit)
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
         """`channel` arrives here, at a receiver that has so many input channels."""
         assert channel not in self._incoming
-        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings))
+        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings), LOCAL_FRAMES)
 
     @property
     def wants_write(self) -> bool:

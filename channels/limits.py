@@ -23,6 +23,11 @@ CREDIT_WINDOW_BYTES = 256 * 1024
 #: Frames that a window has room for however large they are: one being written, one on the way, one being handled.
 WINDOW_FRAMES = 3
 
+#: The same between two subtasks of one worker, and in the out-buffer: they take turns, so more only waits, and is in
+#: every unaligned snapshot. Batches of a MiB ten times a second: half as much to store, 0.82 instead of 0.76 of the
+#: throughput without snapshots, and as much without.
+LOCAL_FRAMES = 1
+
 #: A receiver gives credit back when it has this part of the window, so that there are few credit frames and
 #: the sender still has three quarters of the window while one is on its way.
 CREDIT_GRANT_DIVISOR = 4

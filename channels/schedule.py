@@ -31,10 +31,10 @@ class SendingSchedule:
         #: channels of which a marker is next
         self._marked: dict[int, SendingEnd] = {}
 
-    def attach(self, channel: int, end: SendingEnd, window_bytes: int) -> None:
+    def attach(self, channel: int, end: SendingEnd, credit: SendingCredit) -> None:
         """Serve one more channel."""
         assert channel not in self._outgoing
-        self._outgoing[channel] = _Outgoing(end, SendingCredit(window_bytes))
+        self._outgoing[channel] = _Outgoing(end, credit)
         end.on_waiting = partial(self._note, channel)
         if end.has_data:
             self._note(channel)

@@ -43,7 +43,7 @@ MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 BUFFER_BYTES_MAX = 128 * 1024
 
 #: Frames that an out-buffer has room for however large they are: while one is written the next ones are made, else the
-#: two workers wait for each other in turn.
+#: two workers wait for each other in turn. A link to the same worker asks for less (`SendingEnd.frames_min`).
 BUFFER_FRAMES_MIN = 3
 
 #: A message above this size is looked at when it is sent; of smaller ones so many at most may pass unseen, so that an
@@ -100,6 +100,8 @@ class SendingEnd:
         narrow = narrowing(siblings)
         self._frame_bytes, self._buffer_bytes = FRAME_BYTES_TARGET // narrow, BUFFER_BYTES_MAX // narrow
         self._full_at = self._buffer_bytes  # grows with the frames that come
+        #: frames that it has room for however large they are; set by the link
+        self.frames_min = BUFFER_FRAMES_MIN
         self._spill = spill
         #: number of the last message that is in a frame
         self._framed = sent
@@ -348,7 +350,7 @@ class SendingEnd:
             self._spill.append(frame)
         else:
             self._queue.append(frame)
-            self._full_at = max(self._full_at, BUFFER_FRAMES_MIN * len(frame.payload))
+            self._full_at = max(self._full_at, self.frames_min * len(frame.payload))
             self._grow(len(frame.payload))
         self.on_waiting()
 

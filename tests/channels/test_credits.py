@@ -9,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.credits import ReceivingCredit, SendingCredit
-from channels.limits import CREDIT_GRANT_DIVISOR, WINDOW_FRAMES
+from channels.limits import CREDIT_GRANT_DIVISOR, LOCAL_FRAMES, WINDOW_FRAMES
 from snapshot.errors import ChannelError
 
 WINDOW_BYTES = 100
 
 
-@given(st.lists(st.tuples(st.sampled_from(["send", "receive", "free", "grant"]), st.integers(0, 250)), max_size=200))
-def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["send", "receive", "free", "grant"]), st.integers(0, 250)), max_size=200),
+    st.sampled_from([LOCAL_FRAMES, WINDOW_FRAMES]),
+)
+def test_both_sides_agree(steps: list[tuple[str, int]], frames: int) -> None:
     """Neither refuses an honest other, what is held is bounded, and in the end nothing stops the sender."""
-    sender, receiver = SendingCredit(WINDOW_BYTES), ReceivingCredit(WINDOW_BYTES)
+    sender, receiver = SendingCredit(WINDOW_BYTES, frames), ReceivingCredit(WINDOW_BYTES, frames)
     on_the_way: deque[int] = deque()
     queued: deque[int] = deque()
     grants: deque[int] = deque()
@@ -36,7 +39,7 @@ def test_both_sides_agree(steps: list[tuple[str, int]]) -> None:
             grants.append(receiver.free(queued.popleft()))
         elif name == "grant" and grants:
             sender.grant(grants.popleft())
-        assert sum(queued) < max(WINDOW_BYTES, WINDOW_FRAMES * largest) + max(largest, 1)
+        assert sum(queued) < max(WINDOW_BYTES, frames * largest) + max(largest, 1)
     assert sender.balance >= WINDOW_BYTES - WINDOW_BYTES // CREDIT_GRANT_DIVISOR
 
 
@@ -59,10 +62,11 @@ def test_a_frame_without_credit_is_refused() -> None:
         credit.receive(1)
 
 
-def test_large_frames_have_room_for_three() -> None:
-    """A frame that fills the window must not have to wait until the one before it is processed."""
-    sender, receiver = SendingCredit(WINDOW_BYTES), ReceivingCredit(WINDOW_BYTES)
-    for _ in range(WINDOW_FRAMES):
+@pytest.mark.parametrize("frames", [LOCAL_FRAMES, WINDOW_FRAMES])
+def test_large_frames_have_room(frames: int) -> None:
+    """A frame that fills the window must not have to wait until the one before it is processed, but within a worker."""
+    sender, receiver = SendingCredit(WINDOW_BYTES, frames), ReceivingCredit(WINDOW_BYTES, frames)
+    for _ in range(frames):
         sender.spend(WINDOW_BYTES)
         receiver.receive(WINDOW_BYTES)
     assert sender.balance == 0
