@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snapshot.errors import GraphError, SnapshotCorrupt
-from snapshot.stored.envelope import seal, unpack_plain, unseal
+from snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
 from state_backends.layout import run_folder
@@ -237,7 +236,7 @@ def _try_to_complete(df: DataFrame, schema: pa.Schema, place: LogPlace) -> None:
     row_count = _write_files(df, folder)
     record = {"name": name, "schema": schema.serialize().to_pybytes(), "files": _durable_files(folder, row_count)}
     Disk().sync_folder(str(place))
-    content = seal(INPUT_LOG_MAGIC, [msgpack.packb(record)])
+    content = seal(INPUT_LOG_MAGIC, [pack_plain(record)])
     FileSystemBackend(place.root).put_if_absent(f"{place.path}/{_MANIFEST}", content)
 
 

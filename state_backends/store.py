@@ -12,13 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import msgpack
-
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import SnapshotCorrupt
 from snapshot.snapshot import Snapshot
-from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, seal, unpack_plain, unseal
+from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
 from state_backends import layout
@@ -57,7 +55,7 @@ class RunStore:
     def take_claim(self, claim: Claim) -> bool:
         """Put the claim if its number is free. Its ``life`` makes its bytes unlike any other's."""
         record = [claim.number, claim.owner, claim.life]
-        return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [msgpack.packb(record)]))
+        return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [pack_plain(record)]))
 
     def read_claim(self, number: int) -> Claim | None:
         """Claim `number`; None if nobody took it. Looks at the store, never at a cache (PROTOCOL 7.2)."""
@@ -74,7 +72,7 @@ class RunStore:
     def write_base(self, base: Base) -> bool:
         """Put the base of a claim; True too if the very same base is there already."""
         path = layout.base_path(base.claim)
-        record = seal(BASE_MAGIC, [msgpack.packb([base.claim, base.snapshot_id])])
+        record = seal(BASE_MAGIC, [pack_plain([base.claim, base.snapshot_id])])
         return self._put(path, record) or self.read_base(base.claim) == base
 
     def read_base(self, claim: int) -> Base:

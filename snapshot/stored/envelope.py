@@ -28,6 +28,8 @@ Buffer = bytes | memoryview
 #: Version of everything that is stored; raised when the content of any sealed record changes its meaning.
 FORMAT_VERSION = 1
 
+_BUFFER_BYTES = 4096
+
 _PREFIX = struct.Struct(">4sHQ")
 _CHECKSUM_BYTES = 16
 ENVELOPE_BYTES = _PREFIX.size + _CHECKSUM_BYTES
@@ -101,6 +103,13 @@ def seal_of(data: Buffer) -> bytes:
 def magic_of(data: Buffer) -> bytes:
     """The sort of record that `data` claims to be; unproved."""
     return bytes(memoryview(data)[:4])
+
+
+def pack_plain(value: object) -> bytes:
+    """Encode what is stored: plain data, as `unpack_plain` reads it."""
+    # The packer's own buffer would be a MiB, made anew for each record; it grows where a record needs more.
+    packed: bytes = msgpack.packb(value, buf_size=_BUFFER_BYTES)
+    return packed
 
 
 def unpack_plain(content: Buffer, name: str) -> object:

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import msgpack
-
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.stored.envelope import Buffer, magic_of, seal, unpack_plain, unseal
+from snapshot.stored.envelope import Buffer, magic_of, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.part import channel_of, channel_record, handle_of, handle_record, subtask_record
 from snapshot.subtask.reports import Standing
 
@@ -52,7 +50,7 @@ def encode_manifest(manifest: Manifest | Aborted) -> list[Buffer]:
     """The whole file, as buffers."""
     if isinstance(manifest, Aborted):
         aborted = {"run": manifest.run, "snapshot_id": manifest.snapshot_id}
-        return seal(ABORTED_MAGIC, [msgpack.packb(aborted)])
+        return seal(ABORTED_MAGIC, [pack_plain(aborted)])
     record = {
         "run": manifest.run,
         "snapshot_id": manifest.snapshot_id,
@@ -65,7 +63,7 @@ def encode_manifest(manifest: Manifest | Aborted) -> list[Buffer]:
         "topology": manifest.topology,
         "records": [encode_record(each) for each in manifest.records],
     }
-    return seal(MANIFEST_MAGIC, [msgpack.packb(record)])
+    return seal(MANIFEST_MAGIC, [pack_plain(record)])
 
 
 def decode_manifest(data: Buffer, name: str) -> Manifest | Aborted:

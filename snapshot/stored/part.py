@@ -29,7 +29,7 @@ import msgpack
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.envelope import Buffer, seal, seal_of, unpack_plain, unseal
+from snapshot.stored.envelope import Buffer, pack_plain, seal, seal_of, unpack_plain, unseal
 
 PART_MAGIC = b"CLPT"
 
@@ -151,7 +151,7 @@ def encode_frames(frames: Iterable[Frame]) -> list[Buffer]:
     """The body of a channel's part; payloads are taken by reference."""
     payloads = [frame.payload for frame in frames]
     rows = [(frame.first, frame.count, int(frame.kind), memoryview(frame.payload).nbytes) for frame in frames]
-    table = msgpack.packb(rows)
+    table = pack_plain(rows)
     return [_LENGTH.pack(len(table)), table, *payloads]
 
 
@@ -244,7 +244,7 @@ def _part(
 ) -> Part:
     first, last = numbers
     handle = Handle(kind, run, incarnation, snapshot_id, subtask, channel, first, last, 0, b"", None, b"")
-    header = msgpack.packb(_origin(handle))
+    header = pack_plain(_origin(handle))
     buffers = seal(PART_MAGIC, [_LENGTH.pack(len(header)), header, *body])
     size = sum(memoryview(buffer).nbytes for buffer in buffers)
     return Part(replace(handle, size=size, checksum=seal_of(buffers[0])), tuple(buffers))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from channels.in_process import InProcessConnection
 from snapshot.channel.cuts import SentCut
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.gate import Gate
@@ -273,12 +274,18 @@ def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gate.closed == 0
 
 
-def test_large_frames_have_room_for_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond its bytes an out-buffer is full with three of its largest frames, else two workers would work in turn."""
+@pytest.mark.parametrize("link", [None, InProcessConnection()])
+def test_large_frames_have_room(link: InProcessConnection | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond its bytes an out-buffer is full with three of its largest frames, else two workers would work in turn.
+
+    Within a worker both sides do, and it is full with one.
+    """
     monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 10)
     gate = Gate()
     end = sender(gate)
-    for closed in (0, 0, 1):
+    if link is not None:
+        link.attach_sending(0, end)
+    for closed in (0, 0, 1) if link is None else (1,):
         send(end, "x" * 20)
         assert gate.closed == closed
     end.take()
