@@ -15,6 +15,9 @@ from snapshot.subtask.reports import SnapshotTaken
 #: Bytes that are stored without waiting for more: to write them takes longer than what a file costs.
 GATHERED_BYTES_MAX = 4 * 1024 * 1024
 
+#: Seconds after which nothing waits any more: somebody takes long, and the others are not to be taken for him.
+WAIT_SECONDS_MAX = 1.0
+
 
 class Given(NamedTuple):
     """What one subtask gave."""
@@ -32,6 +35,11 @@ class _Gathered:
     count: int = 0
     waiting: list[Given] = field(default_factory=list)
     waiting_bytes: int = 0
+
+    def release(self) -> list[Given]:
+        """Take what waits."""
+        released, self.waiting, self.waiting_bytes = self.waiting, [], 0
+        return released
 
 
 class Gathering:
@@ -57,10 +65,12 @@ class Gathering:
         is_whole = gathered.count == self._subtask_count
         if is_whole:
             del self._open[taken.snapshot_id]
-        if not is_whole and gathered.waiting_bytes < GATHERED_BYTES_MAX:
-            return []
-        released, gathered.waiting, gathered.waiting_bytes = gathered.waiting, [], 0
-        return released
+        return gathered.release() if is_whole or gathered.waiting_bytes >= GATHERED_BYTES_MAX else []
+
+    def overdue(self, now: float) -> list[list[Given]]:
+        """What has waited too long, each snapshot's together."""
+        late = (each for each in self._open.values() if each.waiting and now - each.waiting[0].at >= WAIT_SECONDS_MAX)
+        return [each.release() for each in late]
 
     def settle(self, floor: int) -> None:
         """Forget snapshots below `floor`: they were published, or never will be."""

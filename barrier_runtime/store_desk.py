@@ -39,6 +39,8 @@ class StoreDesk:
     def __init__(self, backend: StateBackend, run: str) -> None:
         self.backend = backend
         self.store = RunStore(backend, run)
+        #: by the last removal: whoever asked for a sweep before it was told may still count on them
+        self._removed: tuple[int, ...] = ()
 
     def answer(self, effect: StoreEffect, manifest: Manifest | None) -> Answer:
         """Perform one effect of the fence and say what came of it.
@@ -82,12 +84,14 @@ class StoreDesk:
             except (CutlineError, OSError) as error:
                 # Also where one that is kept is gone: without it, it is not known which parts it shares.
                 _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
-        return tuple(removed)
+        self._removed = tuple(removed)
+        return self._removed
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
         """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""
         try:
-            removed = self.store.collect_orphans(keep, incarnation, ORPHAN_GRACE_SECONDS)
+            still_kept = [k for k in keep if k not in self._removed]
+            removed = self.store.collect_orphans(still_kept, incarnation, ORPHAN_GRACE_SECONDS)
         except (CutlineError, OSError) as error:
             _logger.warning("orphans could not be collected: %s", error)
         else:

@@ -67,8 +67,14 @@ class Storage:
 
     def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
         """Store all parts of `taken`, with those of other subtasks; only when all are durable are they acknowledged."""
-        if incarnation == self._incarnation and (together := self._gathering.add(taken, time.monotonic())):
+        assert incarnation == self._incarnation
+        if together := self._gathering.add(taken, time.monotonic()):
             self._pool.submit(self._upload, together, incarnation)
+
+    def hurry(self) -> None:
+        """Store what has waited long for other subtasks. To be called now and then."""
+        for together in self._gathering.overdue(time.monotonic()):
+            self._pool.submit(self._upload, together, self._incarnation)
 
     def settle(self, floor: int) -> None:
         """Nothing below `floor` is to be stored any more."""

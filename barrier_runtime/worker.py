@@ -120,6 +120,7 @@ class Worker:
         self._pass_on_reports()
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL_SECONDS
+            self._storage.hurry()
             self._control.send(self._plane.meter.report(self._peers.refused if self._peers else {}))
             if self._control.is_free:  # else the newest events wait in their rings
                 self._tell_trace()

@@ -40,7 +40,8 @@ _threads_of_pid: int | None = None
 class ObjectStoreBackend(StateBackend):
     """Keeps snapshots below a prefix of a bucket.
 
-    What a subtask gives to a snapshot is one object, put by one request: S3 takes 5 GiB, and `deadline` bounds it.
+    What the subtasks of a worker give to a snapshot is one object or a few, each put by one request: S3 takes 5 GiB of
+    a subtask, and `deadline` bounds it.
 
     Parameters
     ----------
@@ -119,7 +120,9 @@ class ObjectStoreBackend(StateBackend):
         import obstore
 
         try:
-            self._retry(lambda store: obstore.delete(store, list(paths)))  # one request, where the store has such
+            self._retry(
+                lambda store: obstore.delete(store, list(paths))
+            )  # a request for many, where the store has such
         except FileNotFoundError:
             for path in paths if len(paths) > 1 else ():  # a store that complains may not have come to the others
                 self._delete([path])

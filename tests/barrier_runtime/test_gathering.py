@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.gathering import GATHERED_BYTES_MAX, Gathering, Given
+from barrier_runtime.gathering import GATHERED_BYTES_MAX, WAIT_SECONDS_MAX, Gathering, Given
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.ids import Subtask
 from snapshot.subtask.reports import SnapshotTaken
@@ -44,6 +44,18 @@ def test_large_ones_do_not_wait() -> None:
     assert [given.taken.subtask.index for given in gathering.add(of(3, 1), 0.0)] == [2, 3]
 
 
+def test_nothing_waits_long() -> None:
+    """So that a deadline names who is late and not those who wait for him; he still goes with who comes after."""
+    gathering = Gathering(3)
+    gathering.add(of(0, 1), 10.0)
+    gathering.add(of(0, 2), 10.5)
+    assert gathering.overdue(10.0 + WAIT_SECONDS_MAX - 0.1) == []
+    assert gathering.overdue(10.0 + WAIT_SECONDS_MAX) == [[Given(of(0, 1), 10.0)]]
+    assert gathering.overdue(10.0 + WAIT_SECONDS_MAX) == []
+    assert gathering.add(of(1, 1), 12.0) == []
+    assert [given.taken.subtask.index for given in gathering.add(of(2, 1), 12.0)] == [1, 2]
+
+
 def test_settled_ones_are_forgotten() -> None:
     """Below the floor, and only there."""
     gathering = Gathering(2)
@@ -61,7 +73,9 @@ def test_each_is_stored_once(subtask_count: int, data: st.DataObject) -> None:
     gathering = Gathering(subtask_count)
     released: list[tuple[int, int]] = []
     for index, snapshot_id in coming:
-        for each in gathering.add(of(index, snapshot_id, is_large=data.draw(st.booleans())), 0.0):
-            assert each.taken.snapshot_id == snapshot_id
-            released.append((each.taken.subtask.index, snapshot_id))
+        late = gathering.overdue(data.draw(st.sampled_from([0.0, WAIT_SECONDS_MAX])))
+        added = gathering.add(of(index, snapshot_id, is_large=data.draw(st.booleans())), 0.0)
+        for together in (*late, added):
+            assert len({each.taken.snapshot_id for each in together}) <= 1
+            released += [(each.taken.subtask.index, each.taken.snapshot_id) for each in together]
     assert sorted(released) == sorted(coming)

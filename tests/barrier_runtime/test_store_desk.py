@@ -129,6 +129,19 @@ def test_retention_removes_all_but_the_pinned() -> None:
     assert desk.store.manifests() == (pinned.snapshot_id,)
 
 
+def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks counts on what is just being removed: no reason to leave the orphans for the next time."""
+    desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    kept = replace(manifest, snapshot_id=manifest.snapshot_id + 1)
+    for each in (manifest, kept):
+        desk.answer(WriteManifest(each.snapshot_id), each)
+    desk.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,))
+    desk.collect_orphans((manifest.snapshot_id, kept.snapshot_id), incarnation=9)
+    assert caplog.text == ""
+    desk.collect_orphans((manifest.snapshot_id, kept.snapshot_id + 1), incarnation=9)
+    assert "orphans could not be collected" in caplog.text
+
+
 def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None:
     """If a kept snapshot is gone, nobody knows which parts it shares: nothing is removed, nor said to be."""
     desk, manifest = StoreDesk(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)

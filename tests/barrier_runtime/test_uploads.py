@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
+from barrier_runtime import gathering
 from barrier_runtime.control_codec import encode_message
 from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, RestoredParts, Storage
 from channels.limits import CONTROL_BYTES_MAX
@@ -177,3 +180,31 @@ def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakChe
         told = host.next()
     assert [(type(each), each.subtask) for each in told] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
     assert all("could not be stored" in each.reason and str(folder) in each.reason for each in told)
+
+
+def test_what_is_settled_is_not_stored(leak_check: LeakCheck) -> None:
+    """Of a snapshot that was given up nothing is stored, whoever else of the worker gives to it."""
+    first, second = sample.taken()
+    with Host(backend := MemoryBackend(), subtask_count=2) as host:
+        backend.inline_bytes_max = 0
+        host.storage.upload(first, INCARNATION)
+        host.storage.settle(first.snapshot_id + 1)
+        host.storage.upload(second, INCARNATION)
+        for taken in (first, second):
+            host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + 1), INCARNATION)
+        assert [each.snapshot_id for each in host.next()] == [first.snapshot_id + 1] * 2
+    assert len(backend.files()) == 1
+
+
+def test_a_late_subtask_does_not_hold_up_the_others_for_long(
+    leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then each is acknowledged when it is stored, so that a deadline names the late one."""
+    monkeypatch.setattr(gathering, "WAIT_SECONDS_MAX", 0.0)
+    first, second = sample.taken()
+    with Host(MemoryBackend(), subtask_count=2) as host:
+        host.storage.upload(first, INCARNATION)
+        host.storage.hurry()
+        assert [each.record.subtask for each in host.next()] == [first.subtask]
+        host.storage.upload(second, INCARNATION)
+        assert [each.record.subtask for each in host.next()] == [second.subtask]
