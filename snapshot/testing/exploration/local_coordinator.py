@@ -205,6 +205,7 @@ class LocalCoordinator:
 
     def _publish(self, snapshot_id: int) -> None:
         manifest, _ = self._desk.publish(snapshot_id)
+        self._desk.announce(snapshot_id)
         self._published.append(snapshot_id)
         self._newest = (manifest, self._points[snapshot_id])
         self._desk.end_components(manifest)
