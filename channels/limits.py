@@ -24,8 +24,7 @@ CREDIT_WINDOW_BYTES = 256 * 1024
 WINDOW_FRAMES = 3
 
 #: The same between two subtasks of one worker, and in the out-buffer: they take turns, so more only waits, and is in
-#: every unaligned snapshot. Batches of a MiB ten times a second: half as much to store, 0.82 instead of 0.76 of the
-#: throughput without snapshots, and as much without.
+#: every unaligned snapshot (docs/SPEED.md has what batches gain).
 LOCAL_FRAMES = 1
 
 #: A receiver gives credit back when it has this part of the window, so that there are few credit frames and

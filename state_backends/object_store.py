@@ -120,9 +120,8 @@ class ObjectStoreBackend(StateBackend):
         import obstore
 
         try:
-            self._retry(
-                lambda store: obstore.delete(store, list(paths))
-            )  # a request for many, where the store has such
+            # A request for many, where the store has such.
+            self._retry(lambda store: obstore.delete(store, list(paths)))
         except FileNotFoundError:
             for path in paths if len(paths) > 1 else ():  # a store that complains may not have come to the others
                 self._delete([path])
