@@ -260,7 +260,7 @@ def array_header(count: int) -> bytes:
 
 
 def encode_batch(batch: pa.RecordBatch, memory_pool: pa.MemoryPool | None = None) -> pa.Buffer:
-    """One record batch as an Arrow IPC stream; column buffers are copied once, into memory of the pool (None: Arrow's)."""
+    """One record batch as an Arrow IPC stream; columns are copied once, into the pool's memory (None: Arrow's)."""
     sized = pa.MockOutputStream()
     _write_stream(sized, batch)
     # Of the right size, so that nothing is copied while it grows.
