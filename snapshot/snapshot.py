@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.channel.serialization import Codec
 from snapshot.declared.topology import Topology
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask

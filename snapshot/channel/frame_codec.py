@@ -12,8 +12,9 @@ from typing import Any, Final, assert_never
 import msgpack
 import pyarrow as pa
 
+from snapshot.channel.extensions import encode_batch
 from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.serialization import Codec, array_header, encode_batch
+from snapshot.channel.serialization import Codec, array_header
 
 #: Arrow and NumPy compute at full speed on buffers that begin at a multiple of this.
 _ALIGNMENT_BYTES: Final = 8

@@ -6,7 +6,8 @@ from itertools import islice
 from reprlib import Repr
 from typing import Any
 
-from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.channel.extensions import NotSerialisable
+from snapshot.channel.serialization import Codec
 from snapshot.trace import Event, Kind
 
 #: Characters of a value that a verdict shows: enough to know it again.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.channel.extensions import NotSerialisable
+from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
 from snapshot.stored.envelope import Buffer
 

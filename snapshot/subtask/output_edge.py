@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.sending_end import SendingEnd
-from snapshot.channel.serialization import NotSerialisable
 from snapshot.channel.spread import EVERY, Partitioner, Shares
 from snapshot.declared.transforms import Transform, transformed
 from snapshot.errors import NodeError

@@ -11,11 +11,12 @@ import pytest
 
 from channels.in_process import InProcessConnection
 from snapshot.channel.cuts import SentCut
+from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.gate import Gate
 from snapshot.channel.open_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
 from snapshot.channel.sending_end import BUFFER_BYTES_MAX, FRAME_BYTES_TARGET, SendingEnd
-from snapshot.channel.serialization import Codec, NotSerialisable
+from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from tests.snapshot.hosted import values

@@ -1,0 +1,221 @@
+"""What MessagePack lacks, as extensions of it: tuples, record batches, pickles, and large buffers beside a state.
+
+Owns what each extension holds. Must not know who packs: a packer refers to its `ExtensionEncoder`, never the other way
+round, so that all that a state holds is given back with it. In a cycle it would wait for the collector, which looks
+once in 100,000 new objects: with batches hardly ever, and a state may be a gigabyte. ::
+
+    ext 1   tuple           MessagePack array
+    ext 2   anything else   cloudpickle
+    ext 3   record batch    Arrow IPC stream
+    ext 4   what is outside  [kind, buffers, pickle]: see `Codec.encode_state` and `snapshot.channel.outside`
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import cloudpickle
+import msgpack
+import pyarrow as pa
+
+from snapshot.channel.outside import LARGE_BYTES, Outside, writable
+from snapshot.stored.envelope import Buffer
+
+_EXT_TUPLE = 1
+_EXT_PICKLE = 2
+_EXT_BATCH = 3
+_EXT_OUTSIDE = 4
+
+#: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
+_BYTES, _BATCH, _PICKLE = 0, 1, 2
+
+#: Entries of a list or dict that are looked at for large bytes, and how deep: a state of few large pieces, not one of
+#: many small. The outermost dict is the framework's, so a user's own is two deep.
+_LIFTED_ENTRIES_MAX = 1_000
+_LIFTED_DEPTH = 3
+
+
+class NotSerialisable(TypeError):
+    """A value that the codec refuses. The caller adds node, channel and type, and raises its own error."""
+
+
+class ExtensionEncoder:
+    """Encodes what a packer cannot; a packer's ``default`` is its `encode`.
+
+    Parameters
+    ----------
+    safe : bool
+        True refuses cloudpickle.
+    outside : Outside, optional
+        Where large buffers of the one value go that is to be encoded.
+    """
+
+    def __init__(self, *, safe: bool, outside: Outside | None = None) -> None:
+        self._safe = safe
+        self._outside = outside
+
+    def packer(self) -> msgpack.Packer:
+        """A packer of everything."""
+        # strict_types: a tuple or a subclass goes to the extension instead of losing its type.
+        return msgpack.Packer(default=self.encode, strict_types=True, unicode_errors="surrogatepass")
+
+    @cached_property
+    def _nested(self) -> msgpack.Packer:
+        """For what is inside an extension: a packer cannot be entered twice. One a level, made once."""
+        return ExtensionEncoder(safe=self._safe, outside=self._outside).packer()
+
+    def encode(self, value: Any) -> msgpack.ExtType:
+        """The extension that holds a value.
+
+        Raises
+        ------
+        NotSerialisable
+            if pickle refuses it, or is refused.
+        """
+        outside = self._outside
+        if type(value) is tuple:
+            return msgpack.ExtType(_EXT_TUPLE, packed(self._nested, list(value)))
+        if type(value) is _Large:
+            assert outside is not None
+            return _outside_extension(_BYTES, [outside.add(value.data)])
+        if isinstance(value, pa.RecordBatch):
+            if outside is None or value.nbytes < LARGE_BYTES:
+                return msgpack.ExtType(_EXT_BATCH, bytes(encode_batch(value)))
+            # Given back on a thread that stores: Arrow's own pool then asks the system anew, 0.7 ms for 240 KB.
+            return _outside_extension(_BATCH, [outside.add(encode_batch(value, pa.system_memory_pool()))])
+        if self._safe:
+            raise NotSerialisable(f"{type(value).__qualname__} needs pickle, which safe=True refuses")
+        try:
+            if outside is None:
+                return msgpack.ExtType(_EXT_PICKLE, cloudpickle.dumps(value, protocol=5))
+            before = outside.count
+            pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=outside.lift)
+            if outside.count == before:
+                return msgpack.ExtType(_EXT_PICKLE, pickled)
+            return _outside_extension(_PICKLE, list(range(before, outside.count)), pickled)
+        except Exception as error:  # pickling runs the value's own code, which may raise anything
+            raise NotSerialisable(f"{type(value).__qualname__} cannot be pickled: {error}") from error
+
+
+class ExtensionDecoder:
+    """Decodes what `ExtensionEncoder` made.
+
+    Parameters
+    ----------
+    safe : bool
+        True refuses pickle.
+    inside : sequence of memoryview
+        The buffers that were outside.
+    """
+
+    def __init__(self, *, safe: bool, inside: Sequence[memoryview] = ()) -> None:
+        self._safe = safe
+        self._inside = inside
+
+    def unpack(self, data: Buffer) -> Any:
+        """The value of a packer's bytes.
+
+        Raises
+        ------
+        NotSerialisable
+            if the bytes are no such value, or hold a pickle that is refused.
+        """
+        try:
+            return msgpack.unpackb(data, ext_hook=self.decode, strict_map_key=False, unicode_errors="surrogatepass")
+        except (ValueError, msgpack.UnpackException) as error:
+            raise NotSerialisable(f"not a MessagePack value: {error}") from error
+
+    def decode(self, code: int, data: bytes) -> Any:
+        """The value of an extension. Raises what `unpack` raises."""
+        if code == _EXT_TUPLE:
+            return tuple(self.unpack(data))
+        if code == _EXT_BATCH:
+            return decode_batch(data)
+        kind, buffers, pickled = (_PICKLE, [], data) if code == _EXT_PICKLE else self._find_outside(code, data)
+        if kind == _BYTES:
+            return bytes(buffers[0])
+        if kind == _BATCH:
+            return decode_batch(buffers[0])
+        if self._safe:
+            raise NotSerialisable("a pickled value, which safe=True refuses")
+        try:
+            return pickle.loads(pickled, buffers=[writable(buffer) for buffer in buffers])
+        except Exception as error:  # unpickling runs the class's own code, which may raise anything
+            raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
+
+    def _find_outside(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
+        """What an extension refers to."""
+        if code != _EXT_OUTSIDE:
+            raise NotSerialisable(f"unknown MessagePack extension {code}")
+        kind, numbers, pickled = msgpack.unpackb(data)
+        try:
+            return kind, [self._inside[number] for number in numbers], pickled
+        except IndexError as error:
+            raise NotSerialisable(f"a state that refers to buffer {max(numbers)} of {len(self._inside)}") from error
+
+
+class _Large:
+    """Bytes that are to stay outside, while their value is encoded."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def lifted(value: Any, depth: int = _LIFTED_DEPTH) -> Any:
+    """The value, with the large bytes marked that are in it, or in what is in it."""
+    if type(value) is bytes:
+        return _Large(value) if len(value) >= LARGE_BYTES else value
+    if depth and type(value) is dict and len(value) <= _LIFTED_ENTRIES_MAX:
+        return {key: lifted(entry, depth - 1) for key, entry in value.items()}
+    if depth and type(value) is list and len(value) <= _LIFTED_ENTRIES_MAX:
+        return [lifted(entry, depth - 1) for entry in value]
+    return value
+
+
+def _outside_extension(kind: int, numbers: list[int], pickled: bytes = b"") -> msgpack.ExtType:
+    return msgpack.ExtType(_EXT_OUTSIDE, msgpack.packb([kind, numbers, pickled]))
+
+
+def packed(packer: msgpack.Packer, value: Any) -> bytes:
+    """What a packer makes of a value.
+
+    Raises
+    ------
+    NotSerialisable
+        if it cannot.
+    """
+    try:
+        encoded: bytes = packer.pack(value)
+        return encoded
+    except NotSerialisable:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
+        raise NotSerialisable(f"{type(value).__qualname__} cannot be encoded: {error}") from error
+
+
+def encode_batch(batch: pa.RecordBatch, memory_pool: pa.MemoryPool | None = None) -> pa.Buffer:
+    """One record batch as an Arrow IPC stream; columns are copied once, into the pool's memory (None: Arrow's)."""
+    sized = pa.MockOutputStream()
+    _write_stream(sized, batch)
+    # Of the right size, so that nothing is copied while it grows.
+    buffer = pa.allocate_buffer(sized.size(), memory_pool=memory_pool)
+    with pa.FixedSizeBufferWriter(buffer) as sink:
+        _write_stream(sink, batch)
+    return buffer
+
+
+def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def decode_batch(data: bytes | memoryview | pa.Buffer) -> pa.RecordBatch:
+    """The record batch of `encode_batch`; its columns refer to `data` without a copy."""
+    with pa.ipc.open_stream(io.BytesIO(data) if isinstance(data, bytes) else pa.BufferReader(data)) as reader:
+        return reader.read_next_batch()
