@@ -1,13 +1,16 @@
 """Control messages as bytes: MessagePack, never pickle, so that reading one cannot run anybody's code.
 
-A record travels as the number of its type and its fields. Both ends are of one version of Cutline, because
-the driver brings its own to the executors; so the numbers need no history.
+A record travels as an array of the number of its type and its fields, a tuple as one that begins with -1; no message
+holds a list. So one call packs a message, whatever is in it. Both ends are of one version of Cutline, because the
+driver brings its own to the executors; so the numbers need no history.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import msgpack
@@ -21,10 +24,9 @@ from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.part import Handle, PartKind
 from snapshot.subtask.reports import Spent, Standing
 
-_EXT_TUPLE = 1
-_EXT_RECORD = 2
+_TUPLE = -1
 
-_BUFFER_BYTES = 512
+_BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, Standing, SubtaskRecord, Spent, WorkerProgress,
@@ -39,7 +41,9 @@ Message = control.WorkerMessage | control.CoordinatorMessage | WorkerProgress | 
 
 def encode_message(message: Message) -> bytes:
     """The bytes of one control message."""
-    return _pack(message)
+    # msgpack's own buffer is a quarter of a MiB, made anew for every message.
+    packed: bytes = msgpack.packb(message, default=_as_array, strict_types=True, buf_size=_BUFFER_BYTES)
+    return packed
 
 
 def decode_message(data: bytes) -> Any:
@@ -51,7 +55,7 @@ def decode_message(data: bytes) -> Any:
         if the bytes are no control message of this version.
     """
     try:
-        message = _unpack(data)
+        message = msgpack.unpackb(data, list_hook=_of_array, strict_map_key=False)
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise ChannelError(f"not a control message of this version: {error}") from error
     if type(message) not in _NUMBERS:
@@ -59,31 +63,26 @@ def decode_message(data: bytes) -> Any:
     return message
 
 
-def _pack(value: object) -> bytes:
-    # Its own buffer is a MiB, made anew for every record in a record.
-    packed: bytes = msgpack.packb(value, default=_encode, strict_types=True, buf_size=_BUFFER_BYTES)
-    return packed
-
-
-def _unpack(data: bytes) -> Any:
-    return msgpack.unpackb(data, ext_hook=_decode, strict_map_key=False)
-
-
-def _encode(value: Any) -> msgpack.ExtType:
+def _as_array(value: Any) -> list[Any]:
     cls = type(value)
-    if cls is tuple:
-        return msgpack.ExtType(_EXT_TUPLE, _pack(list(value)))
-    if isinstance(value, Enum):
-        return msgpack.ExtType(_EXT_RECORD, _pack([_NUMBERS[cls], value.value]))
-    if isinstance(value, tuple):
-        return msgpack.ExtType(_EXT_RECORD, _pack([_NUMBERS[cls], *value]))
-    return msgpack.ExtType(_EXT_RECORD, _pack([_NUMBERS[cls], *(getattr(value, f.name) for f in fields(value))]))
+    return [_TUPLE, *value] if cls is tuple else [_NUMBERS[cls], *_CONTENTS[cls](value)]
 
 
-def _decode(code: int, data: bytes) -> Any:
-    if code == _EXT_TUPLE:
-        return tuple(_unpack(data))
-    if code != _EXT_RECORD:
-        raise ValueError(f"unknown extension {code}")
-    number, *values = _unpack(data)
-    return _TYPES[number](*values)
+def _of_array(array: list[Any]) -> Any:
+    number, *values = array
+    return tuple(values) if number == _TUPLE else _TYPES[number](*values)
+
+
+def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
+    """What reads from a record of a type all that is in it."""
+    if issubclass(cls, Enum):
+        return lambda member: (member.value,)
+    if issubclass(cls, tuple):
+        return tuple
+    names = [field.name for field in fields(cls)]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: [getattr(record, name) for name in names]
+
+
+_CONTENTS = {cls: _contents(cls) for cls in _TYPES}

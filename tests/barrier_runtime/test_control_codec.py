@@ -83,7 +83,9 @@ def test_every_message_comes_back_equal_and_of_its_type(message: Any) -> None:
     assert back == message
 
 
-@pytest.mark.parametrize("data", [b"", b"\x93", b"abc", msgpack.packb([1, 2]), msgpack.packb(msgpack.ExtType(9, b"x"))])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x90", b"\x93", b"abc", msgpack.packb([1, 2]), msgpack.packb(msgpack.ExtType(9, b"x"))]
+)
 def test_other_bytes_are_refused_by_name(data: bytes) -> None:
     """What is no control message is a ChannelError, never another exception."""
     with pytest.raises(ChannelError):
