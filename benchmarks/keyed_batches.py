@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from benchmarks.asking import Stretches
 from benchmarks.effort import Effort
 from benchmarks.group_by import group_by_rows_per_second
 from benchmarks.keyed_nodes import Batches, Collected
 from benchmarks.keyed_rows import KEY_COUNT, batches, groups_of_batches, require_equal
 from benchmarks.result import Metric, Result, metric, paired_ratio
 from benchmarks.session import Place
+from benchmarks.stretches import compared, stretches_of
 from benchmarks.timed_run import Timed, timed_run
 from snapshot import Graph, KeyedAggregate, PartialAggregate
 from tests.system.live import Live
@@ -46,7 +48,8 @@ GROUPS = (
     ],
     [Case(2, "string", 65_536, 1.0), Case(2, "string", 65_536, 1.0, is_partial=False)],
 )
-QUICK_GROUPS = ([Case(2, "string", 65_536, None), Case(2, "string", 8_192, 0.1, is_partial=False)],)
+_QUICK = Case(2, "string", 65_536, None)
+QUICK_GROUPS = ([_QUICK, _QUICK._replace(interval=0.1), Case(2, "string", 8_192, 0.1, is_partial=False)],)
 
 AGGREGATES = {"count": ("value", "count"), "total": ("value", "sum")}
 
@@ -56,22 +59,33 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
     live = place()
     for group in effort.choose(GROUPS, QUICK_GROUPS):
         runs: dict[Case, list[Timed]] = {case: [] for case in group}
+        stretched: dict[Case, list[Timed]] = {case: [] for case in group}
         limits: list[Mapping[str, float]] = []
         for _ in range(effort.repeats):
             for case, timed in runs.items():
-                timed.append(_run(live, case, effort))
+                timed.append(_run(live, case, Batches(effort.seconds, case.key_type, case.rows_per_batch)))
+                if case.interval is not None and case._replace(interval=None) in group:
+                    stretched[case].append(_run_in_stretches(live, case, stretches_of(effort, case.interval)))
             limits.append(group_by_rows_per_second(group[0].key_type, group[0].parallelism, effort.seconds))
         for case in runs:
-            yield _result(case, runs, limits, effort)
+            yield _result(case, runs[case], stretched[case], limits, effort)
 
 
-def _run(live: Live, case: Case, effort: Effort) -> Timed:
+def _run_in_stretches(live: Live, case: Case, stretches: Stretches) -> Timed:
+    rows = Batches(stretches.run_seconds, case.key_type, case.rows_per_batch, stretches.seconds)
+    return _run(live, case._replace(interval=None), rows, stretches)
+
+
+def _run(live: Live, case: Case, rows: Batches, stretches: Stretches | None = None) -> Timed:
+    graph = _graph(case, rows)
+    if stretches is not None:
+        stretches.ask(graph)
     timed = timed_run(
         live,
-        _graph(case, effort),
+        graph,
         source="rows",
         last="collected",
-        seconds=effort.seconds,
+        seconds=rows.seconds,
         interval=case.interval,
         workers=case.parallelism,
     )
@@ -83,10 +97,10 @@ def _run(live: Live, case: Case, effort: Effort) -> Timed:
     return timed
 
 
-def _graph(case: Case, effort: Effort) -> Graph:
+def _graph(case: Case, rows: Batches) -> Graph:
     schema = batches(case.key_type, case.rows_per_batch)[0].schema
     graph = Graph("keyed-batches")
-    graph.add("rows", Batches(effort.seconds, case.key_type, case.rows_per_batch), parallelism=case.parallelism)
+    graph.add("rows", rows, parallelism=case.parallelism)
     graph.add("groups", KeyedAggregate("key", aggregates=AGGREGATES), parallelism=case.parallelism)
     graph.add("collected", Collected(), parallelism=case.parallelism)
     graph.connect("groups", "collected", schema=_result_schema(case.key_type))
@@ -106,17 +120,18 @@ def _rate(timed: Timed, case: Case) -> float:
     return sum(timed.rounds) * case.rows_per_batch / timed.seconds
 
 
-def _result(case: Case, runs: dict[Case, list[Timed]], limits: list[Mapping[str, float]], effort: Effort) -> Result:
-    timed = runs[case]
+def _result(
+    case: Case, timed: list[Timed], stretched: list[Timed], limits: list[Mapping[str, float]], effort: Effort
+) -> Result:
     rates = [_rate(each, case) for each in timed]
+    without_snapshots, shares = compared(stretched)
     ratios = {engine: paired_ratio(rates, [limit[engine] for limit in limits]) for engine in ENGINES}
-    off = case._replace(interval=None)
-    if case.interval is not None and off in runs:
-        ratios["without_snapshots"] = paired_ratio(rates, [_rate(each, off) for each in runs[off]])
+    ratios |= without_snapshots
     metrics: dict[str, Metric] = {
         "rows_per_s": metric("rows/s", rates),
         "startup_s": metric("s", [each.startup_seconds for each in timed]),
         "snapshots": metric("snapshots", [each.snapshots for each in timed]),
+        **shares,
     }
     for engine in ENGINES:
         metrics[f"{engine}_rows_per_s"] = metric("rows/s", [limit[engine] for limit in limits])

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from benchmarks.asking import Stretches
 from benchmarks.bare_loop import bare_messages_per_second
 from benchmarks.effort import Effort
 from benchmarks.keyed_nodes import Messages, RunningSum
 from benchmarks.keyed_rows import BURST_MESSAGES, KEY_COUNT, require_equal, sums_of_bursts
 from benchmarks.result import Result, metric, paired_ratio
 from benchmarks.session import Place
+from benchmarks.stretches import compared, stretches_of
 from benchmarks.timed_run import Timed, timed_run
 from snapshot import Graph
 from tests.system.live import Live
@@ -38,26 +40,36 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
     for parallelism in effort.choose(PARALLELISMS, PARALLELISMS[-1:]):
         off, single = Case(parallelism, None), Case(parallelism, None, is_single=True)
         runs: dict[Case, list[Timed]] = {case: [] for case in (*(Case(parallelism, i) for i in INTERVALS), single)}
+        stretched: dict[Case, list[Timed]] = {case: [] for case in runs}
         bare: list[float] = []
         for _ in range(effort.repeats):
             for case, timed in runs.items():
-                timed.append(_run(live, case, effort))
+                timed.append(_run(live, case, Messages(effort.seconds, is_single=case.is_single)))
+                if case.interval is not None:
+                    stretched[case].append(_run_in_stretches(live, case, stretches_of(effort, case.interval)))
             bare.append(bare_messages_per_second(parallelism, effort.seconds))
         for case, timed in runs.items():
-            yield _result(case, timed, runs[off], bare, effort)
+            yield _result(case, timed, stretched[case], runs[off], bare, effort)
 
 
-def _run(live: Live, case: Case, effort: Effort) -> Timed:
+def _run_in_stretches(live: Live, case: Case, stretches: Stretches) -> Timed:
+    records = Messages(stretches.run_seconds, stretches.seconds)
+    return _run(live, case._replace(interval=None), records, stretches)
+
+
+def _run(live: Live, case: Case, records: Messages, stretches: Stretches | None = None) -> Timed:
     graph = Graph("keyed-messages")
-    graph.add("records", Messages(effort.seconds, is_single=case.is_single), parallelism=case.parallelism)
+    graph.add("records", records, parallelism=case.parallelism)
     graph.add("sums", RunningSum(), parallelism=case.parallelism)
     graph.connect("records", "sums", key=itemgetter(0))
+    if stretches is not None:
+        stretches.ask(graph)
     timed = timed_run(
         live,
         graph,
         source="records",
         last="sums",
-        seconds=effort.seconds,
+        seconds=records.seconds,
         interval=case.interval,
         workers=case.parallelism,
     )
@@ -73,13 +85,14 @@ def _rate(timed: Timed) -> float:
     return sum(timed.rounds) * BURST_MESSAGES / timed.seconds
 
 
-def _result(case: Case, timed: list[Timed], off: list[Timed], bare: list[float], effort: Effort) -> Result:
+def _result(
+    case: Case, timed: list[Timed], stretched: list[Timed], off: list[Timed], bare: list[float], effort: Effort
+) -> Result:
     rates = [_rate(each) for each in timed]
-    ratios = {"bare_loop": paired_ratio(rates, bare)}
+    without_snapshots, shares = compared(stretched)
+    ratios = {"bare_loop": paired_ratio(rates, bare), **without_snapshots}
     if case.is_single:
         ratios["in_lists"] = paired_ratio(rates, [_rate(each) for each in off])
-    elif case.interval is not None:
-        ratios["without_snapshots"] = paired_ratio(rates, [_rate(each) for each in off])
     return Result(
         "keyed-messages",
         {
@@ -95,6 +108,7 @@ def _result(case: Case, timed: list[Timed], off: list[Timed], bare: list[float],
             "startup_s": metric("s", [each.startup_seconds for each in timed]),
             "snapshots": metric("snapshots", [each.snapshots for each in timed]),
             "bare_loop_records_per_s": metric("records/s", bare),
+            **shares,
         },
         ratios,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from typing import Any
@@ -14,12 +15,16 @@ from snapshot.node import End
 
 
 class TimedSource(Source):
-    """Sends a round in each poll, for so many seconds. State: when it began, and the rounds that it sent."""
+    """Sends a round in each poll, for so many seconds.
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    State: when it began, the rounds that it sent, and {stretch of so many seconds: rounds in it}.
+    """
+
+    def __init__(self, seconds: float, stretch_seconds: float = math.inf) -> None:
+        self.seconds, self.stretch_seconds = seconds, stretch_seconds
         self.began_at = 0.0
         self.rounds = 0
+        self.by_stretch: dict[int, int] = {}
 
     def poll(self, context: Context) -> float | End | None:
         now = time.monotonic()
@@ -29,6 +34,8 @@ class TimedSource(Source):
             return END
         self.send_round(context)
         self.rounds += 1
+        stretch = int(now // self.stretch_seconds)
+        self.by_stretch[stretch] = self.by_stretch.get(stretch, 0) + 1
         return None
 
     @abstractmethod
@@ -36,17 +43,17 @@ class TimedSource(Source):
         """Send what is due."""
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.began_at, self.rounds
+        return self.began_at, self.rounds, self.by_stretch
 
     def restoreState(self, state: Any) -> None:
-        self.began_at, self.rounds = state
+        self.began_at, self.rounds, self.by_stretch = state
 
 
 class Messages(TimedSource):
     """Bursts of (key, value), each as a list, or message by message."""
 
-    def __init__(self, seconds: float, *, is_single: bool = False) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float, stretch_seconds: float = math.inf, *, is_single: bool = False) -> None:
+        super().__init__(seconds, stretch_seconds)
         self.is_single = is_single
 
     def open(self, context: Context) -> None:
@@ -64,8 +71,8 @@ class Messages(TimedSource):
 class Batches(TimedSource):
     """Record batches of (key, value)."""
 
-    def __init__(self, seconds: float, key_type: str, rows_per_batch: int) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float, key_type: str, rows_per_batch: int, stretch_seconds: float = math.inf) -> None:
+        super().__init__(seconds, stretch_seconds)
         self.key_type, self.rows_per_batch = key_type, rows_per_batch
 
     def open(self, context: Context) -> None:

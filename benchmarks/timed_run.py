@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ class Timed(NamedTuple):
     seconds: float
     #: rounds of each source
     rounds: list[int]
+    #: {stretch: rounds of all sources in it}
+    by_stretch: Mapping[int, int]
     #: of each subtask of the node that ends last, what it computed
     results: list[object]
     #: published and aborted
@@ -47,8 +50,8 @@ def timed_run(
 ) -> Timed:
     """Run `graph` to its end with local files as backend.
 
-    States must be those of `benchmarks.keyed_nodes`: (when it began, rounds) of `source`, (when it ended, what it
-    computed) of `last`. `watch` accompanies the run.
+    States must be those of `benchmarks.keyed_nodes`: (when it began, rounds, rounds by stretch) of `source`, (when it
+    ended, what it computed) of `last`. `watch` accompanies the run.
 
     Raises
     ------
@@ -71,11 +74,12 @@ def timed_run(
 def _timed(submitted_at: float, final: Snapshot, source: str, last: str) -> Timed:
     began = final.node(source).states
     ended = final.node(last).states
-    first_at, last_at = min(at for at, _ in began), max(at for at, _ in ended)
+    first_at, last_at = min(at for at, _, _ in began), max(at for at, _ in ended)
     return Timed(
         startup_seconds=first_at - submitted_at,
         seconds=last_at - first_at,
-        rounds=[rounds for _, rounds in began],
+        rounds=[rounds for _, rounds, _ in began],
+        by_stretch=sum((Counter(by_stretch) for _, _, by_stretch in began), Counter()),
         results=[result for _, result in ended],
         snapshots=final.id - first_snapshot_id(1) + 1,
     )

@@ -85,17 +85,20 @@ def cut_frame(frame: Frame, after: int, through: int) -> Frame:
     count = stop - start + 1
     if frame.kind is PayloadKind.BATCH:
         return frame_of_batch(start, _batch_of(frame.payload).slice(start - frame.first, count))
-    return frame_of_pieces(start, frame.kind, [_messages_between(frame.payload, start - frame.first, count)], count)
+    walked = None if stop == frame.last else count
+    return frame_of_pieces(start, frame.kind, [_messages_behind(frame.payload, start - frame.first, walked)], count)
 
 
-def _messages_between(payload: bytes | memoryview, passed: int, count: int) -> bytes:
-    """The bytes of `count` messages behind the first `passed`."""
+def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None) -> bytes:
+    """The bytes of `count` messages behind the first `passed`; None: of all, without a walk over them."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
     unpacker.feed(payload)
     unpacker.read_array_header()
     for _ in range(passed):
         unpacker.skip()
     start = unpacker.tell()
+    if count is None:
+        return bytes(payload[start:])
     for _ in range(count):
         unpacker.skip()
     return bytes(payload[start : unpacker.tell()])

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from benchmarks import keyed_batches, keyed_messages, message_floor, page, recovery, scale, simulation, snapshot
+from benchmarks.asking import Stretches
 from benchmarks.effort import Effort
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio
 from benchmarks.session import Place
+from benchmarks.stretches import shares_of_neighbours
 from benchmarks.table import table_of
 from tests.source_files import ROOT
 from tests.system.live import Live
@@ -99,9 +101,10 @@ def test_keyed_messages(live: Live) -> None:
 @pytest.mark.spark
 @pytest.mark.ray
 def test_keyed_batches(live: Live) -> None:
-    """Batches of two sizes, beside DuckDB and Polars."""
+    """Batches of two sizes, beside DuckDB and Polars; what snapshots take is found where the same is done without."""
     found = _looked_at(keyed_batches.measure, live)
-    assert [each["configuration"]["rows_per_batch"] for each in found] == [65_536, 8_192]
+    assert [each["configuration"]["rows_per_batch"] for each in found] == [65_536, 65_536, 8_192]
+    assert ["without_snapshots" in each["ratios"] for each in found] == [False, True, False]
     assert all({"duckdb", "polars"} <= each["ratios"].keys() for each in found)
     assert all("rows_per_s" in each["metrics"] for each in found)
 
@@ -153,6 +156,19 @@ def test_metrics_of_runs_and_samples() -> None:
     assert metric("s", [3.0, 1.0, 2.0]) == Metric(2.0, 1.0, 3.0, 2.0, 3.0, "s", 3)
     assert metric_of_samples("ms", [[1.0, 2.0, 90.0], [4.0]]) == Metric(3.0, 2.0, 4.0, 2.0, 90.0, "ms", 2)
     assert paired_ratio([1.0, 20.0, 3.0], [2.0, 20.0, 3.0]) == 1.0
+
+
+def test_stretches_have_snapshots_in_turn() -> None:
+    """In odd ones only, at the interval, one at least; each is compared with those before and after it."""
+    at, due = 0.0, []
+    while at < 8.0:
+        at = Stretches(2.0, 0.5).next_at(at)
+        due.append(at)
+    assert due == [2.25, 2.75, 3.25, 3.75, 6.25, 6.75, 7.25, 7.75, 10.25]
+    assert [Stretches(2.0, 60.0).next_at(now) for now in (0.0, 3.0, 3.5)] == [3.0, 7.0, 7.0]
+    assert shares_of_neighbours({4: 1, 5: 70, 6: 100, 7: 80, 8: 100, 9: 90, 10: 200, 11: 1}) == [0.8, 0.6]
+    with pytest.raises(RuntimeError, match="too little was sent"):
+        shares_of_neighbours({4: 1, 5: 70, 6: 100})
 
 
 def test_a_wrong_result_fails() -> None:
