@@ -6,6 +6,7 @@ storage, beat, and look for a lost coordinator.
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections import deque
 from typing import Any, assert_never
@@ -254,6 +255,7 @@ class Worker:
         assert self._peers is not None
         if message.incarnation != self.incarnation:
             self._drop_plane()
+            gc.collect()  # machines and nodes refer to each other: what they held would be there twice once restored
             self.stage, self.incarnation = Stage.RESTORING, message.incarnation
             self._peers.advance(message.incarnation)
         whole = self._arrival.take(message)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from barrier_runtime import RestartPolicy
-from snapshot import Context
+from snapshot import Context, Node
 from snapshot.errors import RunFailed
 from snapshot.node import End
 from tests.system.live import DEADLINE_S, Job, Live, assert_exact, await_snapshots, pipeline, wait_for
@@ -85,6 +87,35 @@ def test_source_and_sink_hooks_that_raise_once(live: Live) -> None:
     # Two subtasks may raise at one time, each in its turn; what fails at one time is one failure (PROTOCOL 6.1).
     assert len(set(raised)) == len(raised) >= (len(_SCHEDULE) + 1) // 2 and set(raised) <= set(_SCHEDULE), raised
     assert all("numbers[" in reason or "ledger[" in reason for reason in reasons)
+
+
+_ALIVE: WeakSet[Node] = WeakSet()
+
+
+class _Counted(Shaky):
+    """Notes at each start how many instances its process holds."""
+
+    def __init__(self, faults: Faults, notes: Path) -> None:
+        super().__init__(faults)
+        self.notes = notes
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        _ALIVE.add(self)
+        with self.notes.open("a") as file:
+            file.write(f"{os.getpid()} {len(_ALIVE)}\n")
+
+
+def test_what_is_rolled_back_is_given_back(live: Live) -> None:
+    """A process that lives on holds the node's state once, not also that of the incarnation before."""
+    notes = live.folder / "alive"
+    job = pipeline(live.folder, middle=_Counted(Faults(live.folder / "done", ("onMessage",)), notes))
+    run = live.run(job.graph)
+    assert run.awaitTermination(DEADLINE_S), run.status
+    assert_exact(job, run)
+    pids, counts = zip(*map(str.split, notes.read_text().splitlines()), strict=True)
+    assert len(pids) > len(set(pids)), "no process lived on"
+    assert set(counts) == {"1"}
 
 
 class _BadState(Relay):
