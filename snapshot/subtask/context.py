@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from snapshot.channel.sending_end import AT_ONCE_MAX
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Messages for each channel from which on it is cheaper to share them out and encode them together.
 _TOGETHER_MIN = 16
+
+#: A counter is a whole number up to here, as far as every reader of JSON takes one; beyond it is a float.
+_WHOLE_MAX = 2**53
 
 
 class SubtaskContext(Context):
@@ -165,4 +169,16 @@ class SubtaskContext(Context):
         self._timers.delete(float(at), self.key)
 
     def increment(self, metric: str, by: float = 1) -> None:
-        self.metrics[metric] = self.metrics.get(metric, 0) + by
+        if type(metric) is not str or (type(by) is not int and type(by) is not float):
+            by = self._plain(metric, by)
+        total = self.metrics.get(metric, 0) + by
+        self.metrics[metric] = total if -_WHOLE_MAX < total < _WHOLE_MAX else float(total)
+
+    def _plain(self, metric: object, by: Any) -> float:
+        """NumPy's numbers and others as Python's: no others travel to the coordinator."""
+        if type(metric) is not str:
+            raise NodeError(f"{self.subtask}: increment: the name of a metric is a str, not {metric!r}")
+        try:
+            return index(by) if hasattr(by, "__index__") else float(by)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise NodeError(f"{self.subtask}: increment of {metric!r} by {by!r}, which is no number") from error
