@@ -1,7 +1,7 @@
 """Control messages as bytes: MessagePack, never pickle, so that reading one cannot run anybody's code.
 
 A record travels as an array of the number of its type and its fields, a tuple as one that begins with -1; no message
-holds a list. So one call packs a message, whatever is in it. Both ends are of one version of Cutline, because the
+holds a list. So one call packs a whole message. Both ends are of one version of Cutline, because the
 driver brings its own to the executors; so the numbers need no history.
 """
 
@@ -80,7 +80,7 @@ def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
     if issubclass(cls, tuple):
         return tuple
     names = [field.name for field in fields(cls)]
-    if len(names) > 1:
+    if len(names) > 1:  # of one name it gives no tuple
         return attrgetter(*names)
     return lambda record: [getattr(record, name) for name in names]
 

@@ -254,8 +254,10 @@ class Worker:
     def _deploy(self, message: control.Deploy) -> None:
         assert self._peers is not None
         if message.incarnation != self.incarnation:
+            has_held = self._plane is not None
             self._drop_plane()
-            gc.collect()  # machines and nodes refer to each other: what they held would be there twice once restored
+            if has_held:
+                gc.collect()  # machines and nodes refer to each other: what they held would be there twice
             self.stage, self.incarnation = Stage.RESTORING, message.incarnation
             self._peers.advance(message.incarnation)
         whole = self._arrival.take(message)

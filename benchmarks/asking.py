@@ -5,14 +5,13 @@ A file of its own, with few imports: workers that are forked import it.
 
 from __future__ import annotations
 
-import math
 import time
 from typing import NamedTuple
 
 from snapshot import END, Context, Graph, Source
 from snapshot.node import End
 
-#: The first and the last are not whole, so that every other one of the rest has neighbours.
+#: A run touches one more: the first and the last are not whole, and half of the others have snapshots.
 COUNT = 31
 
 
@@ -41,10 +40,11 @@ class Stretches(NamedTuple):
         """When the next snapshot is due, by ``time.monotonic``."""
         number = int(now // self.seconds)
         if number % 2:
-            passed = max(0, math.floor((now - number * self.seconds - self._first) / self.interval) + 1)
-            into = self._first + passed * self.interval
-            if into < self.seconds:
-                return number * self.seconds + into
+            due = number * self.seconds + self._first
+            while due <= now:
+                due += self.interval
+            if due < (number + 1) * self.seconds:
+                return due
             number += 1
         return (number + 1) * self.seconds + self._first
 

@@ -124,14 +124,14 @@ def _result(
     case: Case, timed: list[Timed], stretched: list[Timed], limits: list[Mapping[str, float]], effort: Effort
 ) -> Result:
     rates = [_rate(each, case) for each in timed]
-    without_snapshots, shares = compared(stretched)
+    ratios_within, metrics_within = compared(stretched)
     ratios = {engine: paired_ratio(rates, [limit[engine] for limit in limits]) for engine in ENGINES}
-    ratios |= without_snapshots
+    ratios |= ratios_within
     metrics: dict[str, Metric] = {
         "rows_per_s": metric("rows/s", rates),
         "startup_s": metric("s", [each.startup_seconds for each in timed]),
         "snapshots": metric("snapshots", [each.snapshots for each in timed]),
-        **shares,
+        **metrics_within,
     }
     for engine in ENGINES:
         metrics[f"{engine}_rows_per_s"] = metric("rows/s", [limit[engine] for limit in limits])

@@ -89,8 +89,8 @@ def _result(
     case: Case, timed: list[Timed], stretched: list[Timed], off: list[Timed], bare: list[float], effort: Effort
 ) -> Result:
     rates = [_rate(each) for each in timed]
-    without_snapshots, shares = compared(stretched)
-    ratios = {"bare_loop": paired_ratio(rates, bare), **without_snapshots}
+    ratios_within, metrics_within = compared(stretched)
+    ratios = {"bare_loop": paired_ratio(rates, bare), **ratios_within}
     if case.is_single:
         ratios["in_lists"] = paired_ratio(rates, [_rate(each) for each in off])
     return Result(
@@ -108,7 +108,7 @@ def _result(
             "startup_s": metric("s", [each.startup_seconds for each in timed]),
             "snapshots": metric("snapshots", [each.snapshots for each in timed]),
             "bare_loop_records_per_s": metric("records/s", bare),
-            **shares,
+            **metrics_within,
         },
         ratios,
     )

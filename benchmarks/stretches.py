@@ -8,12 +8,11 @@ snapshots that come by themselves take no more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from statistics import median
 
 from benchmarks.asking import COUNT, Stretches
 from benchmarks.effort import Effort
-from benchmarks.result import Metric, metric, metric_of_samples
+from benchmarks.result import Metric, metric
 from benchmarks.timed_run import Timed
 
 #: So much longer than others is a run in stretches: what is looked for is less than what they differ by.
@@ -29,13 +28,11 @@ def compared(stretched: Sequence[Timed]) -> tuple[dict[str, float], dict[str, Me
     """Ratios and metrics of runs in stretches; none of no runs."""
     if not stretched:
         return {}, {}
-    shares = [shares_of_neighbours(timed.by_stretch) for timed in stretched]
-    per_second = [2 * timed.snapshots / timed.seconds for timed in stretched]
-    metrics = {
-        "share_of_neighbours": metric_of_samples("ratio", shares),
-        "snapshots_per_s_in_stretches": metric("snapshots/s", per_second),
-    }
-    return {"without_snapshots": median(chain.from_iterable(shares))}, metrics
+    shares = metric("ratio", [median(shares_of_neighbours(timed.by_stretch)) for timed in stretched])
+    # The last one ends the run.
+    per_second = metric("snapshots/s", [2 * (timed.snapshots - 1) / timed.seconds for timed in stretched])
+    metrics = {"share_of_neighbours": shares, "snapshots_per_s_in_stretches": per_second}
+    return {"without_snapshots": shares.median}, metrics
 
 
 def shares_of_neighbours(sent: Mapping[int, int]) -> list[float]:

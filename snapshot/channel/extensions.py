@@ -1,8 +1,8 @@
 """What MessagePack lacks, as extensions of it: tuples, record batches, pickles, and large buffers beside a state.
 
-Owns what each extension holds. Must not know who packs: a packer refers to its `ExtensionEncoder`, never the other way
-round, so that all that a state holds is given back with it. In a cycle it would wait for the collector, which looks
-once in 100,000 new objects: with batches hardly ever, and a state may be a gigabyte. ::
+Owns what each extension holds. A packer refers to its `ExtensionEncoder`, and that one to the packer of what is inside
+an extension, never back, so that all that a state holds is given back with it. In a cycle it would wait for the
+collector, which looks once in 100,000 new objects: with batches hardly ever, and a state may be a gigabyte. ::
 
     ext 1   tuple           MessagePack array
     ext 2   anything else   cloudpickle

@@ -85,8 +85,8 @@ def cut_frame(frame: Frame, after: int, through: int) -> Frame:
     count = stop - start + 1
     if frame.kind is PayloadKind.BATCH:
         return frame_of_batch(start, _batch_of(frame.payload).slice(start - frame.first, count))
-    walked = None if stop == frame.last else count
-    return frame_of_pieces(start, frame.kind, [_messages_behind(frame.payload, start - frame.first, walked)], count)
+    to_walk = None if stop == frame.last else count
+    return frame_of_pieces(start, frame.kind, [_messages_behind(frame.payload, start - frame.first, to_walk)], count)
 
 
 def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None) -> bytes:

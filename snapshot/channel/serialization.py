@@ -74,10 +74,10 @@ class Codec:
         if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
             return None
         try:
-            packed = self._flat_encoder.encode(messages)
+            encoded = self._flat_encoder.encode(messages)
         except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half of a surrogate pair
             return None
-        return packed[len(array_header(len(messages))) :]
+        return encoded[len(array_header(len(messages))) :]
 
     def decode_flat(self, data: bytes | memoryview) -> list[Any]:
         """Decode an array of flat tuples: what `decode` gives, but for the tuples, which needn't be made of lists.

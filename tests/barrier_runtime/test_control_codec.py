@@ -44,6 +44,7 @@ _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
 )  # fmt: skip
+#: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     int: _NUMBERS,
     str: st.text(max_size=8),

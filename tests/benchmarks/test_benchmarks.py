@@ -161,10 +161,15 @@ def test_metrics_of_runs_and_samples() -> None:
 def test_stretches_have_snapshots_in_turn() -> None:
     """In odd ones only, at the interval, one at least; each is compared with those before and after it."""
     at, due = 0.0, []
-    while at < 8.0:
+    for _ in range(9):
         at = Stretches(2.0, 0.5).next_at(at)
         due.append(at)
     assert due == [2.25, 2.75, 3.25, 3.75, 6.25, 6.75, 7.25, 7.75, 10.25]
+    for stretches in (Stretches(18 / 31, 0.1), Stretches(18 / 31, 1.0)):  # which binary fractions are not
+        at = 12_345.6
+        for _ in range(1_000):
+            before, at = at, stretches.next_at(at)
+            assert at > before and at // stretches.seconds % 2 == 1
     assert [Stretches(2.0, 60.0).next_at(now) for now in (0.0, 3.0, 3.5)] == [3.0, 7.0, 7.0]
     assert shares_of_neighbours({4: 1, 5: 70, 6: 100, 7: 80, 8: 100, 9: 90, 10: 200, 11: 1}) == [0.8, 0.6]
     with pytest.raises(RuntimeError, match="too little was sent"):
