@@ -6,6 +6,7 @@ not synced. Each method is one system call, or one loop over it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -23,6 +24,12 @@ class Disk:
     def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
         """Write some of `chunks`, the first ones first; returns how many bytes."""
         return os.writev(descriptor, chunks[:GATHERED_CHUNKS_MAX])
+
+    def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
+        """The disk may begin with these bytes while others are written. A hint, and no promise: `sync` is one."""
+        # Linux begins to write what is dirty here, and drops none of it. What goes wrong later, `sync` tells.
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self, descriptor: int) -> None:
         """What was written is durable when this returns; its name is not."""

@@ -206,6 +206,30 @@ class FailingDisk(Disk):
             raise OSError(self._error, os.strerror(self._error))
 
 
+class WatchedDisk(Disk):
+    """A real disk that notes what is written, begun and synced, and writes so many buffers at one time at most."""
+
+    def __init__(self, buffers_max: int) -> None:
+        #: (offset, bytes) of writes that begin there, and of what may begin to be synced; "sync" for all
+        self.seen: list[tuple[str, int, int]] = []
+        self._buffers_max = buffers_max
+        self._written = 0
+
+    def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
+        count = super().write(descriptor, chunks[: self._buffers_max])
+        self.seen.append(("write", self._written, count))
+        self._written += count
+        return count
+
+    def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
+        self.seen.append(("begin", offset, size))
+        super().begin_sync(descriptor, offset, size)
+
+    def sync(self, descriptor: int) -> None:
+        self.seen.append(("sync", 0, self._written))
+        super().sync(descriptor)
+
+
 class LostAnswerDisk(Disk):
     """A network file system that links, loses the answer, asks again and is told that the name exists."""
 

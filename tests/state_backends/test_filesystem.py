@@ -15,6 +15,7 @@ import pytest
 
 from state_backends import FileSystemBackend, StateBackend
 from state_backends.deadlines import ABANDONED_CALLS_MAX
+from state_backends.filesystem import PIECE_BYTES
 from tests.leaks import LeakCheck
 from tests.state_backends import disks
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
@@ -120,6 +121,29 @@ def test_what_was_deleted_does_not_come_back() -> None:
     assert backend.files() == ["r/b/2"]
 
 
+@pytest.mark.parametrize("buffers_max", [1, 512])
+def test_a_large_file_is_stored_while_it_is_written(buffers_max: int, tmp_path: Path) -> None:
+    """The disk begins with each whole piece once it is written, whatever a write takes; a small file just is synced."""
+    disk = disks.WatchedDisk(buffers_max)
+    backend = FileSystemBackend(tmp_path, disk=disk)
+    chunks = [b"envelope", bytes(range(256)) * (PIECE_BYTES // 100), b"in between", b"x" * PIECE_BYTES]
+    content = b"".join(chunks)
+    assert backend.put_if_absent("large", chunks)
+    assert backend.get("large") == content
+
+    begun = [(offset, size) for what, offset, size in disk.seen if what == "begin"]
+    assert begun == [(offset, PIECE_BYTES) for offset in range(0, len(content) - PIECE_BYTES, PIECE_BYTES)]
+    written = 0
+    for what, offset, size in disk.seen:
+        if what == "write":
+            written = offset + size
+        assert written == len(content) if what == "sync" else offset + size <= written, "synced ahead of its writing"
+
+    disk = disks.WatchedDisk(buffers_max)
+    assert FileSystemBackend(tmp_path, disk=disk).put_if_absent("small", [b"x", b"y"])
+    assert [what for what, *_ in disk.seen] == ["write"] * (3 - min(buffers_max, 2)) + ["sync"]
+
+
 # ---- errors
 
 
@@ -196,7 +220,7 @@ import hashlib, itertools, sys
 from state_backends import FileSystemBackend
 backend = FileSystemBackend(sys.argv[1])
 for number in itertools.count():
-    body = bytes([number % 256]) * 3_000_000
+    body = bytes([number % 256]) * 30_000_000
     backend.put_if_absent(f"f/{number}-{hashlib.sha256(body).hexdigest()}", [body[:100], body[100:]])
     print(number, flush=True)
 """
