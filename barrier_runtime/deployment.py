@@ -14,6 +14,7 @@ from barrier_runtime.logs import subtask_logger
 from barrier_runtime.tracing.traced_machine import traced_machine
 from barrier_runtime.uploads import RestoredParts
 from channels.spill import SpillFile
+from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
 from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
@@ -22,7 +23,11 @@ from snapshot.subtask.machine import SubtaskMachine
 
 
 def make_machines(
-    parts: RestoredParts, built: Built, launch: WorkerLaunch, logger: logging.LoggerAdapter[Any]
+    parts: RestoredParts,
+    built: Built,
+    launch: WorkerLaunch,
+    memory: KeptMemory,
+    logger: logging.LoggerAdapter[Any],
 ) -> dict[Subtask, SubtaskMachine]:
     """Fresh machines with restored channels; their states are still to be restored.
 
@@ -43,7 +48,7 @@ def make_machines(
     around = Surroundings(
         run=launch.run,
         incarnation=incarnation,
-        codec=Codec(safe=launch.safe),
+        codec=Codec(safe=launch.safe, memory=memory),
         limits=launch.limits,
         spill_of=spill_of,
         logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),

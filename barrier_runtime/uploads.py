@@ -12,6 +12,7 @@ from itertools import chain, islice
 from barrier_runtime.gathering import Gathering, Given
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.frame import Frame
+from snapshot.channel.kept_memory import KeptMemory
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
@@ -55,6 +56,8 @@ class Storage:
     """
 
     def __init__(self, store: RunStore, wake: Callable[[], None]) -> None:
+        #: of the copies that are to be stored
+        self.memory = KeptMemory()
         self._store = store
         self._wake = wake
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
@@ -72,9 +75,11 @@ class Storage:
             self._pool.submit(self._upload, together, incarnation)
 
     def hurry(self) -> None:
-        """Store what has waited long for other subtasks. To be called now and then."""
-        for together in self._gathering.overdue(time.monotonic()):
+        """Store what has waited long for other subtasks; keep no memory in vain. To be called now and then."""
+        now = time.monotonic()
+        for together in self._gathering.overdue(now):
             self._pool.submit(self._upload, together, self._incarnation)
+        self.memory.look(now)
 
     def settle(self, floor: int) -> None:
         """Nothing below `floor` is to be stored any more."""
@@ -84,6 +89,7 @@ class Storage:
         """Read and prove everything that `deploy` names."""
         self._incarnation = deploy.incarnation
         self._gathering = Gathering(len(deploy.subtasks))
+        self.memory.give_back()  # what is restored needs as much
         self._reader.submit(self._read, deploy)
 
     def take(self) -> tuple[StoredMessage, ...] | RestoredParts | None:

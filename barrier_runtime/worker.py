@@ -274,7 +274,7 @@ class Worker:
         try:
             if parts.error is not None:
                 raise parts.error
-            machines = make_machines(parts, self._built, self.launch, self._logger)
+            machines = make_machines(parts, self._built, self.launch, self._storage.memory, self._logger)
             topology = self._built.topology
             self._plane = DataPlane(self.number, self.incarnation, topology, self._placement, machines)
             for subtask, machine in machines.items():

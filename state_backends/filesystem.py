@@ -19,8 +19,8 @@ from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
 from state_backends.disk import Disk
 
 #: Of a large file the disk begins with so much while the rest is copied to the kernel's pages, so that the two take as
-#: long as the slower one. With pieces of 32 and 128 MiB 1 GB took longer.
-PIECE_BYTES = 8 * 1024 * 1024
+#: long as the slower one. Smaller pieces gain more, but after each this thread waits for the interpreter, up to 5 ms.
+PIECE_BYTES = 64 * 1024 * 1024
 
 #: First letters of a file that has no name of its own yet. No encoded name begins with a dot.
 TEMPORARY = ".writing-"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from snapshot.channel.kept_memory import KeptMemory
 from snapshot.stored.envelope import Buffer
 
 #: Below this a buffer is not worth an entry of its own.
@@ -30,9 +31,10 @@ _LENGTH = struct.Struct(">Q")
 
 
 class Outside:
-    """The large buffers of one value, gathered while it is encoded."""
+    """The large buffers of one value, gathered while it is encoded; copies of them are made in `memory`."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: KeptMemory) -> None:
+        self._memory = memory
         #: for each buffer what it is made of
         self._buffers: list[list[Buffer]] = []
 
@@ -46,7 +48,7 @@ class Outside:
         raw = buffer.raw()
         if raw.nbytes < LARGE_BYTES:
             return True
-        self.add(raw if isinstance(raw.obj, bytes) else np.frombuffer(raw, np.uint8).copy().data)
+        self.add(raw if isinstance(raw.obj, bytes) else self._memory.copy(raw))
         return False
 
     @property

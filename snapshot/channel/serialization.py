@@ -19,6 +19,7 @@ import msgpack
 import msgspec
 
 from snapshot.channel.extensions import ExtensionDecoder, ExtensionEncoder, NotSerialisable, lifted, packed
+from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.outside import Outside, taken_apart
 from snapshot.stored.envelope import Buffer
 
@@ -33,10 +34,13 @@ class Codec:
     ----------
     safe : bool
         True refuses cloudpickle on both ends.
+    memory : KeptMemory, optional
+        Where copies of large states are made; its own by default.
     """
 
-    def __init__(self, *, safe: bool = False) -> None:
+    def __init__(self, *, safe: bool = False, memory: KeptMemory | None = None) -> None:
         self.safe = safe
+        self._memory = KeptMemory() if memory is None else memory
         self._packer = ExtensionEncoder(safe=safe).packer()
         self._decoder = ExtensionDecoder(safe=safe)
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
@@ -100,7 +104,7 @@ class Codec:
         NotSerialisable
             as `encode`.
         """
-        outside = Outside()
+        outside = Outside(self._memory)
         packer = ExtensionEncoder(safe=self.safe, outside=outside).packer()  # a new one: nothing of a state stays
         return outside.beside(packed(packer, lifted(value)))
 

@@ -126,7 +126,7 @@ def test_a_large_file_is_stored_while_it_is_written(buffers_max: int, tmp_path: 
     """The disk begins with each whole piece once it is written, whatever a write takes; a small file just is synced."""
     disk = disks.WatchedDisk(buffers_max)
     backend = FileSystemBackend(tmp_path, disk=disk)
-    chunks = [b"envelope", bytes(range(256)) * (PIECE_BYTES // 100), b"in between", b"x" * PIECE_BYTES]
+    chunks = [b"envelope", bytes(range(256)) * (PIECE_BYTES // 200), b"in between", b"x" * PIECE_BYTES]
     content = b"".join(chunks)
     assert backend.put_if_absent("large", chunks)
     assert backend.get("large") == content

@@ -1,0 +1,106 @@
+"""Memory of copies: whole as long as somebody reads them, used again after that, and not kept in vain."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KEPT_SECONDS_MAX, KeptMemory
+from snapshot.channel.serialization import Codec
+
+SIZE = 2 * KEPT_BYTES_MIN
+
+
+def of(number: int, size: int = SIZE) -> memoryview:
+    """So many bytes, all of one value."""
+    return np.full(size, number, np.uint8).data
+
+
+def place_of(view: memoryview) -> int:
+    """Where it begins."""
+    return int(np.frombuffer(view, np.uint8).ctypes.data)
+
+
+def test_memory_is_used_again() -> None:
+    """Once nothing refers to a copy, not even to a part of it, the next one is made in its place; before, elsewhere."""
+    memory = KeptMemory()
+    first = memory.copy(of(1))
+    part, place = first[10:20], place_of(first)
+    del first
+    second = memory.copy(of(2))
+    assert place_of(second) != place
+    assert bytes(part) == b"\1" * 10
+    del part
+    assert memory.idle_bytes >= SIZE
+    assert place_of(memory.copy(of(3, SIZE + SIZE // 10))) == place, "it has room for a state that grows a little"
+
+
+def test_nobody_writes_to_a_copy() -> None:
+    """It is read-only, large or small, and what happens to its source is not seen."""
+    memory = KeptMemory()
+    for size in (1000, SIZE):
+        source = np.zeros(size, np.uint8)
+        copy = memory.copy(source.data)
+        source[:] = 7
+        assert copy.readonly and not any(copy[:1000])
+
+
+def test_what_is_not_needed_goes() -> None:
+    """After a minute without a copy in it; at once when a larger one is made, or when it is said."""
+    memory = KeptMemory()
+    memory.copy(of(1))
+    memory.look(100.0)
+    memory.look(100.0 + KEPT_SECONDS_MAX)
+    assert memory.idle_bytes
+    memory.copy(of(2))  # needed again
+    memory.look(101.0 + KEPT_SECONDS_MAX)
+    memory.look(101.0 + 2 * KEPT_SECONDS_MAX)
+    assert memory.idle_bytes
+    memory.look(102.0 + 2 * KEPT_SECONDS_MAX)
+    assert not memory.idle_bytes
+
+    memory.copy(of(1))
+    larger = memory.copy(of(2, 2 * SIZE))
+    assert not memory.idle_bytes, "a block of each size that a state has had"
+    del larger
+    memory.give_back()
+    assert not memory.idle_bytes
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=40))
+def test_copies_are_whole(steps: list[tuple[int, int]]) -> None:
+    """Any order of making and dropping, on another thread too: no copy is written to, nothing is kept beyond need."""
+    memory = KeptMemory()
+    held: dict[int, memoryview] = {}
+    most = 0
+    for number, (size, dropped) in enumerate(steps):
+        held[number] = memory.copy(of(number, KEPT_BYTES_MIN * (size + 1) - 1))
+        most = max(most, sum(view.nbytes for view in held.values()))
+        if held and dropped:
+            key = list(held)[dropped % len(held)]
+            if dropped == 1:
+                del held[key]
+            else:
+                thread = threading.Thread(target=held.pop, args=(key,))
+                thread.start()
+                thread.join()
+        for value, view in held.items():
+            assert (np.frombuffer(view, np.uint8) == value).all()
+        assert memory.idle_bytes <= 3 * most
+
+
+def test_states_use_it() -> None:
+    """A state's array is copied to where that of the last snapshot was, once that one is stored; both decode."""
+    codec = Codec()
+    array = np.arange(SIZE // 8)
+    stored = codec.encode_state(array)
+    place = place_of(max((memoryview(b) for b in stored), key=lambda view: view.nbytes))
+    assert (codec.decode_state(b"".join(stored)) == array).all()
+    del stored
+    array += 1
+    stored = codec.encode_state(array)
+    assert place_of(max((memoryview(b) for b in stored), key=lambda view: view.nbytes)) == place
+    assert (codec.decode_state(b"".join(stored)) == array).all()
