@@ -115,12 +115,15 @@ class Side:
         self._incoming = 1 if is_first else 0
         self.link.attach_sending(1 - self._incoming, self.sending)
         self.link.attach_receiving(self._incoming)
-        self._poll = select.poll()
-        self._poll.register(self.link, select.POLLIN)
+        self._poll, self._awaited = select.poll(), select.POLLIN
+        self._poll.register(self.link, self._awaited)
 
     def wait(self) -> None:
         """Sleep until the socket is readable, or writable while something waits to be written."""
-        self._poll.modify(self.link, select.POLLIN | (select.POLLOUT if self.link.wants_write else 0))
+        awaited = select.POLLIN | (select.POLLOUT if self.link.wants_write else 0)
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._poll.modify(self.link, awaited)
         self._poll.poll()
 
     def receive(self) -> None:

@@ -8,7 +8,8 @@ channel in turn, while the receiver has given credit.
 from __future__ import annotations
 
 import socket
-from typing import NamedTuple
+
+import msgspec
 
 from channels.credits import ReceivingCredit, SendingCredit
 from channels.frame_socket import FrameSocket, Traffic
@@ -33,12 +34,10 @@ from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 
+_CREDIT, _MARKER, _SHARED = WireType.CREDIT, WireType.MARKER, WireType.SHARED
 
-class Received(NamedTuple):
-    """What came for a channel: the loop gives it to the receiving end, and markers to the protocol."""
-
-    channel: int
-    item: Frame | Marker
+#: What came for a channel, by its number: the loop gives it to the receiving end, and markers to the protocol.
+Received = tuple[int, Frame | Marker]
 
 
 class Connection:
@@ -108,7 +107,7 @@ class Connection:
             except ChannelError as error:
                 raise ChannelError(f"{self.peer}, channel {frame.channel}: {error}") from error
             if item is not None:
-                received.append(Received(frame.channel, item))
+                received.append((frame.channel, item))
         return received
 
     def free(self, channel: int, processed_bytes: int) -> None:
@@ -136,7 +135,7 @@ class Connection:
                 return  # The kernel is full.
 
     def _accept(self, wire: WireFrame) -> Frame | Marker | None:
-        if wire.type is WireType.CREDIT:
+        if wire.type is _CREDIT:
             if wire.channel not in self._outgoing:
                 raise ChannelError("credit came for a channel that does not leave by this connection")
             self._outgoing.grant(wire.channel, credit_of(wire))
@@ -144,12 +143,12 @@ class Connection:
         incoming = self._incoming.get(wire.channel)
         if incoming is None:
             raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
-        if wire.type is WireType.MARKER:
+        if wire.type is _MARKER:
             return marker_of(wire)
-        if wire.type is WireType.SHARED:
+        if wire.type is _SHARED:
             place = place_of(wire)
             incoming.receive(place.length)  # ahead of the copy
-            wire = wire._replace(type=WireType.DATA, payload=self._frames.fetch(place))
+            wire = msgspec.structs.replace(wire, type=WireType.DATA, payload=self._frames.fetch(place))
         else:
             incoming.receive(len(wire.payload))
         self.traffic.messages_in += wire.message_count
@@ -158,15 +157,15 @@ class Connection:
     def _fill(self) -> tuple[bool, int]:
         """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Whether more may wait, and bytes beside the socket."""
         shared_bytes = 0
-        while True:
+        while self._outgoing.has_turn:
             for channel, marker in self._outgoing.markers():
                 # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
                 self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
             if self._frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
                 return True, shared_bytes
             taken = self._outgoing.next_frame()
-            if taken is None:
-                return False, shared_bytes
-            channel, frame = taken
-            shared_bytes += self._frames.put(data_frame(channel, self.peer.incarnation, frame))
-            self.traffic.messages_out += frame.count
+            if taken is not None:
+                channel, frame = taken
+                shared_bytes += self._frames.put(data_frame(channel, self.peer.incarnation, frame))
+                self.traffic.messages_out += frame.count
+        return False, shared_bytes

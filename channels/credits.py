@@ -27,9 +27,11 @@ class SendingCredit:
     def spend(self, frame_bytes: int) -> None:
         """A frame leaves. The balance must be positive before."""
         assert self.balance > 0
-        grown = max(0, self._frames * frame_bytes - self._window_bytes)
-        self._window_bytes += grown
-        self.balance += grown - frame_bytes
+        grown = self._frames * frame_bytes - self._window_bytes
+        if grown > 0:
+            self._window_bytes += grown
+            self.balance += grown
+        self.balance -= frame_bytes
 
     def grant(self, granted_bytes: int) -> None:
         """The receiver gives credit back. Raises ChannelError if it gives more than it got."""
@@ -60,7 +62,8 @@ class ReceivingCredit:
                 f"a frame came without credit: {self._held_bytes:,} of {self._window_bytes:,} bytes are taken"
             )
         self._held_bytes += frame_bytes
-        self._window_bytes = max(self._window_bytes, self._frames * frame_bytes)
+        if self._frames * frame_bytes > self._window_bytes:
+            self._window_bytes = self._frames * frame_bytes
 
     def free(self, frame_bytes: int) -> int:
         """So much of what came over the link is processed. Returns what to give back now; 0 while it is too little.

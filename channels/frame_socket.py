@@ -13,14 +13,19 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+
+import msgspec
 
 from channels.identity import Identity
-from channels.limits import GATHERED_BUFFERS_MAX
+from channels.limits import GATHERED_BUFFERS_MAX, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
 from channels.wire import Caps, FrameReader, SharedPlace, WireFrame, WireType, header_of
 from snapshot.errors import ChannelError
+
+# As plain numbers and names: what an enum does at each look at it is a part of what a frame costs.
+_CLOSED_ON_EXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
+_MEMORY = WireType.MEMORY
 
 #: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
 _BESIDE_BYTES_MAX = socket.CMSG_SPACE(2 * array("i").itemsize)
@@ -38,7 +43,7 @@ class Traffic:
     messages_out: int = 0
 
 
-class _Queued(NamedTuple):
+class _Queued(msgspec.Struct, frozen=True, gc=False):
     """A frame that waits to be written."""
 
     channel: int
@@ -114,10 +119,13 @@ class FrameSocket:
     def put(self, frame: WireFrame) -> int:
         """Queue a frame behind all others; returns the bytes of it that go beside the socket."""
         shared_bytes = 0
-        for each in [frame] if self._shared is None else self._shared.replace(frame):
-            self._queue.append(self._queued(each))
-            if each.type is WireType.SHARED:
-                shared_bytes = len(frame.payload)
+        if self._shared is None or len(frame.payload) < SHARED_PAYLOAD_BYTES_MIN:
+            self._queue.append(self._queued(frame))
+        else:
+            for each in self._shared.replace(frame):
+                self._queue.append(self._queued(each))
+                if each.type is WireType.SHARED:
+                    shared_bytes = len(frame.payload)
         self.traffic.frames_out += 1
         self.traffic.bytes_out += shared_bytes
         return shared_bytes
@@ -169,7 +177,7 @@ class FrameSocket:
             while (frame := self._reader.next_frame()) is not None:
                 if frame.incarnation != self.peer.incarnation:
                     raise ChannelError(f"a frame of incarnation {frame.incarnation} came")
-                if frame.type is WireType.MEMORY and self._shared is not None:
+                if frame.type is _MEMORY and self._shared is not None:
                     self._shared.open(frame)
                 else:
                     frames.append(frame)
@@ -184,12 +192,12 @@ class FrameSocket:
 
     def _unwritten(self) -> list[bytes | memoryview]:
         """Of the first frames, as many as one write takes."""
-        first = islice(self._queue, GATHERED_BUFFERS_MAX // 2)
-        buffers = [buffer for queued in first for buffer in (queued.header, queued.payload)]
-        skip = self._head_written
-        if skip >= len(buffers[0]):
-            skip -= len(buffers.pop(0))
-        if skip:
+        buffers: list[bytes | memoryview] = []
+        for queued in islice(self._queue, GATHERED_BUFFERS_MAX // 2):
+            buffers += (queued.header, queued.payload)
+        if skip := self._head_written:
+            if skip >= len(buffers[0]):
+                skip -= len(buffers.pop(0))
             buffers[0] = memoryview(buffers[0])[skip:]
         return buffers
 
@@ -203,8 +211,8 @@ class FrameSocket:
         try:
             if self._shared is None:
                 return self._socket.recv_into(space)
-            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
-            if beside or flags & socket.MSG_CTRUNC:
+            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, _CLOSED_ON_EXEC)
+            if beside or flags & _CUT_OFF:
                 self._take_beside(self._shared, [d for *_, data in beside for d in array("i", data)], flags)
             return count
         except BlockingIOError:
@@ -215,10 +223,10 @@ class FrameSocket:
     def _take_beside(self, shared: SharedPayloads, descriptors: list[int], flags: int) -> None:
         try:
             shared.announce(descriptors)
-            if flags & socket.MSG_CTRUNC:
+            if flags & _CUT_OFF:
                 raise ChannelError("not all descriptors could be taken")
         except ChannelError as error:
-            advice = " (too many open files? see `ulimit -n`)" if flags & socket.MSG_CTRUNC else ""
+            advice = " (too many open files? see `ulimit -n`)" if flags & _CUT_OFF else ""
             raise ChannelError(f"{self.peer}: {error}{advice}") from error
 
     def _write(self, buffers: list[bytes | memoryview]) -> int:

@@ -77,13 +77,13 @@ class InProcessConnection:
                 return
             channel, frame = taken
             self._incoming[channel].receive(len(frame.payload))
-            self._moved.append(Received(channel, frame))
+            self._moved.append((channel, frame))
             self._count(len(frame.payload), frame.count)
             moved_bytes += len(frame.payload)
             self._move_markers()
 
     def _move_markers(self) -> None:
-        self._moved.extend(Received(channel, marker) for channel, marker in self._outgoing.markers())
+        self._moved.extend(self._outgoing.markers())
 
     def _count(self, frame_bytes: int, messages: int) -> None:
         traffic = self.traffic

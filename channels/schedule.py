@@ -56,8 +56,15 @@ class SendingSchedule:
             self._waiting[channel] = outgoing
 
     @property
+    def has_turn(self) -> bool:
+        """`markers` or `next_frame` may have something."""
+        return bool(self._waiting or self._marked)
+
+    @property
     def sendable(self) -> bool:
         """Something may be taken now."""
+        if not self._waiting:
+            return bool(self._marked)
         return bool(self._marked) or any(o.credit.balance > 0 and o.end.has_data for o in self._waiting.values())
 
     @property
@@ -84,17 +91,16 @@ class SendingSchedule:
         Take `markers` before and after: a frame may have an aligned marker right behind it.
         """
         while self._waiting:
-            channel, outgoing = next(iter(self._waiting.items()))
-            del self._waiting[channel]
+            channel = next(iter(self._waiting))
+            outgoing = self._waiting.pop(channel)
             end, credit = outgoing
-            if not end.has_data:
-                continue
             if credit.balance <= 0:
                 self._blocked[channel] = outgoing
                 continue
-            assert not end.has_marker, channel  # it goes first
             frame = end.take()
-            assert isinstance(frame, Frame)
+            if frame is None:
+                continue
+            assert isinstance(frame, Frame), channel  # a marker goes first
             credit.spend(len(frame.payload))
             if end.has_data:
                 self._note(channel)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES
+from channels.limits import SHARED_RING_BYTES
 from channels.shared_ring import IncomingRing, OutgoingRing
 from channels.wire import SharedPlace, WireFrame, WireType, memory_frame, memory_size_of, shared_frame
 from snapshot.errors import ChannelError
@@ -35,9 +35,8 @@ class SharedPayloads:
         self._announced: int | None = None
 
     def replace(self, frame: WireFrame) -> list[WireFrame]:
-        """What is to be sent for `frame`: it, or where its payload is."""
-        fits = SHARED_PAYLOAD_BYTES_MIN <= len(frame.payload) <= SHARED_RING_BYTES
-        if frame.type is not WireType.DATA or not fits or self._has_none:
+        """What is to be sent for `frame`, a large one: it, or where its payload is."""
+        if frame.type is not WireType.DATA or len(frame.payload) > SHARED_RING_BYTES or self._has_none:
             return [frame]
         announced: list[WireFrame] = []
         if self._outgoing is None:

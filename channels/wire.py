@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
@@ -41,12 +42,16 @@ VERSION = 1
 
 _PREFIX = struct.Struct("!4sBBBxIQQII")
 _CHECKS = struct.Struct("!IQ")
+#: Both at once, for reading.
+_HEADER = struct.Struct("!4sBBBBIQQIIIQ")
 _MARKER = struct.Struct("!QQQ?")
 _CREDIT = struct.Struct("!Q")
 _MEMORY = struct.Struct("!Q")
 _PLACE = struct.Struct("!QQQ")
 
-HEADER_BYTES = _PREFIX.size + _CHECKS.size
+HEADER_BYTES = _HEADER.size
+_PREFIX_BYTES = _PREFIX.size
+assert _PREFIX_BYTES + _CHECKS.size == HEADER_BYTES
 
 _LOW_HALF = 0xFFFF_FFFF
 
@@ -66,6 +71,9 @@ class WireType(IntEnum):
     MEMORY = 10  #: between workers of one host: the memory that comes with it holds what SHARED frames name
     SHARED = 11
 
+
+#: An enum's member costs a look-up of its own, several of a frame's hundreds of nanoseconds.
+_DATA = WireType.DATA
 
 Caps = Mapping[WireType, int]
 
@@ -87,7 +95,7 @@ CONTROL_CAPS: Caps = {WireType.CONTROL: CONTROL_BYTES_MAX}
 HEARTBEAT_CAPS: Caps = {WireType.HEARTBEAT: 0}
 
 
-class WireFrame(NamedTuple):
+class WireFrame(msgspec.Struct, frozen=True, gc=False):
     """One frame, whatever its type. `payload` may be a read-only view of memory that nobody else writes to."""
 
     type: WireType
@@ -129,7 +137,7 @@ def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
             f"a frame of {len(frame.payload):,} bytes; at most {FRAME_BYTES_MAX:,} can be sent. "
             "Send smaller messages or batches."
         )
-    return WireFrame(WireType.DATA, channel, incarnation, frame.payload, frame.kind, frame.first, frame.count)
+    return WireFrame(_DATA, channel, incarnation, frame.payload, frame.kind, frame.first, frame.count)
 
 
 def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
@@ -157,7 +165,7 @@ def memory_frame(frame: WireFrame, size: int) -> WireFrame:
 
 def shared_frame(frame: WireFrame, place: SharedPlace) -> WireFrame:
     """What stands for the DATA frame `frame`."""
-    return frame._replace(type=WireType.SHARED, payload=_PLACE.pack(*place))
+    return msgspec.structs.replace(frame, type=WireType.SHARED, payload=_PLACE.pack(*place))
 
 
 def memory_size_of(wire: WireFrame) -> int:
@@ -179,9 +187,10 @@ def frame_of(wire: WireFrame) -> Frame:
     ChannelError
         if its numbers or its kind cannot be.
     """
-    if wire.first < 1 or wire.message_count < 1 or wire.kind not in _KINDS:
+    kind = _KINDS.get(wire.kind)
+    if wire.first < 1 or wire.message_count < 1 or kind is None:
         raise ChannelError(f"a data frame with first={wire.first}, count={wire.message_count}, kind={wire.kind}")
-    return Frame(wire.first, wire.message_count, _KINDS[wire.kind], wire.payload)
+    return Frame(wire.first, wire.message_count, kind, wire.payload)
 
 
 def marker_of(wire: WireFrame) -> Marker:
@@ -214,11 +223,9 @@ class FrameReader:
         self._scratch = memoryview(bytearray(read_ahead_bytes))
         self._start = 0
         self._end = 0
-        #: the fields of the header whose payload is due, None between frames, and what its checks and length say
-        self._fields: tuple[Any, ...] | None = None
+        #: the header whose payload is due, None between frames, and what the checksum of that is seeded with
+        self._header: tuple[Any, ...] | None = None
         self._seed = 0
-        self._checksum = 0
-        self._length = 0
         #: the payload when it is read straight into place
         self._payload: memoryview | None = None
         self._filled = 0
@@ -245,69 +252,61 @@ class FrameReader:
             if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
             stream cannot be read further.
         """
-        if self._fields is None and not self._take_header():
+        header = self._header or self._take_header()
+        if header is None:
             return None
-        payload = self._take_payload()
+        _, _, type_, kind, _, channel, incarnation, first, count, length, _, checksum = header
+        payload = self._take_payload(length)
         if payload is None:
             return None
-        assert self._fields is not None
-        _, _, type_, kind, channel, incarnation, first, count, _ = self._fields
-        self._fields = None
-        if xxh3_64_intdigest(payload, seed=self._seed) != self._checksum:
+        self._header = None
+        if xxh3_64_intdigest(payload, seed=self._seed) != checksum:
             raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
         return WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, count)
 
-    def _take_header(self) -> bool:
-        if self._start == self._end:
-            self._start = self._end = 0
-            return False
-        if self._start + HEADER_BYTES > self._end:
-            # Less than a header is left: move it to the front, so that there is space behind it.
-            if self._start:
-                rest = bytes(self._scratch[self._start : self._end])
-                self._scratch[: len(rest)] = rest
-                self._start, self._end = 0, len(rest)
-            return False
-        prefix = bytes(self._scratch[self._start : self._start + _PREFIX.size])
-        header_check, self._checksum = _CHECKS.unpack_from(self._scratch, self._start + _PREFIX.size)
-        self._seed = xxh3_64_intdigest(prefix)
-        fields = _PREFIX.unpack(prefix)
-        self._length = self._judge(fields, prefix[7], header_check)
-        self._fields = fields
+    def _take_header(self) -> tuple[Any, ...] | None:
+        start, left = self._start, self._end - self._start
+        if left < HEADER_BYTES:
+            if left:  # it goes to the front, so that there is space behind it
+                self._scratch[:left] = bytes(self._scratch[start : self._end])
+            self._start, self._end = 0, left
+            return None
+        header = _HEADER.unpack_from(self._scratch, start)
+        self._seed = xxh3_64_intdigest(self._scratch[start : start + _PREFIX_BYTES])
+        self._judge(header)
         self._start += HEADER_BYTES
-        return True
+        self._header = header
+        return header
 
-    def _judge(self, fields: tuple[Any, ...], zero: int, header_check: int) -> int:
-        magic, version, type_, *_, length = fields
+    def _judge(self, header: tuple[Any, ...]) -> None:
+        magic, version, type_, _, zero, _, _, _, _, length, check, _ = header
         if magic != MAGIC or zero:
             raise ChannelError("the peer does not speak this protocol: a frame begins with other bytes")
         if version != VERSION:
             raise ChannelError(f"the peer speaks version {version}, this side {VERSION}: install the same")
-        if header_check != self._seed & _LOW_HALF:
+        if check != self._seed & _LOW_HALF:
             raise ChannelError("a frame's header check is wrong: it was damaged on the way")
         cap = self._caps.get(type_)
         if cap is None:
             raise ChannelError(f"a frame of type {type_} has no business on this connection")
         if length > cap:
             raise ChannelError(f"a {_TYPES[type_].name} frame that claims {length:,} bytes; at most {cap:,} are taken")
-        return int(length)
 
-    def _take_payload(self) -> bytes | memoryview | None:
+    def _take_payload(self, length: int) -> bytes | memoryview | None:
         if self._payload is None:
-            stop = self._start + self._length
+            start, stop = self._start, self._start + length
             if stop <= self._end:
-                payload = bytes(self._scratch[self._start : stop])
                 self._start = stop
-                return payload
-            self._begin_payload()
+                return bytes(self._scratch[start:stop])
+            self._begin_payload(length)
         assert self._payload is not None
-        if self._filled < self._length:
+        if self._filled < length:
             return None
         whole, self._payload = self._payload, None
         return whole.toreadonly()
 
-    def _begin_payload(self) -> None:
-        self._payload = np.empty(self._length, np.uint8).data  # not filled with zeros, which costs a pass
+    def _begin_payload(self, length: int) -> None:
+        self._payload = np.empty(length, np.uint8).data  # not filled with zeros, which costs a pass
         self._filled = self._end - self._start
         self._payload[: self._filled] = self._scratch[self._start : self._end]
         self._start = self._end = 0

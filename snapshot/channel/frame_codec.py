@@ -6,8 +6,8 @@ holds; or an Arrow IPC stream of record batches; or nothing, for the end of a st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgpack
 import pyarrow as pa
@@ -56,19 +56,7 @@ def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
 
     The columns of a batch refer to the payload without a copy, unless several small batches share the frame.
     """
-    match frame.kind:
-        case PayloadKind.VALUES:
-            messages: list[Any] = codec.decode(frame.payload)
-            return messages
-        case PayloadKind.TUPLES:
-            return list(map(tuple, codec.decode(frame.payload)))
-        case PayloadKind.FLAT:
-            return codec.decode_flat(frame.payload)
-        case PayloadKind.BATCH:
-            return _batch_of(frame.payload)
-        case PayloadKind.END:
-            return []
-    assert_never(frame.kind)
+    return _DECODERS[frame.kind](frame.payload, codec)
 
 
 def cut_frame(frame: Frame, after: int, through: int) -> Frame:
@@ -102,6 +90,22 @@ def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None
     for _ in range(count):
         unpacker.skip()
     return bytes(payload[start : unpacker.tell()])
+
+
+def _values(payload: bytes | memoryview, codec: Codec) -> list[Any]:
+    messages: list[Any] = codec.decode(payload)
+    return messages
+
+
+#: By kind; what comes with each frame compares no enum with each of its members.
+_DECODERS: Final[Mapping[PayloadKind, Callable[[bytes | memoryview, Codec], list[Any] | pa.RecordBatch]]] = {
+    PayloadKind.VALUES: _values,
+    PayloadKind.TUPLES: lambda payload, codec: list(map(tuple, codec.decode(payload))),
+    PayloadKind.FLAT: lambda payload, codec: codec.decode_flat(payload),
+    PayloadKind.BATCH: lambda payload, _: _batch_of(payload),
+    PayloadKind.END: lambda payload, codec: [],
+}
+assert set(_DECODERS) == set(PayloadKind)
 
 
 def _batch_of(payload: bytes | memoryview) -> pa.RecordBatch:

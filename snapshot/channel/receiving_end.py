@@ -61,7 +61,7 @@ class ReceivingEnd:
         if frame.first != self.arrived + 1:
             what = "a gap" if frame.first > self.arrived + 1 else "a repeat"
             raise ChannelError(f"{self.channel}: {what}: message {self.arrived + 1} was due, {frame.first} came")
-        self.arrived = frame.last
+        self.arrived += frame.count
         self._queue.append(frame)
         for recording in self._recordings.values():
             recording.frames.append(frame)

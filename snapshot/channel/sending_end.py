@@ -261,7 +261,7 @@ class SendingEnd:
     @property
     def has_data(self) -> bool:
         """Something sealed waits to be taken."""
-        return bool(self._head) or bool(self._queue) or bool(self._spill)
+        return bool(self._queue or self._head or self._spill)
 
     @property
     def has_open_frame(self) -> bool:
@@ -350,8 +350,10 @@ class SendingEnd:
             self._spill.append(frame)
         else:
             self._queue.append(frame)
-            self._full_at = max(self._full_at, self.frames_min * len(frame.payload))
-            self._grow(len(frame.payload))
+            size = len(frame.payload)
+            if self.frames_min * size > self._full_at:
+                self._full_at = self.frames_min * size
+            self._grow(size)
         self.on_waiting()
 
     def _take_spilled(self) -> Frame | None:

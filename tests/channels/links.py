@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from channels.connection import Connection
+from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
 from snapshot.channel.frame import Frame, Marker
@@ -111,8 +111,8 @@ def run(
     while not until():
         for end in ends:
             end.pump()
-            for received in end.receive():
-                by_number[received.channel].take(received.item)
+            for number, item in end.receive():
+                by_number[number].take(item)
         for channel in channels if processing is None else processing:
             channel.process()
 
@@ -123,14 +123,14 @@ def settle(ends: Ends, channels: list[Channel], processing: list[Channel] | None
     by_number = {channel.number: channel for channel in channels}
     while quiet < 3:
         arrived = [received for end in ends for received in _turn(end)]
-        for received in arrived:
-            by_number[received.channel].take(received.item)
+        for number, item in arrived:
+            by_number[number].take(item)
         for channel in channels if processing is None else processing:
             channel.process()
         quiet = 0 if arrived or any(end.wants_write for end in ends) else quiet + 1
 
 
-def _turn(end: AnyConnection) -> list[Any]:
+def _turn(end: AnyConnection) -> list[Received]:
     end.pump()
     if isinstance(end, Connection):
         select.select([end], [], [], 0.002)

@@ -105,7 +105,7 @@ def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], firs
     peer, connection = raw
     end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")))
     say(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
-    frames = [received.item for received in hear(connection, 2) if isinstance(received.item, Frame)]
+    frames = [item for _, item in hear(connection, 2) if isinstance(item, Frame)]
     end.deliver(frames[0])
     with pytest.raises(ChannelError, match=what):
         end.deliver(frames[1])
@@ -116,7 +116,7 @@ def test_losing_the_peer_is_an_error_after_what_it_said(raw: tuple[socket.socket
     peer, connection = raw
     say(peer, data_frame(0, INCARNATION, values(1)))
     peer.close()
-    assert hear(connection) == [Received(0, values(1))]
+    assert hear(connection) == [(0, values(1))]
     with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
         hear(connection)
 
@@ -205,8 +205,8 @@ def test_counters_count_what_crossed() -> None:
         channel.sending.seal()
         while not channel.processed:
             alice.pump()
-            for received in bob.receive():
-                channel.take(received.item)
+            for _, item in bob.receive():
+                channel.take(item)
             channel.process()
         assert (alice.traffic.messages_out, bob.traffic.messages_in) == (5, 5)
         assert (alice.traffic.frames_out, bob.traffic.frames_in) == (1, 1)

@@ -47,8 +47,8 @@ def test_any_order_of_work_keeps_every_channel_exact(link_maker: LinkMaker, step
                 case "pump":
                     ends[0].pump()
                 case "receive":
-                    for received in ends[1].receive():
-                        channels[received.channel].take(received.item)
+                    for number, item in ends[1].receive():
+                        channels[number].take(item)
                 case "process":
                     channel.process()
         for channel in channels:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from channels.connection import Connection, Received
+from channels.connection import Connection
 from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES, WRITE_BUFFER_BYTES
 from channels.shared_ring import OutgoingRing
 from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
@@ -130,7 +130,7 @@ def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection], memory
     assert connection.receive() == []
     peer.sendall(data[5:])
     say(peer, shared_frame(FIRST, PLACE))
-    assert connection.receive() == [Received(0, Frame(1, 1, PayloadKind.VALUES, LARGE))]
+    assert connection.receive() == [(0, Frame(1, 1, PayloadKind.VALUES, LARGE))]
 
 
 def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+from msgspec import structs
 
 from snapshot.channel.cuts import ReceivedCut, SentCut
 from snapshot.channel.frame import Frame, PayloadKind
@@ -48,7 +49,7 @@ def tuples(first: int, *messages: tuple[object, ...]) -> Frame:
 
 def flat(first: int, *messages: tuple[object, ...]) -> Frame:
     """A frame of tuples that hold neither lists nor tuples."""
-    return tuples(first, *messages)._replace(kind=PayloadKind.FLAT)
+    return structs.replace(tuples(first, *messages), kind=PayloadKind.FLAT)
 
 
 def batch(first: int, count: int) -> Frame:

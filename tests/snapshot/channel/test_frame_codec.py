@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
@@ -102,7 +103,7 @@ def test_a_batch_is_read_where_it_lies() -> None:
     payload = pa.py_buffer(frame.payload)
     column = read(frame).column("x").buffers()[1]
     assert payload.address <= column.address < payload.address + payload.size
-    assert read(frame._replace(payload=bytes(frame.payload))).equals(read(frame))
+    assert read(replace(frame, payload=bytes(frame.payload))).equals(read(frame))
 
 
 @pytest.mark.parametrize("offset", [1, 4, 8])
@@ -110,6 +111,6 @@ def test_a_batch_may_lie_anywhere_in_a_stored_part(offset: int) -> None:
     """What computes on its columns finds them aligned."""
     frame = batch(1, 1_000)
     stored = memoryview(bytes(offset) + bytes(frame.payload))[offset:]
-    found = read(frame._replace(payload=stored))
+    found = read(replace(frame, payload=stored))
     assert found.equals(read(frame))
     assert found.column("x").to_numpy().flags.aligned

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.gate import Gate
@@ -101,7 +102,7 @@ def _taken(edge: OutputEdge) -> list[tuple[int, Frame]]:
         end.validate()
         while (frame := end.take()) is not None:
             assert isinstance(frame, Frame)
-            frames.append((index, frame._replace(payload=bytes(frame.payload))))
+            frames.append((index, replace(frame, payload=bytes(frame.payload))))
     return frames
 
 
