@@ -1,6 +1,7 @@
 """One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them.
 
 Of streams the bare socket is measured with checksums too: a channel's frames have them, and a bare socket's bytes not.
+Of round trips with both sides busy for a moment too: what they cost is mostly waking, which changes with that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.channel_steps import (
+    PING_PONG_WAYS,
+    STREAM_WAYS,
     Step,
     Way,
     ping,
@@ -38,7 +41,7 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
     """One result for small messages, one for each size of a batch, one for round trips."""
     kinds: list[tuple[bool, int | None]] = [(False, rows) for rows in ROWS_PER_BATCH] + [(True, None)]
     steps_of = {
-        kind: [Step(way, *kind, effort.seconds) for way in Way if way is not Way.CHECKED or not kind[0]]
+        kind: [Step(way, *kind, effort.seconds) for way in (PING_PONG_WAYS if kind[0] else STREAM_WAYS)]
         for kind in kinds
     }
     steps = [step for _ in range(effort.repeats) for each in steps_of.values() for step in each]
@@ -48,9 +51,9 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
     answers: dict[Step, Answers] = {step: [] for step in steps}
     for step, first, second in zip(steps, sent, taken, strict=True):
         answers[step].append((first, second))
-    for (_, rows), each in steps_of.items():
+    for (is_ping_pong, rows), each in steps_of.items():
         compared = {step.way: answers[step] for step in each}
-        yield _stream(rows, compared, effort) if Way.CHECKED in compared else _round_trips(compared, effort)
+        yield _round_trips(compared, effort) if is_ping_pong else _stream(rows, compared, effort)
 
 
 def all_steps(sockets: Sequence[socket.socket], steps: Sequence[Step], is_first: bool) -> list[Any]:
@@ -72,7 +75,7 @@ def _act_of(step: Step, is_first: bool) -> Any:
 
 def _stream(rows_per_batch: int | None, answers: Mapping[Way, Answers], effort: Effort) -> Result:
     ours_bytes, bare_bytes, checked_bytes = (
-        [taken.payload_bytes / (taken.at - sent.at) for sent, taken in answers[way]] for way in Way
+        [taken.payload_bytes / (taken.at - sent.at) for sent, taken in answers[way]] for way in STREAM_WAYS
     )
     counts = [taken.messages / (taken.at - sent.at) for sent, taken in answers[Way.CHANNEL]]
     is_messages = rows_per_batch is None
@@ -99,13 +102,13 @@ def _stream(rows_per_batch: int | None, answers: Mapping[Way, Answers], effort: 
 
 
 def _round_trips(answers: Mapping[Way, Answers], effort: Effort) -> Result:
-    channel, bare = (
+    channel, bare, busy = (
         metric_of_samples("us", [[seconds * 1e6 for seconds in sent] for sent, _ in answers[way]])
-        for way in (Way.CHANNEL, Way.BARE)
+        for way in PING_PONG_WAYS
     )
     return Result(
         "channel",
         {"payload": "messages", "rows_per_batch": None, "pattern": "ping_pong", **effort.configuration()},
-        {"round_trip_us": channel, "bare_socket_round_trip_us": bare},
-        {"bare_socket": channel.p50 / bare.p50},
+        {"round_trip_us": channel, "bare_socket_round_trip_us": bare, "busy_socket_round_trip_us": busy},
+        {"bare_socket": channel.p50 / bare.p50, "busy_socket": channel.p50 / busy.p50},
     )

@@ -47,6 +47,15 @@ class Way(Enum):
     CHANNEL = "channel"
     BARE = "bare"  #: the bytes of the same frames over the bare socket
     CHECKED = "checked"  #: the same, with the checksum of each frame at both ends: what no channel can be faster than
+    BUSY = "busy"  #: the bare ping-pong, with each side busy for `BUSY_SECONDS` before it sends: what its waking costs
+
+
+#: What is measured of a stream, and of a ping-pong.
+STREAM_WAYS = (Way.CHANNEL, Way.BARE, Way.CHECKED)
+PING_PONG_WAYS = (Way.CHANNEL, Way.BARE, Way.BUSY)
+
+#: A little work. A system wakes one that sleeps for longer otherwise than one that only just fell asleep.
+BUSY_SECONDS = 10e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +279,7 @@ def ping_bare(sock: socket.socket, step: Step) -> list[float]:
     data, taken = bytes(ping_bytes()), []
     until = time.monotonic() + step.seconds
     while (began_at := time.perf_counter()) and time.monotonic() < until:
+        _work(step)
         sock.sendall(data)
         sock.recv(len(data), socket.MSG_WAITALL)
         taken.append(time.perf_counter() - began_at)
@@ -280,4 +290,12 @@ def ping_bare(sock: socket.socket, step: Step) -> list[float]:
 def pong_bare(sock: socket.socket, step: Step) -> None:
     """The bare socket: send back what comes."""
     while data := sock.recv(ping_bytes(), socket.MSG_WAITALL):
+        _work(step)
         sock.sendall(data)
+
+
+def _work(step: Step) -> None:
+    if step.way is Way.BUSY:
+        until = time.perf_counter() + BUSY_SECONDS
+        while time.perf_counter() < until:
+            pass
