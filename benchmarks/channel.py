@@ -1,7 +1,8 @@
 """One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them.
 
 Of streams the bare socket is measured with checksums too: a channel's frames have them, and a bare socket's bytes not.
-Of round trips with both sides busy for a moment too: what they cost is mostly waking, which changes with that.
+Of round trips also with both sides busy for a moment, that time left out: what they cost is mostly waking, and that
+takes longer where a side slept longer.
 """
 
 from __future__ import annotations

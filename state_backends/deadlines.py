@@ -55,7 +55,11 @@ class Deadline:
         if not call.done.wait(self.seconds) and self._helpers.abandon(call):
             raise TimeoutError(f"{what}: no answer in {self.seconds:g} s; it is not known whether it happened")
         if call.error is not None:
-            raise call.error
+            try:
+                raise call.error
+            finally:
+                # The error knows the frames that knew the call: in a circle, all that it wrote waits for the collector.
+                call.error = None
         result: Result = call.result
         return result
 

@@ -22,12 +22,13 @@ class Disk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
-        """Write some of `chunks`, the first ones first; returns how many bytes."""
-        return os.writev(descriptor, chunks[:GATHERED_CHUNKS_MAX])
+        """Write some of `chunks`, `GATHERED_CHUNKS_MAX` at most, the first ones first; returns how many bytes."""
+        return os.writev(descriptor, chunks)
 
     def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
         """The disk may begin with these bytes while others are written. A hint, and no promise: `sync` is one."""
-        # Linux begins to write what is dirty here, and drops none of it. What goes wrong later, `sync` tells.
+        # Linux begins to write what is dirty here, and drops from its cache only what was written by then. What goes
+        # wrong, `sync` tells.
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 

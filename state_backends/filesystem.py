@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
-from state_backends.disk import Disk
+from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 
 #: Of a large file the disk begins with so much while the rest is copied to the kernel's pages, so that the two take as
-#: long as the slower one. Smaller pieces gain more, but after each this thread waits for the interpreter, up to 5 ms.
+#: long as the slower one. Smaller pieces gain more alone, but after each call a busy loop keeps this thread waiting.
 PIECE_BYTES = 64 * 1024 * 1024
 
 #: First letters of a file that has no name of its own yet. No encoded name begins with a dot.
@@ -127,7 +127,7 @@ class FileSystemBackend(StateBackend):
             rest, offset = [chunk for chunk in chunks if chunk], 0
             while rest:
                 left = PIECE_BYTES - offset % PIECE_BYTES
-                count = self._disk.write(descriptor, _first(rest, left))
+                count = self._disk.write(descriptor, _first(rest[:GATHERED_CHUNKS_MAX], left))
                 rest, offset = _without(rest, count), offset + count
                 if rest and count == left:
                     self._disk.begin_sync(descriptor, offset - PIECE_BYTES, PIECE_BYTES)

@@ -97,7 +97,7 @@ def _values(payload: bytes | memoryview, codec: Codec) -> list[Any]:
     return messages
 
 
-#: By kind; what comes with each frame compares no enum with each of its members.
+#: A look-up instead of a comparison with one member of the enum after the other, which takes longer than to decode one.
 _DECODERS: Final[Mapping[PayloadKind, Callable[[bytes | memoryview, Codec], list[Any] | pa.RecordBatch]]] = {
     PayloadKind.VALUES: _values,
     PayloadKind.TUPLES: lambda payload, codec: list(map(tuple, codec.decode(payload))),

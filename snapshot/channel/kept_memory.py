@@ -18,7 +18,7 @@ KEPT_BYTES_MIN = 1024 * 1024
 #: Seconds after which a block that no snapshot needed is given back.
 KEPT_SECONDS_MAX = 60.0
 
-#: A new block is larger by this part, for states that grow. What nobody writes to takes no memory.
+#: A new block is larger by this part, for states that grow. Until it is written to, it takes no memory.
 _ROOM_PART = 8
 
 
@@ -46,7 +46,9 @@ class KeptMemory:
         if source.nbytes < KEPT_BYTES_MIN:
             return source.copy().data.toreadonly()
         block = self._take(source.nbytes)
-        lent = block.memory[: source.nbytes]  # an object of its own, which dies with the last view of it
+        # An object of its own, which dies with the last view of its bytes. Not of an array that is cut out of it: NumPy
+        # lets that refer to the block.
+        lent = block.memory[: source.nbytes]
         weakref.finalize(lent, self._idle.append, block).atexit = False
         lent[:] = source
         return lent.data.toreadonly()
@@ -60,22 +62,25 @@ class KeptMemory:
                 self._idle.remove(block)
 
     def give_back(self) -> None:
-        """Keep nothing of what is idle: memory is needed for something else."""
-        self._idle.clear()
+        """Keep nothing: memory is needed for something else. What is lent goes when it comes back."""
+        self._idle = []
 
     def _take(self, size: int) -> _Block:
         fitting = [block for block in self._idle if size <= block.memory.nbytes <= 2 * size]
         if not fitting:
             self._make_room(size)
             return _Block(np.empty(size + size // _ROOM_PART, np.uint8))
-        block = min(fitting, key=lambda block: block.memory.nbytes)
+        # Of equal ones that which came last: the others shall be seen to be idle.
+        block = min(reversed(fitting), key=lambda block: block.memory.nbytes)
         self._idle.remove(block)
         block.idle_since = None
         return block
 
     def _make_room(self, size: int) -> None:
-        """Give back as much as is needed now, so that states which grow do not leave a block of each size."""
-        while self._idle and size > 0:
-            largest = max(self._idle, key=lambda block: block.memory.nbytes)
-            self._idle.remove(largest)
-            size -= largest.memory.nbytes
+        """Give back as much of what is too small, so that a state which grows leaves no block of each size."""
+        outgrown = [block for block in self._idle if block.memory.nbytes < size]
+        for block in sorted(outgrown, key=lambda block: block.memory.nbytes, reverse=True):
+            if size <= 0:
+                return
+            self._idle.remove(block)
+            size -= block.memory.nbytes

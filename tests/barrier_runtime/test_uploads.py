@@ -15,6 +15,7 @@ from barrier_runtime import gathering
 from barrier_runtime.control_codec import encode_message
 from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, RestoredParts, Storage
 from channels.limits import CONTROL_BYTES_MAX
+from snapshot.channel import kept_memory
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.coordinator.instalments import INSTALMENT_BYTES, instalments
 from snapshot.declared.validation import NAME_CHARACTERS_MAX
@@ -93,6 +94,23 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
     assert (restored.deploy.incarnation, restored.error) == (INCARNATION + 1, None)
     assert restored.states == {sample.P: memoryview(b"".join(taken.state))}
     assert restored.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
+
+
+def test_memory_for_copies_is_not_kept_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no snapshot needed for long goes with the housekeeping, and all of it when a state is to be restored."""
+    large = memoryview(bytes(2 * kept_memory.KEPT_BYTES_MIN))
+    with Host(MemoryBackend()) as host:
+        memory = host.storage.memory
+        memory.copy(large)
+        host.storage.hurry()
+        assert memory.idle_bytes
+        monkeypatch.setattr(kept_memory, "KEPT_SECONDS_MAX", 0.0)
+        host.storage.hurry()
+        assert not memory.idle_bytes
+        memory.copy(large)
+        host.storage.read(Deploy(INCARNATION + 1, (), has_more=False))
+        assert not memory.idle_bytes
+        host.next()
 
 
 def of_bytes(state: int, received: int) -> SnapshotTaken:

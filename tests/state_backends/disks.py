@@ -65,6 +65,9 @@ class ForgetfulDisk(Disk):
         self._open[descriptor].data += torn
         return len(torn)
 
+    def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
+        """It promises nothing, and the descriptor is none of the system's."""
+
     def sync(self, descriptor: int) -> None:
         self._step()
         self._open[descriptor].durable = self._open[descriptor].data
@@ -212,10 +215,13 @@ class WatchedDisk(Disk):
     def __init__(self, buffers_max: int) -> None:
         #: (offset, bytes) of writes that begin there, and of what may begin to be synced; "sync" for all
         self.seen: list[tuple[str, int, int]] = []
+        #: what all writes were given, written or not
+        self.chunks_given = 0
         self._buffers_max = buffers_max
         self._written = 0
 
     def write(self, descriptor: int, chunks: Sequence[memoryview]) -> int:
+        self.chunks_given += len(chunks)
         count = super().write(descriptor, chunks[: self._buffers_max])
         self.seen.append(("write", self._written, count))
         self._written += count

@@ -75,6 +75,27 @@ def test_waiting_helper_holds_nothing_of_its_last_call() -> None:
         gc.collect()
 
 
+def test_a_failed_call_holds_nothing() -> None:
+    """What it was to write is free when the error was handled: it does not wait for the collector of cycles."""
+    deadline = Deadline(10.0)
+    written = _Buffer()
+    seen = weakref.ref(written)
+
+    def fail(buffer: _Buffer) -> None:
+        raise OSError(f"no room for {buffer}")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(OSError, match="no room"):
+            deadline.call("one", partial(fail, written))
+        del written
+        deadline.call("the helper's next", lambda: None)  # it has let go of the last one by then
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
 def test_helpers_leave_with_their_deadline() -> None:
     """A backend that is dropped leaves no thread behind."""
     deadline = Deadline(10.0)

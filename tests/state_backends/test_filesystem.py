@@ -15,6 +15,7 @@ import pytest
 
 from state_backends import FileSystemBackend, StateBackend
 from state_backends.deadlines import ABANDONED_CALLS_MAX
+from state_backends.disk import GATHERED_CHUNKS_MAX
 from state_backends.filesystem import PIECE_BYTES
 from tests.leaks import LeakCheck
 from tests.state_backends import disks
@@ -123,7 +124,7 @@ def test_what_was_deleted_does_not_come_back() -> None:
 
 @pytest.mark.parametrize("buffers_max", [1, 512])
 def test_a_large_file_is_stored_while_it_is_written(buffers_max: int, tmp_path: Path) -> None:
-    """The disk begins with each whole piece once it is written, whatever a write takes; a small file just is synced."""
+    """The disk begins with each whole piece once it is written, whatever a write takes."""
     disk = disks.WatchedDisk(buffers_max)
     backend = FileSystemBackend(tmp_path, disk=disk)
     chunks = [b"envelope", bytes(range(256)) * (PIECE_BYTES // 200), b"in between", b"x" * PIECE_BYTES]
@@ -139,9 +140,23 @@ def test_a_large_file_is_stored_while_it_is_written(buffers_max: int, tmp_path: 
             written = offset + size
         assert written == len(content) if what == "sync" else offset + size <= written, "synced ahead of its writing"
 
-    disk = disks.WatchedDisk(buffers_max)
-    assert FileSystemBackend(tmp_path, disk=disk).put_if_absent("small", [b"x", b"y"])
-    assert [what for what, *_ in disk.seen] == ["write"] * (3 - min(buffers_max, 2)) + ["sync"]
+
+def test_a_file_of_one_piece_is_just_synced(tmp_path: Path) -> None:
+    """A small one, and one that ends where a piece does."""
+    for name, chunks in (("small", [b"x", b"y"]), ("whole", [b"x" * (PIECE_BYTES - 1), b"y"])):
+        disk = disks.WatchedDisk(512)
+        assert FileSystemBackend(tmp_path, disk=disk).put_if_absent(name, chunks)
+        assert disk.seen == [("write", 0, sum(map(len, chunks))), ("sync", 0, sum(map(len, chunks)))]
+
+
+def test_many_chunks_are_looked_at_once(tmp_path: Path) -> None:
+    """A part of a hundred thousand messages is not gone through anew with each write."""
+    disk = disks.WatchedDisk(GATHERED_CHUNKS_MAX)
+    chunks = [b"%d" % number for number in range(5_000)]
+    backend = FileSystemBackend(tmp_path, disk=disk)
+    assert backend.put_if_absent("a", chunks)
+    assert backend.get("a") == b"".join(chunks)
+    assert disk.chunks_given == len(chunks)
 
 
 # ---- errors
