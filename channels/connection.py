@@ -56,6 +56,8 @@ class Connection:
     def __init__(self, sock: socket.socket, peer: Identity, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
         self.peer = peer
         self._frames = FrameSocket(sock, peer, LOCAL_DATA_CAPS if sock.family == socket.AF_UNIX else DATA_CAPS)
+        #: counters, for metrics
+        self.traffic: Traffic = self._frames.traffic
         self._window_bytes = window_bytes
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}
@@ -72,11 +74,6 @@ class Connection:
     def fileno(self) -> int:
         """For selectors; -1 once closed."""
         return self._frames.fileno()
-
-    @property
-    def traffic(self) -> Traffic:
-        """Counters, for metrics."""
-        return self._frames.traffic
 
     @property
     def wants_write(self) -> bool:
@@ -156,16 +153,16 @@ class Connection:
 
     def _fill(self) -> tuple[bool, int]:
         """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Whether more may wait, and bytes beside the socket."""
-        shared_bytes = 0
-        while self._outgoing.has_turn:
-            for channel, marker in self._outgoing.markers():
+        outgoing, frames, shared_bytes = self._outgoing, self._frames, 0
+        while outgoing.waiting or outgoing.marked:
+            for channel, marker in outgoing.markers() if outgoing.marked else ():
                 # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
-                self._frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
-            if self._frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
+                frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
+            if frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
                 return True, shared_bytes
-            taken = self._outgoing.next_frame()
+            taken = outgoing.next_frame()
             if taken is not None:
                 channel, frame = taken
-                shared_bytes += self._frames.put(data_frame(channel, self.peer.incarnation, frame))
+                shared_bytes += frames.put(data_frame(channel, self.peer.incarnation, frame))
                 self.traffic.messages_out += frame.count
         return False, shared_bytes

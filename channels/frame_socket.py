@@ -127,8 +127,8 @@ class FrameSocket:
                 self._queue.append(self._queued(each))
                 if each.type is WireType.SHARED:
                     shared_bytes = len(frame.payload)
+            self.traffic.bytes_out += shared_bytes
         self.traffic.frames_out += 1
-        self.traffic.bytes_out += shared_bytes
         return shared_bytes
 
     def fetch(self, place: SharedPlace) -> memoryview:

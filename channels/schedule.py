@@ -25,11 +25,11 @@ class SendingSchedule:
     def __init__(self) -> None:
         self._outgoing: dict[int, _Outgoing] = {}
         #: channels that may have something to take, in the order of their turns
-        self._waiting: dict[int, _Outgoing] = {}
+        self.waiting: dict[int, _Outgoing] = {}
         #: channels that had no credit when it was their turn
         self._blocked: dict[int, _Outgoing] = {}
         #: channels of which a marker is next
-        self._marked: dict[int, SendingEnd] = {}
+        self.marked: dict[int, SendingEnd] = {}
 
     def attach(self, channel: int, end: SendingEnd, credit: SendingCredit) -> None:
         """Serve one more channel."""
@@ -53,36 +53,31 @@ class SendingSchedule:
         self._outgoing[channel].credit.grant(granted_bytes)
         outgoing = self._blocked.pop(channel, None)
         if outgoing is not None:
-            self._waiting[channel] = outgoing
-
-    @property
-    def has_turn(self) -> bool:
-        """`markers` or `next_frame` may have something."""
-        return bool(self._waiting or self._marked)
+            self.waiting[channel] = outgoing
 
     @property
     def sendable(self) -> bool:
         """Something may be taken now."""
-        if not self._waiting:
-            return bool(self._marked)
-        return bool(self._marked) or any(o.credit.balance > 0 and o.end.has_data for o in self._waiting.values())
+        if not self.waiting:
+            return bool(self.marked)
+        return bool(self.marked) or any(o.credit.balance > 0 and o.end.has_data for o in self.waiting.values())
 
     @property
     def has_data(self) -> bool:
         """Something waits, if only for credit."""
-        return any(o.end.has_data for waiting in (self._waiting, self._blocked) for o in waiting.values())
+        return any(o.end.has_data for waiting in (self.waiting, self._blocked) for o in waiting.values())
 
     def markers(self) -> list[tuple[int, Marker]]:
         """Take every marker that is next on its channel. They cost no credit (PROTOCOL 1.1)."""
-        if not self._marked:
+        if not self.marked:
             return []
         taken: list[tuple[int, Marker]] = []
-        for channel, end in self._marked.items():
+        for channel, end in self.marked.items():
             while end.has_marker:
                 marker = end.take()
                 assert isinstance(marker, Marker)
                 taken.append((channel, marker))
-        self._marked.clear()
+        self.marked.clear()
         return taken
 
     def next_frame(self) -> tuple[int, Frame] | None:
@@ -90,9 +85,9 @@ class SendingSchedule:
 
         Take `markers` before and after: a frame may have an aligned marker right behind it.
         """
-        while self._waiting:
-            channel = next(iter(self._waiting))
-            outgoing = self._waiting.pop(channel)
+        while self.waiting:
+            channel = next(iter(self.waiting))
+            outgoing = self.waiting.pop(channel)
             end, credit = outgoing
             if credit.balance <= 0:
                 self._blocked[channel] = outgoing
@@ -111,6 +106,6 @@ class SendingSchedule:
         """Something may be taken from `channel`: it waits its turn, unless it has one already."""
         outgoing = self._outgoing[channel]
         if outgoing.end.has_marker:
-            self._marked[channel] = outgoing.end
+            self.marked[channel] = outgoing.end
         if channel not in self._blocked:
-            self._waiting.setdefault(channel, outgoing)
+            self.waiting.setdefault(channel, outgoing)

@@ -252,9 +252,14 @@ class FrameReader:
             if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
             stream cannot be read further.
         """
-        header = self._header or self._take_header()
+        header = self._header
         if header is None:
-            return None
+            if self._start == self._end:
+                self._start = self._end = 0
+                return None
+            header = self._take_header()
+            if header is None:
+                return None
         _, _, type_, kind, _, channel, incarnation, first, count, length, _, checksum = header
         payload = self._take_payload(length)
         if payload is None:
@@ -267,8 +272,8 @@ class FrameReader:
     def _take_header(self) -> tuple[Any, ...] | None:
         start, left = self._start, self._end - self._start
         if left < HEADER_BYTES:
-            if left:  # it goes to the front, so that there is space behind it
-                self._scratch[:left] = bytes(self._scratch[start : self._end])
+            # It goes to the front, so that there is space behind it.
+            self._scratch[:left] = bytes(self._scratch[start : self._end])
             self._start, self._end = 0, left
             return None
         header = _HEADER.unpack_from(self._scratch, start)

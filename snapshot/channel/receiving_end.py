@@ -63,9 +63,10 @@ class ReceivingEnd:
             raise ChannelError(f"{self.channel}: {what}: message {self.arrived + 1} was due, {frame.first} came")
         self.arrived += frame.count
         self._queue.append(frame)
-        for recording in self._recordings.values():
-            recording.frames.append(frame)
-            self.recorded_bytes += len(frame.payload)
+        if self._recordings:
+            for recording in self._recordings.values():
+                recording.frames.append(frame)
+                self.recorded_bytes += len(frame.payload)
 
     def deliver_marker(self, marker: Marker) -> None:
         """Note that a marker came; an aligned one waits its turn among the frames.
