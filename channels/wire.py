@@ -261,8 +261,12 @@ class FrameReader:
             if header is None:
                 return None
         _, _, type_, kind, _, channel, incarnation, first, count, length, _, checksum = header
-        payload = self._take_payload(length)
-        if payload is None:
+        payload: bytes | memoryview | None
+        start, stop = self._start, self._start + length
+        if self._payload is None and stop <= self._end:
+            payload = bytes(self._scratch[start:stop])
+            self._start = stop
+        elif (payload := self._take_large(length)) is None:
             return None
         self._header = None
         if xxh3_64_intdigest(payload, seed=self._seed) != checksum:
@@ -297,24 +301,17 @@ class FrameReader:
         if length > cap:
             raise ChannelError(f"a {_TYPES[type_].name} frame that claims {length:,} bytes; at most {cap:,} are taken")
 
-    def _take_payload(self, length: int) -> bytes | memoryview | None:
+    def _take_large(self, length: int) -> memoryview | None:
+        """The payload that is read straight into place, once it is whole."""
         if self._payload is None:
-            start, stop = self._start, self._start + length
-            if stop <= self._end:
-                self._start = stop
-                return bytes(self._scratch[start:stop])
-            self._begin_payload(length)
-        assert self._payload is not None
+            self._payload = np.empty(length, np.uint8).data  # not filled with zeros, which costs a pass
+            self._filled = self._end - self._start
+            self._payload[: self._filled] = self._scratch[self._start : self._end]
+            self._start = self._end = 0
         if self._filled < length:
             return None
         whole, self._payload = self._payload, None
         return whole.toreadonly()
-
-    def _begin_payload(self, length: int) -> None:
-        self._payload = np.empty(length, np.uint8).data  # not filled with zeros, which costs a pass
-        self._filled = self._end - self._start
-        self._payload[: self._filled] = self._scratch[self._start : self._end]
-        self._start = self._end = 0
 
 
 def _exactly(wire: WireFrame, size: int) -> bytes | memoryview:
