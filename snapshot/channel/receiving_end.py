@@ -104,7 +104,7 @@ class ReceivingEnd:
         frame = self._queue[0]
         assert isinstance(frame, Frame)
         self.processed += count
-        if self.processed == frame.last:
+        if self.processed - frame.first + 1 == frame.count:
             self._queue.popleft()
             if self._uncharged:
                 self._uncharged -= 1

@@ -237,8 +237,10 @@ class SendingEnd:
         if isinstance(item, Marker):
             self._settle(item, self._waiting.pop(item.snapshot_id), ())
             return item
-        self.written = item.last
-        self._grow(-len(item.payload))
+        self.written += item.count
+        self.buffered_bytes -= len(item.payload)
+        if self._closes_gate:
+            self._set_gate()
         return item
 
     @property
@@ -251,7 +253,7 @@ class SendingEnd:
     @property
     def has_marker(self) -> bool:
         """A marker is next: it needs no credit."""
-        return bool(self._head) or (bool(self._queue) and isinstance(self._queue[0], Marker))
+        return bool(self._head or (self._queue and isinstance(self._queue[0], Marker)))
 
     @property
     def marker_overtakes(self) -> bool:
@@ -345,7 +347,7 @@ class SendingEnd:
         self.look_at = self._looked + min(max(room, 1), _UNSEEN_MAX)
 
     def _append(self, frame: Frame) -> None:
-        self._framed = frame.last
+        self._framed += frame.count
         if self._spill is not None and (len(self._spill) or self.buffered_bytes >= self._buffer_bytes):
             self._spill.append(frame)
         else:
@@ -353,17 +355,18 @@ class SendingEnd:
             size = len(frame.payload)
             if self.frames_min * size > self._full_at:
                 self._full_at = self.frames_min * size
-            self._grow(size)
+            self.buffered_bytes += size
+            if self._closes_gate or self.buffered_bytes >= self._full_at:
+                self._set_gate()
         self.on_waiting()
 
     def _take_spilled(self) -> Frame | None:
         frame = self._spill.popleft() if self._spill else None
         if frame is not None:
-            self.written = frame.last
+            self.written += frame.count
         return frame
 
-    def _grow(self, size: int) -> None:
-        self.buffered_bytes += size
+    def _set_gate(self) -> None:
         full = self.buffered_bytes >= self._full_at and self._spill is None
         if full is not self._closes_gate:
             self._closes_gate = full

@@ -123,6 +123,10 @@ class Codec:
         return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)
 
 
+#: Of arrays of up to 15 elements.
+_SHORT_HEADERS = tuple(bytes((0x90 | count,)) for count in range(16))
+
+
 def _no_extension(code: int, data: bytes) -> Any:
     raise ValueError(f"an extension {code} of {len(data)} bytes")
 
@@ -130,5 +134,5 @@ def _no_extension(code: int, data: bytes) -> Any:
 def array_header(count: int) -> bytes:
     """The MessagePack header of an array of `count` elements; a packer, made for it, costs as much as a frame."""
     if count < 16:
-        return bytes((0x90 | count,))
+        return _SHORT_HEADERS[count]
     return b"\xdc" + count.to_bytes(2, "big") if count < 65_536 else b"\xdd" + count.to_bytes(4, "big")
