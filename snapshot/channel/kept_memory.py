@@ -30,7 +30,7 @@ class _Block:
 
 
 class KeptMemory:
-    """Blocks of memory, each lent to one copy at a time. `copy` and `look` are one thread's; copies may go on any."""
+    """Blocks of memory, each lent to one copy at a time. All methods are one thread's; copies may go on any."""
 
     def __init__(self) -> None:
         self._idle: list[_Block] = []
@@ -40,18 +40,23 @@ class KeptMemory:
         """What is kept, and lent to nobody."""
         return sum(block.memory.nbytes for block in self._idle)
 
-    def copy(self, data: memoryview) -> memoryview:
-        """A copy of `data`; its memory is kept for another one as soon as nothing refers to it any more."""
-        source = np.frombuffer(data, np.uint8)
-        if source.nbytes < KEPT_BYTES_MIN:
-            return source.copy().data.toreadonly()
-        block = self._take(source.nbytes)
-        # An object of its own, which dies with the last view of its bytes. Not of an array that is cut out of it: NumPy
-        # lets that refer to the block.
-        lent = block.memory[: source.nbytes]
+    def room(self, size: int) -> npt.NDArray[np.uint8]:
+        """So many bytes to write to; they are kept for another copy as soon as nothing refers to them any more.
+
+        Cut no array out of it: NumPy lets that refer to the whole block. Views of its bytes refer to it.
+        """
+        if size < KEPT_BYTES_MIN:
+            return np.empty(size, np.uint8)
+        block = self._take(size)
+        lent = block.memory[:size]  # an object of its own, whose end is seen
         weakref.finalize(lent, self._idle.append, block).atexit = False
-        lent[:] = source
-        return lent.data.toreadonly()
+        return lent
+
+    def copy(self, data: memoryview) -> memoryview:
+        """A copy of `data`, in such room."""
+        room = self.room(data.nbytes)
+        room[:] = np.frombuffer(data, np.uint8)
+        return room.data.toreadonly()
 
     def look(self, now: float) -> None:
         """Give back what has not been needed for `KEPT_SECONDS_MAX`; `now` in seconds of any steady clock."""

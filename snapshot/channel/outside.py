@@ -34,7 +34,7 @@ class Outside:
     """The large buffers of one value, gathered while it is encoded; copies of them are made in `memory`."""
 
     def __init__(self, memory: KeptMemory) -> None:
-        self._memory = memory
+        self.memory = memory
         #: for each buffer what it is made of
         self._buffers: list[list[Buffer]] = []
 
@@ -48,7 +48,7 @@ class Outside:
         raw = buffer.raw()
         if raw.nbytes < LARGE_BYTES:
             return True
-        self.add(raw if isinstance(raw.obj, bytes) else self._memory.copy(raw))
+        self.add(raw if isinstance(raw.obj, bytes) else self.memory.copy(raw))
         return False
 
     @property

@@ -6,6 +6,8 @@ import queue
 import threading
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,15 +145,17 @@ def test_other_threads_let_go() -> None:
     assert memory.idle_bytes
 
 
-def test_states_use_it() -> None:
-    """A state's array is copied to where that of the last snapshot was, once that one is stored; both decode."""
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_states_use_it(is_batch: bool) -> None:
+    """A state's array, or record batch, is copied to where that of the last snapshot was, once that one is stored."""
     memory = KeptMemory()
     codec = Codec(memory=memory)
-    array = np.arange(SIZE // 8)
-    for _ in range(3):
-        stored = codec.encode_state(array)
+    for number in range(3):
+        array = np.full(SIZE // 8, number)
+        state = pa.record_batch({"x": array}) if is_batch else array
+        stored = codec.encode_state(state)
         assert not memory.idle_bytes
-        assert (codec.decode_state(b"".join(stored)) == array).all()
+        found = codec.decode_state(b"".join(stored))
+        assert found.equals(state) if is_batch else (found == state).all()
         del stored
         assert 0 < memory.idle_bytes < 2 * SIZE
-        array += 1
