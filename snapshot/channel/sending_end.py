@@ -311,8 +311,7 @@ class SendingEnd:
         """Forget what was saved for `snapshot_id`, and its marker, if that still waits among the messages."""
         self._settled.pop(snapshot_id, None)
         if self._waiting.pop(snapshot_id, None) is not None:
-            kept = (i for i in self._queue if not (isinstance(i, Marker) and i.snapshot_id == snapshot_id))
-            self._queue = deque(kept)
+            self._queue = deque(i for i in self._queue if not (isinstance(i, Marker) and i.snapshot_id == snapshot_id))
 
     def validate(self) -> None:
         """Assert the end's invariants."""
@@ -352,18 +351,15 @@ class SendingEnd:
             self._spill.append(frame)
         else:
             self._queue.append(frame)
-            size = len(frame.payload)
-            if self.frames_min * size > self._full_at:
-                self._full_at = self.frames_min * size
-            self.buffered_bytes += size
+            self.buffered_bytes += len(frame.payload)
+            self._full_at = max(self._full_at, self.frames_min * len(frame.payload))
             if self._closes_gate or self.buffered_bytes >= self._full_at:
                 self._set_gate()
         self.on_waiting()
 
     def _take_spilled(self) -> Frame | None:
         frame = self._spill.popleft() if self._spill else None
-        if frame is not None:
-            self.written += frame.count
+        self.written += 0 if frame is None else frame.count
         return frame
 
     def _set_gate(self) -> None:
