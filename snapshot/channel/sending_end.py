@@ -46,8 +46,7 @@ BUFFER_BYTES_MAX = 128 * 1024
 #: two workers wait for each other in turn. A link to the same worker asks for less (`SendingEnd.frames_min`).
 BUFFER_FRAMES_MIN = 3
 
-#: A message above this size is looked at when it is sent; of smaller ones so many at most may pass unseen, so that an
-#: open frame holds a MiB at most, however sizes change.
+#: A message above this size is looked at when it is sent; of smaller ones so many may pass unseen: a MiB in all.
 LOOKED_AT_BYTES = 256
 _UNSEEN_MAX = 4096
 
