@@ -33,6 +33,9 @@ _EXT_OUTSIDE = 4
 #: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
 _BYTES, _BATCH, _PICKLE = 0, 1, 2
 
+#: Arrow's defaults; without them each stream asks the environment whether an old format is wanted.
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
+
 #: Entries of a list or dict that are looked at for large bytes, and how deep: a state of few large pieces, not one of
 #: many small. The outermost dict is the framework's, so a user's own is two deep.
 _LIFTED_ENTRIES_MAX = 1_000
@@ -211,7 +214,7 @@ def encode_batch(batch: pa.RecordBatch, allocate: Callable[[int], pa.Buffer] = p
 
 
 def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE_OPTIONS) as writer:
         writer.write_batch(batch)
 
 
