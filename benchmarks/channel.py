@@ -1,8 +1,8 @@
 """One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them.
 
 Of streams the bare socket is measured with checksums too: a channel's frames have them, and a bare socket's bytes not.
-Of round trips also with both sides busy for a moment, that time left out: what they cost is mostly waking, and that
-takes longer where a side slept longer.
+Of round trips also with both sides busy for a moment, that time left out: they cost a waking each way, and that may
+take longer where a side slept longer.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Way(Enum):
 STREAM_WAYS = (Way.CHANNEL, Way.BARE, Way.CHECKED)
 PING_PONG_WAYS = (Way.CHANNEL, Way.BARE, Way.BUSY)
 
-#: A little work. Whoever sleeps so long is woken more slowly than one that only just fell asleep.
+#: A little work. Whoever sleeps so long may be woken more slowly than one that only just fell asleep.
 BUSY_SECONDS = 10e-6
 
 

@@ -24,12 +24,13 @@ class SendingSchedule:
 
     def __init__(self) -> None:
         self._outgoing: dict[int, _Outgoing] = {}
+        # The first two are read by links, too: behind a property and a call a small frame took 7 % longer.
         #: channels that may have something to take, in the order of their turns
         self.waiting: dict[int, _Outgoing] = {}
-        #: channels that had no credit when it was their turn
-        self._blocked: dict[int, _Outgoing] = {}
         #: channels of which a marker is next
         self.marked: dict[int, SendingEnd] = {}
+        #: channels that had no credit when it was their turn
+        self._blocked: dict[int, _Outgoing] = {}
 
     def attach(self, channel: int, end: SendingEnd, credit: SendingCredit) -> None:
         """Serve one more channel."""
@@ -58,9 +59,9 @@ class SendingSchedule:
     @property
     def sendable(self) -> bool:
         """Something may be taken now."""
-        if not self.waiting:
+        if self.marked or not self.waiting:  # the usual cases, looked at before each sleep
             return bool(self.marked)
-        return bool(self.marked) or any(o.credit.balance > 0 and o.end.has_data for o in self.waiting.values())
+        return any(o.credit.balance > 0 and o.end.has_data for o in self.waiting.values())
 
     @property
     def has_data(self) -> bool:
@@ -69,8 +70,6 @@ class SendingSchedule:
 
     def markers(self) -> list[tuple[int, Marker]]:
         """Take every marker that is next on its channel. They cost no credit (PROTOCOL 1.1)."""
-        if not self.marked:
-            return []
         taken: list[tuple[int, Marker]] = []
         for channel, end in self.marked.items():
             while end.has_marker:
