@@ -12,9 +12,8 @@ collector, which looks once in 100,000 new objects: with batches hardly ever, an
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +22,7 @@ import msgpack
 import pyarrow as pa
 
 from snapshot.channel.outside import LARGE_BYTES, Outside, writable
+from snapshot.channel.record_batches import decode_batch, encode_batch
 from snapshot.stored.envelope import Buffer
 
 _EXT_TUPLE = 1
@@ -32,9 +32,6 @@ _EXT_OUTSIDE = 4
 
 #: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
 _BYTES, _BATCH, _PICKLE = 0, 1, 2
-
-#: Arrow's defaults; without them each stream asks the environment whether an old format is wanted.
-_WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
 
 #: Entries of a list or dict that are looked at for large bytes, and how deep: a state of few large pieces, not one of
 #: many small. The outermost dict is the framework's, so a user's own is two deep.
@@ -89,7 +86,7 @@ class ExtensionEncoder:
             if outside is None or value.nbytes < LARGE_BYTES:
                 return msgpack.ExtType(_EXT_BATCH, bytes(encode_batch(value)))
             room = outside.memory.room
-            return _outside_extension(_BATCH, [outside.add(encode_batch(value, lambda size: pa.py_buffer(room(size))))])
+            return _outside_extension(_BATCH, [outside.add(encode_batch(value, lambda size: room(size).data))])
         if self._safe:
             raise NotSerialisable(f"{type(value).__qualname__} needs pickle, which safe=True refuses")
         try:
@@ -200,25 +197,3 @@ def packed(packer: msgpack.Packer, value: Any) -> bytes:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
         raise NotSerialisable(f"{type(value).__qualname__} cannot be encoded: {error}") from error
-
-
-def encode_batch(batch: pa.RecordBatch, allocate: Callable[[int], pa.Buffer] = pa.allocate_buffer) -> pa.Buffer:
-    """One record batch as an Arrow IPC stream; columns are copied once, into a buffer of the size that is asked for."""
-    sized = pa.MockOutputStream()
-    _write_stream(sized, batch)
-    # Of the right size, so that nothing is copied while it grows.
-    buffer = allocate(sized.size())
-    with pa.FixedSizeBufferWriter(buffer) as sink:
-        _write_stream(sink, batch)
-    return buffer
-
-
-def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
-    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE_OPTIONS) as writer:
-        writer.write_batch(batch)
-
-
-def decode_batch(data: bytes | memoryview | pa.Buffer) -> pa.RecordBatch:
-    """The record batch of `encode_batch`; its columns refer to `data` without a copy."""
-    with pa.ipc.open_stream(io.BytesIO(data) if isinstance(data, bytes) else pa.BufferReader(data)) as reader:
-        return reader.read_next_batch()

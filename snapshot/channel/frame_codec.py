@@ -12,12 +12,9 @@ from typing import Any, Final
 import msgpack
 import pyarrow as pa
 
-from snapshot.channel.extensions import encode_batch
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.record_batches import Room, decode_rows, encode_batch, new_memory
 from snapshot.channel.serialization import Codec, array_header
-
-#: Arrow and NumPy compute at full speed on buffers that begin at a multiple of this.
-_ALIGNMENT_BYTES: Final = 8
 
 
 def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], count: int | None = None) -> Frame:
@@ -41,9 +38,9 @@ def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> 
         return None
 
 
-def frame_of_batch(first: int, batch: pa.RecordBatch) -> Frame:
-    """A frame of one record batch; a row is a message."""
-    return Frame(first, batch.num_rows, PayloadKind.BATCH, memoryview(encode_batch(batch)))
+def frame_of_batch(first: int, batch: pa.RecordBatch, room: Room = new_memory) -> Frame:
+    """A frame of one record batch, encoded into `room`; a row is a message."""
+    return Frame(first, batch.num_rows, PayloadKind.BATCH, encode_batch(batch, room))
 
 
 def frame_of_end(first: int) -> Frame:
@@ -56,7 +53,7 @@ def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
 
     The columns of a batch refer to the payload without a copy, unless several small batches share the frame.
     """
-    return _DECODERS[frame.kind](frame.payload, codec)
+    return _DECODERS[frame.kind](frame, codec)
 
 
 def cut_frame(frame: Frame, after: int, through: int) -> Frame:
@@ -72,7 +69,7 @@ def cut_frame(frame: Frame, after: int, through: int) -> Frame:
     assert start <= stop, (frame.first, frame.last, after, through)
     count = stop - start + 1
     if frame.kind is PayloadKind.BATCH:
-        return frame_of_batch(start, _batch_of(frame.payload).slice(start - frame.first, count))
+        return frame_of_batch(start, decode_rows(frame.payload, frame.count).slice(start - frame.first, count))
     to_walk = None if stop == frame.last else count
     return frame_of_pieces(start, frame.kind, [_messages_behind(frame.payload, start - frame.first, to_walk)], count)
 
@@ -92,27 +89,17 @@ def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None
     return bytes(payload[start : unpacker.tell()])
 
 
-def _values(payload: bytes | memoryview, codec: Codec) -> list[Any]:
-    messages: list[Any] = codec.decode(payload)
+def _values(frame: Frame, codec: Codec) -> list[Any]:
+    messages: list[Any] = codec.decode(frame.payload)
     return messages
 
 
 #: A look-up instead of a comparison with one member of the enum after the other, which takes longer than to decode one.
-_DECODERS: Final[Mapping[PayloadKind, Callable[[bytes | memoryview, Codec], list[Any] | pa.RecordBatch]]] = {
+_DECODERS: Final[Mapping[PayloadKind, Callable[[Frame, Codec], list[Any] | pa.RecordBatch]]] = {
     PayloadKind.VALUES: _values,
-    PayloadKind.TUPLES: lambda payload, codec: list(map(tuple, codec.decode(payload))),
-    PayloadKind.FLAT: lambda payload, codec: codec.decode_flat(payload),
-    PayloadKind.BATCH: lambda payload, _: _batch_of(payload),
-    PayloadKind.END: lambda payload, codec: [],
+    PayloadKind.TUPLES: lambda frame, codec: list(map(tuple, codec.decode(frame.payload))),
+    PayloadKind.FLAT: lambda frame, codec: codec.decode_flat(frame.payload),
+    PayloadKind.BATCH: lambda frame, _: decode_rows(frame.payload, frame.count),
+    PayloadKind.END: lambda frame, codec: [],
 }
 assert set(_DECODERS) == set(PayloadKind)
-
-
-def _batch_of(payload: bytes | memoryview) -> pa.RecordBatch:
-    buffer = pa.py_buffer(payload)
-    if buffer.address % _ALIGNMENT_BYTES:  # a payload inside a stored part lies anywhere
-        buffer = pa.py_buffer(bytes(payload))
-    with pa.ipc.open_stream(buffer) as reader:
-        first = reader.read_next_batch()
-        others = list(reader)
-    return pa.concat_batches([first, *others]) if others else first

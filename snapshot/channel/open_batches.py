@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.record_batches import has_dictionaries
 
 #: Rows from which a batch needs no company: what a frame costs is then below a nanosecond or two a row.
 JOINED_ROWS_MAX: Final = 16 * 1024
@@ -30,7 +31,8 @@ class OpenBatches:
     def __init__(self, schema: pa.Schema) -> None:
         self.row_count = 0
         self._schema = schema
-        self._can_join = all(_can_be_joined(field.type) for field in schema)
+        # Dictionaries of several batches may outgrow their index, or not unify at all.
+        self._can_join = not any(has_dictionaries(field.type) for field in schema)
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, schema)
 
@@ -60,8 +62,3 @@ class OpenBatches:
 
     def _has_schema_of(self, batch: pa.RecordBatch) -> bool:
         return batch.schema is self._schema or bool(batch.schema.equals(self._schema, check_metadata=True))
-
-
-def _can_be_joined(kind: pa.DataType) -> bool:
-    """Whether arrays of any content can become one: dictionaries may outgrow their index, or not unify at all."""
-    return "dictionary<" not in str(kind)

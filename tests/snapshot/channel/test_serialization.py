@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.extensions import NotSerialisable, decode_batch, encode_batch
+from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.outside import LARGE_BYTES
 from snapshot.channel.serialization import Codec, array_header
 
@@ -86,8 +86,6 @@ def test_batches_travel_inside_values() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     found = Codec(safe=True).decode(Codec(safe=True).encode({"rows": [batch]}))
     assert found["rows"][0].equals(batch)
-    assert decode_batch(encode_batch(batch)).equals(batch)
-    assert decode_batch(bytes(encode_batch(batch))).equals(batch)
 
 
 def test_functions_of_the_main_program_travel() -> None:

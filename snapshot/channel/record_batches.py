@@ -1,0 +1,98 @@
+"""A record batch as an Arrow IPC stream, and back. Columns are copied once on the way in, and none on the way out.
+
+::
+
+    schema   its message is the same for every batch of an edge: read once
+    (dictionaries)
+    batch    one, or several that share a frame
+    end      8 bytes
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from snapshot.stored.envelope import Buffer
+
+#: Gives memory of so many bytes to write to.
+Room = Callable[[int], memoryview]
+
+#: Arrow's defaults; without them each stream asks the environment whether an old format is wanted.
+_WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions()
+
+#: What is ahead of a message: a mark, and in four bytes the length of what follows.
+_AHEAD_BYTES: Final = 8
+_END_BYTES: Final = 8
+
+#: Arrow and NumPy compute at full speed on buffers that begin at a multiple of this.
+_ALIGNMENT_BYTES: Final = 8
+
+#: More schemas than the edges of one worker have.
+_SCHEMAS_KEPT: Final = 256
+
+
+def new_memory(size: int) -> memoryview:
+    """Memory of Arrow's own allocator, which keeps what is given back for the next batch."""
+    return memoryview(pa.allocate_buffer(size)).cast("B")
+
+
+def encode_batch(batch: pa.RecordBatch, room: Room = new_memory) -> memoryview:
+    """One record batch as a stream, in `room` of the right size."""
+    schema = batch.schema.serialize()
+    if _schema_of(schema.to_pybytes()) is None:
+        sized = pa.MockOutputStream()
+        _write_stream(sized, batch)
+        size = sized.size()
+    else:
+        size = schema.size + pa.ipc.get_record_batch_size(batch) + _END_BYTES
+    data = room(size)
+    with pa.FixedSizeBufferWriter(pa.py_buffer(data)) as sink:
+        _write_stream(sink, batch)
+    return data.toreadonly()
+
+
+def decode_batch(data: Buffer) -> pa.RecordBatch:
+    """The record batch of `encode_batch`; its columns refer to `data` without a copy."""
+    with pa.ipc.open_stream(io.BytesIO(data) if isinstance(data, bytes) else pa.BufferReader(data)) as reader:
+        return reader.read_next_batch()
+
+
+def decode_rows(data: Buffer, row_count: int) -> pa.RecordBatch:
+    """So many rows, which are all of a stream's.
+
+    Its columns refer to `data` without a copy, unless several batches share the stream.
+    """
+    buffer = pa.py_buffer(data)
+    if buffer.address % _ALIGNMENT_BYTES:  # a payload inside a stored part lies anywhere
+        buffer = pa.py_buffer(bytes(data))
+    schema_bytes = _AHEAD_BYTES + int.from_bytes(data[4:_AHEAD_BYTES], "little")
+    schema = _schema_of(bytes(data[:schema_bytes]))
+    if schema is not None:
+        batch = pa.ipc.read_record_batch(buffer.slice(schema_bytes), schema)
+        if batch.num_rows == row_count:
+            return batch
+    with pa.ipc.open_stream(buffer) as reader:
+        batches = list(reader)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def has_dictionaries(kind: pa.DataType) -> bool:
+    """Whether arrays of this type refer to dictionaries, which are messages of their own."""
+    return "dictionary<" in str(kind)
+
+
+def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
+    with pa.ipc.new_stream(sink, batch.schema, options=_WRITE_OPTIONS) as writer:
+        writer.write_batch(batch)
+
+
+@lru_cache(_SCHEMAS_KEPT)
+def _schema_of(message: bytes) -> pa.Schema | None:
+    """The schema that a stream's first message says; None if dictionaries come behind it, ahead of the batch."""
+    schema = pa.ipc.read_schema(pa.py_buffer(message))
+    return None if any(has_dictionaries(field.type) for field in schema) else schema
