@@ -168,10 +168,10 @@ def send_stream(sock: socket.socket, step: Step) -> Streamed:
     while time.monotonic() < began_at + step.seconds:
         if not side.gate.closed:
             _send(side.sending, next(slices), step)
+        side.receive()
         side.link.pump()
         if side.gate.closed:
             side.wait()
-        side.receive()
     side.sending.send_end()
     side.drain()
     return Streamed(began_at)

@@ -64,6 +64,7 @@ class Connection:
 
     def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
         """`channel` leaves by this connection, from `end`; its receiver has so many input channels."""
+        end.room = self._frames.room
         self._outgoing.attach(channel, end, SendingCredit(self._window_bytes // narrowing(siblings)))
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:

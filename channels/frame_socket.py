@@ -21,6 +21,7 @@ from channels.limits import GATHERED_BUFFERS_MAX, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
 from channels.wire import Caps, FrameReader, SharedPlace, WireFrame, WireType, header_of
+from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
 # For what happens with each frame: `&` of a number and a member of an enum makes a new member, which takes longer than
@@ -116,6 +117,11 @@ class FrameSocket:
         self.traffic.bytes_in += taken
         self.traffic.frames_in += len(frames)
         return frames
+
+    def room(self, size: int) -> memoryview:
+        """Memory for a payload of `size` bytes: where `put` need not copy it, if there is such."""
+        room = None if self._shared is None else self._shared.room(size)
+        return new_memory(size) if room is None else room
 
     def put(self, frame: WireFrame) -> int:
         """Queue a frame behind all others; returns the bytes of it that go beside the socket."""

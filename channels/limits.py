@@ -35,8 +35,9 @@ CREDIT_GRANT_DIVISOR = 4
 #: goes behind them: enough for one large gathered write, 0.1 ms of loopback.
 WRITE_BUFFER_BYTES = 256 * 1024
 
-#: What one call of `pump` may write, so that one fast peer does not keep the loop from the others.
-PUMP_BYTES_MAX = 1024 * 1024
+#: What one call of `pump` may write, so that one fast peer does not keep the loop from others. More than a few large
+#: frames: one that stays behind another is no more in the caches when it is summed up.
+PUMP_BYTES_MAX = 4 * 1024 * 1024
 
 #: What one call of `receive` may read, for the same reason.
 RECEIVE_BYTES_MAX = 1024 * 1024
@@ -55,9 +56,9 @@ UNIX_SEND_BUFFER_BYTES = 256 * 1024
 #: more in calls than the kernel's copies take.
 SHARED_PAYLOAD_BYTES_MIN = 64 * 1024
 
-#: That memory, of each direction: a window's frames of 64 Ki rows of 16 bytes. What is not reached is never there; what
-#: was reached stays as long as the connection.
-SHARED_RING_BYTES = 4 * 1024 * 1024
+#: That memory, of each direction: what a few channels have sealed and on its way, in frames of 64 Ki rows of 16 bytes,
+#: and what a snapshot still holds. What is not reached is never there; what was stays as long as the connection.
+SHARED_MEMORY_BYTES = 16 * 1024 * 1024
 
 #: Buffers in one gathered write; the kernel takes 1,024.
 GATHERED_BUFFERS_MAX = 512

@@ -1,8 +1,8 @@
 """Large payloads of a Unix socket's frames, which go through shared memory: what the socket carries in their place.
 
-Each direction has a ring, made when its first large payload is sent. A MEMORY frame announces it, and its descriptor
-travels beside the bytes of the socket; from then on a SHARED frame stands for a DATA frame and says where its payload
-lies. A payload for which the ring has no room goes by the socket, as all small ones do.
+Each direction has a memory, made when there is a first large payload. Its descriptor travels beside the bytes of the
+socket, and a MEMORY frame announces it; from then on a SHARED frame stands for a DATA frame and says where its payload
+lies. A payload for which there is no room goes by the socket, as all small ones do.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from channels.limits import SHARED_RING_BYTES
-from channels.shared_ring import IncomingRing, OutgoingRing
+from channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN
+from channels.shared_memory import IncomingMemory, OutgoingMemory
 from channels.wire import SharedPlace, WireFrame, WireType, memory_frame, memory_size_of, shared_frame
 from snapshot.errors import ChannelError
 
@@ -27,27 +27,31 @@ class SharedPayloads:
     def __init__(self) -> None:
         #: the descriptor that is to travel beside the next bytes that are written
         self.descriptor: int | None = None
-        self._outgoing: OutgoingRing | None = None
-        self._incoming: IncomingRing | None = None
-        #: the system gave no memory: all goes by the socket
+        self._outgoing: OutgoingMemory | None = None
+        self._incoming: IncomingMemory | None = None
+        #: the peer was told of the outgoing one
+        self._is_announced = False
+        #: the system gave no memory, or nothing is sent any more: all goes by the socket
         self._has_none = False
         #: that came, of a MEMORY frame which has not come whole
         self._announced: int | None = None
 
-    def replace(self, frame: WireFrame) -> list[WireFrame]:
-        """What is to be sent for `frame`, a large one: it, or where its payload is."""
-        if frame.type is not WireType.DATA or len(frame.payload) > SHARED_RING_BYTES or self._has_none:
-            return [frame]
-        announced: list[WireFrame] = []
+    def room(self, size: int) -> memoryview | None:
+        """Where a payload of `size` bytes is to be written, so that it need not be copied; None: anywhere."""
+        if not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES or self._has_none:
+            return None
         if self._outgoing is None:
             self._outgoing = self._make()
-            if self._outgoing is None:
-                return [frame]
-            announced = [memory_frame(frame, self._outgoing.size)]
-        position = self._outgoing.put(frame.payload)
-        if position is None:
-            return [*announced, frame]
-        place = SharedPlace(position, len(frame.payload), xxh3_64_intdigest(frame.payload))
+        return None if self._outgoing is None else self._outgoing.room(size)
+
+    def replace(self, frame: WireFrame) -> list[WireFrame]:
+        """What is to be sent for `frame`, a large one: it, or where its payload is."""
+        start = self._place(frame.payload) if frame.type is WireType.DATA else None
+        if start is None or self._outgoing is None:
+            return [frame]
+        place = SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload))
+        announced = [] if self._is_announced else [memory_frame(frame, self._outgoing.size)]
+        self._is_announced = True
         return [*announced, shared_frame(frame, place)]
 
     def forget_descriptor(self) -> None:
@@ -82,7 +86,7 @@ class SharedPayloads:
         if self._announced is None:
             raise ChannelError("a MEMORY frame came without its memory")
         descriptor, self._announced = self._announced, None
-        self._incoming = IncomingRing(descriptor, memory_size_of(frame))
+        self._incoming = IncomingMemory(descriptor, memory_size_of(frame))
 
     def fetch(self, place: SharedPlace) -> memoryview:
         """The payload that a SHARED frame stands for.
@@ -97,22 +101,32 @@ class SharedPayloads:
         return self._incoming.take(*place)
 
     def close(self) -> None:
-        """Give all memory back. May be called again."""
-        for ring in (self._outgoing, self._incoming):
-            if ring is not None:
-                ring.close()
+        """Give all memory back, as soon as nothing refers to it. May be called again."""
+        for memory in (self._outgoing, self._incoming):
+            if memory is not None:
+                memory.close()
         self._outgoing = self._incoming = None
+        self._has_none = True
         self.forget_descriptor()
         if self._announced is not None:
             os.close(self._announced)
             self._announced = None
 
-    def _make(self) -> OutgoingRing | None:
+    def _place(self, payload: bytes | memoryview) -> int | None:
+        """Where a payload lies for the peer, after copying it there if it was made elsewhere; None if it cannot."""
+        start = None if self._outgoing is None else self._outgoing.send(payload)
+        if start is None and (room := self.room(len(payload))) is not None:
+            room[:] = memoryview(payload).cast("B")
+            assert self._outgoing is not None
+            start = self._outgoing.send(room)
+        return start
+
+    def _make(self) -> OutgoingMemory | None:
         try:
-            ring = OutgoingRing()
+            memory = OutgoingMemory()
         except (OSError, AttributeError) as error:  # AttributeError: a Python that was built for an old C library
             self._has_none = True
             _logger.warning("no shared memory, so large payloads go by the socket, which is slower: %s", error)
             return None
-        self.descriptor = ring.descriptor
-        return ring
+        self.descriptor = memory.descriptor
+        return memory

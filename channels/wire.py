@@ -17,7 +17,7 @@
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
     MARKER payload: snapshot_id u64, floor u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
-    MEMORY payload: size u64.   SHARED payload, where a DATA frame's is: position u64, length u64, XXH3-64 u64.
+    MEMORY payload: size u64.   SHARED payload, where a DATA frame's is: start u64, length u64, XXH3-64 u64.
 
 The checksum finds damage, not forgery: who may speak at all is `channels.handshake`'s business.
 """
@@ -30,11 +30,11 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX, READ_AHEAD_BYTES
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
 MAGIC = b"CUTL"
@@ -153,7 +153,7 @@ def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFram
 class SharedPlace(NamedTuple):
     """Where a payload lies in shared memory, and its XXH3-64."""
 
-    position: int
+    start: int
     length: int
     checksum: int
 
@@ -304,7 +304,7 @@ class FrameReader:
     def _take_large(self, length: int) -> memoryview | None:
         """The payload that is read straight into place, once it is whole."""
         if self._payload is None:
-            self._payload = np.empty(length, np.uint8).data  # not filled with zeros, which costs a pass
+            self._payload = new_memory(length)
             self._filled = self._end - self._start
             self._payload[: self._filled] = self._scratch[self._start : self._end]
             self._start = self._end = 0

@@ -26,6 +26,7 @@ from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame
 from snapshot.channel.gate import Gate
 from snapshot.channel.narrowing import narrowing
 from snapshot.channel.open_batches import JOINED_ROWS_MAX, OpenBatches
+from snapshot.channel.record_batches import Room, new_memory
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spill import Spill
 from snapshot.errors import ChannelError, NodeError
@@ -116,6 +117,8 @@ class SendingEnd:
         self.is_heard = False
         #: called when something has come that may be taken; set by the link
         self.on_waiting: Callable[[], None] = _nobody
+        #: where large frames are encoded, so that the link need not copy them; set by the link
+        self.room: Room = new_memory
         self._forbidden = ""
         #: bytes of the open frame's pieces up to `_looked`, and the count at which they are looked at again
         self._piece_bytes = self._looked = 0
@@ -194,11 +197,11 @@ class SendingEnd:
             return
         if self.open_kind is None:
             self.switch(PayloadKind.BATCH)
-        if self.ended or batch.nbytes > MESSAGE_BYTES_MAX:
+        if self.ended or (batch.get_total_buffer_size() > MESSAGE_BYTES_MAX and batch.nbytes > MESSAGE_BYTES_MAX):
             self._refuse(batch.nbytes)
         if batch.num_rows >= JOINED_ROWS_MAX:  # it fills a frame alone
             self.seal()
-            self._append(frame_of_batch(self._framed + 1, batch))
+            self._append(frame_of_batch(self._framed + 1, batch, self.room))
             return
         if self._batches is None or not self._batches.takes(batch):
             self.switch(PayloadKind.BATCH)
@@ -234,7 +237,7 @@ class SendingEnd:
             return self._take_spilled()
         item = self._queue.popleft()
         if isinstance(item, Marker):
-            self._settle(item, self._waiting.pop(item.snapshot_id), ())
+            self._settled[item.snapshot_id] = SentCut(self._waiting.pop(item.snapshot_id), item.written, ())
             return item
         self.written += item.count
         self.buffered_bytes -= len(item.payload)
@@ -378,7 +381,7 @@ class SendingEnd:
     def _put_at_head(self, marker: Marker, sent: int, *, saves: bool = True) -> None:
         self._head.append(marker)
         self.on_waiting()
-        self._settle(marker, sent, self._unwritten(sent) if saves else ())
+        self._settled[marker.snapshot_id] = SentCut(sent, marker.written, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:
         """The frames of (written, through]: what a marker at the head has overtaken."""
@@ -387,9 +390,6 @@ class SendingEnd:
     def _frames(self) -> Iterator[Frame]:
         """All that wait, in order."""
         return (item for part in (self._queue, self._spill or ()) for item in part if isinstance(item, Frame))
-
-    def _settle(self, marker: Marker, sent: int, frames: tuple[Frame, ...]) -> None:
-        self._settled[marker.snapshot_id] = SentCut(sent, marker.written, frames)
 
     def _refuse(self, size: int) -> None:
         if self.ended:

@@ -10,8 +10,8 @@ import pytest
 from channels.connection import Connection, Received
 from channels.limits import (
     CREDIT_WINDOW_BYTES,
+    SHARED_MEMORY_BYTES,
     SHARED_PAYLOAD_BYTES_MIN,
-    SHARED_RING_BYTES,
     WINDOW_FRAMES,
     WRITE_BUFFER_BYTES,
 )
@@ -158,7 +158,7 @@ def test_a_marker_goes_right_behind_a_half_written_frame() -> None:
     own, peer = socket.socketpair()
     connection = Connection(own, ALICE, window_bytes=16 * WRITE_BUFFER_BYTES)
     large, small, late = (Channel(number, connection, connection) for number in range(3))
-    for size in (SHARED_RING_BYTES + 1, 1):
+    for size in (SHARED_MEMORY_BYTES + 1, 1):
         large.sending.send(bytes(size))
         large.sending.seal()
     small.sending.send("behind")

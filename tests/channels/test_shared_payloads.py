@@ -7,16 +7,21 @@ import socket
 from array import array
 from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from xxhash import xxh3_64_intdigest
 
 from channels.connection import Connection
-from channels.limits import SHARED_PAYLOAD_BYTES_MIN, SHARED_RING_BYTES, WRITE_BUFFER_BYTES
-from channels.shared_ring import OutgoingRing
+from channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN, WRITE_BUFFER_BYTES
+from channels.shared_memory import OutgoingMemory
 from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.open_batches import JOINED_ROWS_MAX
 from snapshot.errors import ChannelError
 from tests.channels.links import ALICE, Channel, run, settle, tcp_pair, unix_link
+from tests.channels.test_shared_memory import put
 from tests.leaks import LeakCheck
 
 LARGE = b"x" * SHARED_PAYLOAD_BYTES_MIN
@@ -50,10 +55,10 @@ def sock_peek(end: object) -> bytes:
 
 
 def test_what_finds_no_room_goes_by_the_socket(leak_check: LeakCheck) -> None:
-    """More than the ring holds, at one time and at once: all arrives, in order, both ways."""
+    """More than the memory holds, at one time and at once: all arrives, in order, both ways."""
     with unix_link() as ends:
         channels = [Channel(number, *(ends if number % 2 else ends[::-1])) for number in range(8)]
-        sent = [[bytes([c, n]) * (SHARED_RING_BYTES // 8) for n in range(6)] for c in range(8)]
+        sent = [[bytes([c, n]) * (SHARED_MEMORY_BYTES // 8) for n in range(6)] for c in range(8)]
         for channel, messages in zip(channels, sent, strict=True):
             for message in messages:
                 channel.sending.send(message)
@@ -64,16 +69,72 @@ def test_what_finds_no_room_goes_by_the_socket(leak_check: LeakCheck) -> None:
         assert [channel.processed for channel in channels] == [[*messages, "small"] for messages in sent]
 
 
-def test_a_payload_larger_than_the_ring_arrives(leak_check: LeakCheck) -> None:
+def test_a_payload_larger_than_the_memory_arrives(leak_check: LeakCheck) -> None:
     """It goes by the socket, and the ones around it do not."""
     with unix_link() as ends:
         channel = Channel(0, *ends)
-        sent = [LARGE, bytes(SHARED_RING_BYTES + 1), LARGE]
+        sent = [LARGE, bytes(SHARED_MEMORY_BYTES + 1), LARGE]
         for message in sent:
             channel.sending.send(message)
         channel.sending.seal()
         run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
         assert channel.processed == sent
+
+
+def rows(first: int) -> pa.RecordBatch:
+    """A batch that fills a frame alone, and goes beside the socket."""
+    return pa.record_batch({"value": np.arange(first, first + JOINED_ROWS_MAX)})
+
+
+def test_a_large_batch_is_encoded_in_its_place(leak_check: LeakCheck) -> None:
+    """Its rows are copied once by the sender, from the first batch on."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        for number in range(2):
+            channel.sending.send_batch(rows(number))
+            shared = ends[0]._frames._shared  # type: ignore[union-attr]
+            assert shared is not None and shared._outgoing is not None
+            made = list(shared._outgoing._places)
+            ends[0].pump()
+            assert shared._outgoing._places == made, "a payload was copied to another place"
+        run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        assert channel.processed == [*rows(0).to_pylist(), *rows(1).to_pylist()]
+
+
+def test_no_memory_is_made_for_payloads_that_are_small(leak_check: LeakCheck) -> None:
+    """They go by the socket, however many rows they hold."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        channel.sending.send_batch(pa.record_batch({"value": np.zeros(JOINED_ROWS_MAX, np.uint8)}))
+        shared = ends[0]._frames._shared  # type: ignore[union-attr]
+        assert shared is not None and shared._outgoing is None
+
+
+def test_what_a_snapshot_holds_of_the_out_buffer_is_not_written_over(leak_check: LeakCheck) -> None:
+    """It is captured by reference, and stored while its places would be used for what is sent next."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+        for number in range(12):
+            channel.sending.send_batch(rows(number))
+        ends[0].pump()
+        channel.sending.put_marker(1, 1, aligned=False)
+        cut = channel.sending.settled(1)
+        assert cut is not None and cut.frames, "nothing waited that a marker could overtake"
+        run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        for number in range(12, 36):
+            channel.sending.send_batch(rows(number))
+            run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
+        written = cut.written // JOINED_ROWS_MAX
+        assert [messages_of(frame, channel.codec) for frame in cut.frames] == [rows(n) for n in range(written, 12)]
+        del cut
+
+
+def test_after_its_end_a_link_gives_no_shared_memory(leak_check: LeakCheck) -> None:
+    """A node that still sends while its worker rolls back makes none that nobody would close."""
+    with unix_link() as ends:
+        channel = Channel(0, *ends)
+    channel.sending.send_batch(rows(0))
+    assert channel.sending.waiting_bytes > SHARED_PAYLOAD_BYTES_MIN
 
 
 def test_a_connection_that_is_dropped_leaves_nothing(leak_check: LeakCheck) -> None:
@@ -109,24 +170,24 @@ def say(peer: socket.socket, *frames: WireFrame, descriptors: tuple[int, ...] = 
 
 
 @pytest.fixture
-def memory(leak_check: LeakCheck) -> Iterator[tuple[OutgoingRing, WireFrame]]:
-    """A ring that is empty, and what announces it."""
-    ring = OutgoingRing()
-    yield ring, memory_frame(FIRST, ring.size)
-    os.close(ring.descriptor)
-    ring.close()
+def memory(leak_check: LeakCheck) -> Iterator[tuple[OutgoingMemory, WireFrame]]:
+    """A memory that is empty, and what announces it."""
+    memory = OutgoingMemory()
+    yield memory, memory_frame(FIRST, memory.size)
+    os.close(memory.descriptor)
+    memory.close()
 
 
-Memory = tuple[OutgoingRing, WireFrame]
+Memory = tuple[OutgoingMemory, WireFrame]
 
 
 def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """Its descriptor comes with the first byte, the frame perhaps later."""
     peer, connection = raw
-    ring, announcement = memory
-    assert ring.put(LARGE) == PLACE.position
+    outgoing, announcement = memory
+    assert put(outgoing, LARGE) == PLACE.start
     data = header_of(announcement) + bytes(announcement.payload)
-    peer.sendmsg([data[:5]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [ring.descriptor]))])
+    peer.sendmsg([data[:5]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [outgoing.descriptor]))])
     assert connection.receive() == []
     peer.sendall(data[5:])
     say(peer, shared_frame(FIRST, PLACE))
@@ -147,8 +208,8 @@ def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]
 def test_memory_comes_alone(raw: tuple[socket.socket, Connection], memory: Memory, count: int, text: str) -> None:
     """One descriptor, not none and not two, and no more than there is room for."""
     peer, connection = raw
-    ring, announcement = memory
-    say(peer, announcement, descriptors=(ring.descriptor,) * count)
+    outgoing, announcement = memory
+    say(peer, announcement, descriptors=(outgoing.descriptor,) * count)
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
 
@@ -156,9 +217,9 @@ def test_memory_comes_alone(raw: tuple[socket.socket, Connection], memory: Memor
 def test_memory_comes_once(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """A second one is refused."""
     peer, connection = raw
-    ring, announcement = memory
-    say(peer, announcement, descriptors=(ring.descriptor,))
-    say(peer, announcement, descriptors=(ring.descriptor,))
+    outgoing, announcement = memory
+    say(peer, announcement, descriptors=(outgoing.descriptor,))
+    say(peer, announcement, descriptors=(outgoing.descriptor,))
     with pytest.raises(ChannelError, match=r"alice.*1 descriptors came, where one is due, once"):
         while True:
             connection.receive()
@@ -168,19 +229,19 @@ def test_memory_comes_once(raw: tuple[socket.socket, Connection], memory: Memory
     ("place", "text"),
     [
         (PLACE._replace(checksum=1), "checksum is wrong"),
-        (PLACE._replace(length=SHARED_RING_BYTES + 1), "of shared memory"),
-        (PLACE._replace(position=SHARED_RING_BYTES - 1), "of shared memory"),
-        (PLACE._replace(position=2**64 - SHARED_RING_BYTES), "of shared memory"),
+        (PLACE._replace(length=SHARED_MEMORY_BYTES + 1), "of shared memory"),
+        (PLACE._replace(start=SHARED_MEMORY_BYTES - 1), "of shared memory"),
+        (PLACE._replace(start=2**64 - SHARED_MEMORY_BYTES), "of shared memory"),
     ],
 )
 def test_a_wrong_place_names_the_peer(
     raw: tuple[socket.socket, Connection], memory: Memory, place: SharedPlace, text: str
 ) -> None:
-    """Damage, or a payload that is not in the ring."""
+    """Damage, or a payload that is not in the memory."""
     peer, connection = raw
-    ring, announcement = memory
-    assert ring.put(LARGE) == PLACE.position
-    say(peer, announcement, shared_frame(FIRST, place), descriptors=(ring.descriptor,))
+    outgoing, announcement = memory
+    assert put(outgoing, LARGE) == PLACE.start
+    say(peer, announcement, shared_frame(FIRST, place), descriptors=(outgoing.descriptor,))
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
 
@@ -188,11 +249,11 @@ def test_a_wrong_place_names_the_peer(
 def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connection], memory: Memory) -> None:
     """A few bytes of the socket can name much: what the receiver has not granted is refused before it is taken."""
     peer, connection = raw
-    ring, announcement = memory
-    payload = bytes(SHARED_RING_BYTES // 4)
-    say(peer, announcement, descriptors=(ring.descriptor,))
+    outgoing, announcement = memory
+    payload = bytes(SHARED_MEMORY_BYTES // 4)
+    say(peer, announcement, descriptors=(outgoing.descriptor,))
     for number in range(1, 6):
-        place = SharedPlace(ring.put(payload) or 0, len(payload), xxh3_64_intdigest(payload))
+        place = SharedPlace(put(outgoing, payload) or 0, len(payload), xxh3_64_intdigest(payload))
         frame = data_frame(0, ALICE.incarnation, Frame(number, 1, PayloadKind.VALUES, payload))
         say(peer, shared_frame(frame, place))
     with pytest.raises(ChannelError, match="credit"):
@@ -247,7 +308,7 @@ def test_little_is_taken_before_the_first_byte_leaves(leak_check: LeakCheck) -> 
 
 def test_nothing_is_shared_over_tcp(leak_check: LeakCheck) -> None:
     """There both frames have no business."""
-    for frame in (memory_frame(FIRST, SHARED_RING_BYTES), shared_frame(FIRST, PLACE)):
+    for frame in (memory_frame(FIRST, SHARED_MEMORY_BYTES), shared_frame(FIRST, PLACE)):
         peer, own = tcp_pair()
         connection = Connection(own, ALICE)
         peer.sendall(header_of(frame) + bytes(frame.payload))

@@ -332,3 +332,5 @@ def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(NotSerialisable, match="generator"):
         end.send(x for x in [1])
     assert end.sent == 0
+    end.send_batch(pa.record_batch({"x": list(range(1000))}).slice(10, 5))
+    assert end.sent == 5
