@@ -20,7 +20,18 @@ from channels.identity import Identity
 from channels.limits import GATHERED_BUFFERS_MAX, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
-from channels.wire import Caps, FrameReader, SharedPlace, WireFrame, WireType, header_of
+from channels.wire import (
+    HEADER_BYTES,
+    Caps,
+    FrameReader,
+    SharedPlace,
+    WireFrame,
+    WireType,
+    data_frame,
+    data_header,
+    header_of,
+)
+from snapshot.channel.frame import Frame
 from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
@@ -75,10 +86,12 @@ class FrameSocket:
         self.queued_bytes = 0
         self._socket = sock
         self._reader = FrameReader(caps)
-        self._shared = SharedPayloads() if WireType.SHARED in caps else None
         self._queue: deque[_Queued] = deque()
         #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
         self._head_written = 0
+        self._shared = SharedPayloads() if WireType.SHARED in caps else None
+        if self._shared is not None:
+            self._queue.append(self._queued(self._shared.announcement(peer.incarnation)))
 
     def fileno(self) -> int:
         """For selectors; -1 once closed."""
@@ -123,19 +136,26 @@ class FrameSocket:
         room = None if self._shared is None else self._shared.room(size)
         return new_memory(size) if room is None else room
 
-    def put(self, frame: WireFrame) -> int:
-        """Queue a frame behind all others; returns the bytes of it that go beside the socket."""
-        shared_bytes = 0
-        if self._shared is None or len(frame.payload) < SHARED_PAYLOAD_BYTES_MIN:
-            self._queue.append(self._queued(frame))
-        else:
-            for each in self._shared.replace(frame):
-                self._queue.append(self._queued(each))
-                if each.type is WireType.SHARED:
-                    shared_bytes = len(frame.payload)
-            self.traffic.bytes_out += shared_bytes
+    def put(self, frame: WireFrame) -> None:
+        """Queue a frame behind all others."""
         self.traffic.frames_out += 1
-        return shared_bytes
+        self._queue.append(self._queued(frame))
+
+    def put_data(self, channel: int, frame: Frame) -> int:
+        """Queue a channel's frame behind all others; returns the bytes of it that go beside the socket."""
+        size, incarnation = len(frame.payload), self.peer.incarnation
+        if size >= SHARED_PAYLOAD_BYTES_MIN:
+            wire = data_frame(channel, incarnation, frame)
+            sent = wire if self._shared is None else self._shared.replaced(wire)
+            self.put(sent)
+            size = 0 if sent is wire else size
+            self.traffic.bytes_out += size
+            return size
+        self.traffic.frames_out += 1
+        size += HEADER_BYTES
+        self.queued_bytes += size
+        self._queue.append(_Queued(channel, data_header(channel, incarnation, frame), frame.payload, size))
+        return 0
 
     def fetch(self, place: SharedPlace) -> memoryview:
         """The payload that a SHARED frame which was received stands for; once, in the order of these frames.
@@ -171,9 +191,13 @@ class FrameSocket:
         while self._queue:
             buffers = self._unwritten()
             count = self._write(buffers)
-            self._forget(count)
             total += count
-            if self._queue and count < sum(map(len, buffers)):
+            if count == self.queued_bytes:  # nearly always
+                self._queue.clear()
+                self.queued_bytes = self._head_written = 0
+                break
+            self._forget(count)
+            if count < sum(map(len, buffers)):
                 break  # The kernel is full.
         self.traffic.bytes_out += total
         return total
@@ -216,7 +240,7 @@ class FrameSocket:
 
     def _read(self, space: memoryview) -> int | None:
         try:
-            if self._shared is None:
+            if self._shared is None or not self._shared.is_awaited:
                 return self._socket.recv_into(space)
             count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, _CLOSED_ON_EXEC)
             if beside or flags & _CUT_OFF:

@@ -1,8 +1,8 @@
 """Large payloads of a Unix socket's frames, which go through shared memory: what the socket carries in their place.
 
-Each direction has a memory, made when there is a first large payload. Its descriptor travels beside the bytes of the
-socket, and a MEMORY frame announces it; from then on a SHARED frame stands for a DATA frame and says where its payload
-lies. A payload for which there is no room goes by the socket, as all small ones do.
+Each direction has a memory. A MEMORY frame is the first of all, and the memory's descriptor travels beside its bytes;
+then a SHARED frame stands for a DATA frame and says where its payload lies. A payload for which there is no room goes
+by the socket, as all small ones do.
 """
 
 from __future__ import annotations
@@ -25,34 +25,32 @@ class SharedPayloads:
     """Both directions of one connection."""
 
     def __init__(self) -> None:
-        #: the descriptor that is to travel beside the next bytes that are written
+        #: the descriptor that is to travel beside the first bytes that are written
         self.descriptor: int | None = None
-        self._outgoing: OutgoingMemory | None = None
+        #: the peer has not said yet where its payloads will lie: bytes may come with a descriptor beside them
+        self.is_awaited = True
+        #: None: the system gave none, or nothing is sent any more, so all goes by the socket
+        self._outgoing = self._make()
         self._incoming: IncomingMemory | None = None
-        #: the peer was told of the outgoing one
-        self._is_announced = False
-        #: the system gave no memory, or nothing is sent any more: all goes by the socket
-        self._has_none = False
         #: that came, of a MEMORY frame which has not come whole
         self._announced: int | None = None
 
+    def announcement(self, incarnation: int) -> WireFrame:
+        """What goes ahead of everything, with the descriptor."""
+        return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
+
     def room(self, size: int) -> memoryview | None:
         """Where a payload of `size` bytes is to be written, so that it need not be copied; None: anywhere."""
-        if not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES or self._has_none:
+        if self._outgoing is None or not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES:
             return None
-        if self._outgoing is None:
-            self._outgoing = self._make()
-        return None if self._outgoing is None else self._outgoing.room(size)
+        return self._outgoing.room(size)
 
-    def replace(self, frame: WireFrame) -> list[WireFrame]:
+    def replaced(self, frame: WireFrame) -> WireFrame:
         """What is to be sent for `frame`, a large one: it, or where its payload is."""
         start = self._place(frame.payload) if frame.type is WireType.DATA else None
-        if start is None or self._outgoing is None:
-            return [frame]
-        place = SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload))
-        announced = [] if self._is_announced else [memory_frame(frame, self._outgoing.size)]
-        self._is_announced = True
-        return [*announced, shared_frame(frame, place)]
+        if start is None:
+            return frame
+        return shared_frame(frame, SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload)))
 
     def forget_descriptor(self) -> None:
         """It travels; the peer has its own."""
@@ -68,7 +66,7 @@ class SharedPayloads:
         ChannelError
             if they are more than the one of the memory; they are closed.
         """
-        if len(descriptors) == 1 and self._announced is None and self._incoming is None:
+        if len(descriptors) == 1 and self._announced is None:
             self._announced = descriptors[0]
             return
         for descriptor in descriptors:
@@ -81,12 +79,18 @@ class SharedPayloads:
         Raises
         ------
         ChannelError
-            if its memory did not, or it is of no use.
+            if its memory did not, it is of no use, or it is not the first.
         """
+        if not self.is_awaited:
+            raise ChannelError("a second MEMORY frame came")
+        self.is_awaited = False
+        size = memory_size_of(frame)
+        if not size and self._announced is None:
+            return
         if self._announced is None:
             raise ChannelError("a MEMORY frame came without its memory")
         descriptor, self._announced = self._announced, None
-        self._incoming = IncomingMemory(descriptor, memory_size_of(frame))
+        self._incoming = IncomingMemory(descriptor, size)
 
     def fetch(self, place: SharedPlace) -> memoryview:
         """The payload that a SHARED frame stands for.
@@ -106,7 +110,6 @@ class SharedPayloads:
             if memory is not None:
                 memory.close()
         self._outgoing = self._incoming = None
-        self._has_none = True
         self.forget_descriptor()
         if self._announced is not None:
             os.close(self._announced)
@@ -114,10 +117,11 @@ class SharedPayloads:
 
     def _place(self, payload: bytes | memoryview) -> int | None:
         """Where a payload lies for the peer, after copying it there if it was made elsewhere; None if it cannot."""
-        start = None if self._outgoing is None else self._outgoing.send(payload)
+        if self._outgoing is None:
+            return None
+        start = self._outgoing.send(payload)
         if start is None and (room := self.room(len(payload))) is not None:
             room[:] = memoryview(payload).cast("B")
-            assert self._outgoing is not None
             start = self._outgoing.send(room)
         return start
 
@@ -125,7 +129,6 @@ class SharedPayloads:
         try:
             memory = OutgoingMemory()
         except (OSError, AttributeError) as error:  # AttributeError: a Python that was built for an old C library
-            self._has_none = True
             _logger.warning("no shared memory, so large payloads go by the socket, which is slower: %s", error)
             return None
         self.descriptor = memory.descriptor

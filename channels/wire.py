@@ -109,19 +109,19 @@ class WireFrame(msgspec.Struct, frozen=True, gc=False):
 
 def header_of(frame: WireFrame) -> bytes:
     """The header that goes ahead of `frame.payload`."""
-    prefix = _PREFIX.pack(
-        MAGIC,
-        VERSION,
-        frame.type,
-        frame.kind,
-        frame.channel,
-        frame.incarnation,
-        frame.first,
-        frame.message_count,
-        len(frame.payload),
-    )
+    numbers = (frame.channel, frame.incarnation, frame.first, frame.message_count, len(frame.payload))
+    return _checked(_PREFIX.pack(MAGIC, VERSION, frame.type, frame.kind, *numbers), frame.payload)
+
+
+def data_header(channel: int, incarnation: int, frame: Frame) -> bytes:
+    """The header of `data_frame`, for a payload that is not large."""
+    numbers = (channel, incarnation, frame.first, frame.count, len(frame.payload))
+    return _checked(_PREFIX.pack(MAGIC, VERSION, _DATA, frame.kind, *numbers), frame.payload)
+
+
+def _checked(prefix: bytes, payload: bytes | memoryview) -> bytes:
     seed = xxh3_64_intdigest(prefix)
-    return prefix + _CHECKS.pack(seed & _LOW_HALF, xxh3_64_intdigest(frame.payload, seed=seed))
+    return prefix + _CHECKS.pack(seed & _LOW_HALF, xxh3_64_intdigest(payload, seed=seed))
 
 
 def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
@@ -158,9 +158,9 @@ class SharedPlace(NamedTuple):
     checksum: int
 
 
-def memory_frame(frame: WireFrame, size: int) -> WireFrame:
-    """What goes ahead of `frame`, the first one that is to be shared: its memory holds so many bytes."""
-    return WireFrame(WireType.MEMORY, frame.channel, frame.incarnation, _MEMORY.pack(size))
+def memory_frame(incarnation: int, size: int) -> WireFrame:
+    """What goes ahead of all others: the memory whose descriptor comes with it has so many bytes; 0: there is none."""
+    return WireFrame(WireType.MEMORY, 0, incarnation, _MEMORY.pack(size))
 
 
 def shared_frame(frame: WireFrame, place: SharedPlace) -> WireFrame:
@@ -254,12 +254,15 @@ class FrameReader:
         """
         header = self._header
         if header is None:
-            if self._start == self._end:
-                self._start = self._end = 0
+            start = self._start
+            if self._end - start < HEADER_BYTES:
+                self._move_to_front()
                 return None
-            header = self._take_header()
-            if header is None:
-                return None
+            header = _HEADER.unpack_from(self._scratch, start)
+            self._seed = xxh3_64_intdigest(self._scratch[start : start + _PREFIX_BYTES])
+            self._judge(header)
+            self._start = start + HEADER_BYTES
+            self._header = header
         _, _, type_, kind, _, channel, incarnation, first, count, length, _, checksum = header
         payload: bytes | memoryview | None
         start, stop = self._start, self._start + length
@@ -273,19 +276,12 @@ class FrameReader:
             raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
         return WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, count)
 
-    def _take_header(self) -> tuple[Any, ...] | None:
-        start, left = self._start, self._end - self._start
-        if left < HEADER_BYTES:
-            # It goes to the front, so that there is space behind it.
-            self._scratch[:left] = bytes(self._scratch[start : self._end])
-            self._start, self._end = 0, left
-            return None
-        header = _HEADER.unpack_from(self._scratch, start)
-        self._seed = xxh3_64_intdigest(self._scratch[start : start + _PREFIX_BYTES])
-        self._judge(header)
-        self._start += HEADER_BYTES
-        self._header = header
-        return header
+    def _move_to_front(self) -> None:
+        """What is left, less than a header, so that there is space behind it."""
+        left = self._end - self._start
+        if left:
+            self._scratch[:left] = bytes(self._scratch[self._start : self._end])
+        self._start, self._end = 0, left
 
     def _judge(self, header: tuple[Any, ...]) -> None:
         magic, version, type_, _, zero, _, _, _, _, length, check, _ = header
