@@ -223,6 +223,8 @@ class FrameSocket:
 
     def _unwritten(self) -> list[bytes | memoryview]:
         """Of the first frames, as many as one write takes."""
+        if len(self._queue) == 1 and not self._head_written:
+            return [self._queue[0].header, self._queue[0].payload]
         buffers: list[bytes | memoryview] = []
         for queued in islice(self._queue, GATHERED_BUFFERS_MAX // 2):
             buffers += (queued.header, queued.payload)

@@ -36,9 +36,9 @@ class SendingSchedule:
         """Serve one more channel."""
         assert channel not in self._outgoing
         self._outgoing[channel] = _Outgoing(end, credit)
-        end.on_waiting = partial(self._note, channel)
+        end.on_waiting = partial(self._note, channel, self._outgoing[channel])
         if end.has_data:
-            self._note(channel)
+            end.on_waiting()
 
     def __contains__(self, channel: int) -> bool:
         return channel in self._outgoing
@@ -97,13 +97,12 @@ class SendingSchedule:
             assert isinstance(frame, Frame), channel  # a marker goes first
             credit.spend(len(frame.payload))
             if end.has_data:
-                self._note(channel)
+                self._note(channel, outgoing)
             return channel, frame
         return None
 
-    def _note(self, channel: int) -> None:
+    def _note(self, channel: int, outgoing: _Outgoing) -> None:
         """Something may be taken from `channel`: it waits its turn, unless it has one already."""
-        outgoing = self._outgoing[channel]
         if outgoing.end.has_marker:
             self.marked[channel] = outgoing.end
         if channel not in self._blocked:

@@ -255,7 +255,7 @@ class SendingEnd:
     @property
     def has_marker(self) -> bool:
         """A marker is next: it needs no credit."""
-        return bool(self._head or (self._queue and isinstance(self._queue[0], Marker)))
+        return bool(self._head or (self._waiting and isinstance(self._queue[0], Marker)))
 
     @property
     def marker_overtakes(self) -> bool:

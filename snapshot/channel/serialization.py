@@ -42,7 +42,9 @@ class Codec:
         self.safe = safe
         self._memory = KeptMemory() if memory is None else memory
         self._packer = ExtensionEncoder(safe=safe).packer()
-        self._decoder = ExtensionDecoder(safe=safe)
+        #: decodes what `encode` made; raises NotSerialisable if the bytes are no such value, or hold a pickle and the
+        #: codec is safe. Only ever called on bytes whose sender was authenticated or whose checksum was verified
+        self.decode: Callable[[bytes | memoryview], Any] = ExtensionDecoder(safe=safe).unpack
         #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
         self.pack: Callable[[Any], bytes] = self._packer.pack
         #: takes tuples for arrays; the UTF-8 that it makes of text beyond ASCII stays with the str
@@ -57,17 +59,6 @@ class Codec:
             if neither MessagePack nor (unless safe) cloudpickle can hold it.
         """
         return packed(self._packer, value)
-
-    def decode(self, data: bytes | memoryview) -> Any:
-        """Decode what `encode` made. Only ever called on bytes whose sender was authenticated or whose
-        checksum was verified.
-
-        Raises
-        ------
-        NotSerialisable
-            if the bytes are no such value, or hold a pickle and the codec is safe.
-        """
-        return self._decoder.unpack(data)
 
     def pack_all(self, values: list[Any]) -> bytes:
         """What `pack` makes of each, one behind the other, in one call. Raises what `pack` raises."""
