@@ -132,7 +132,7 @@ class FrameSocket:
         return frames
 
     def room(self, size: int) -> memoryview:
-        """Memory for a payload of `size` bytes: where `put` need not copy it, if there is such."""
+        """Memory for a payload of `size` bytes: where `put_data` need not copy it, if there is such."""
         room = None if self._shared is None else self._shared.room(size)
         return new_memory(size) if room is None else room
 

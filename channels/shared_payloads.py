@@ -1,8 +1,8 @@
 """Large payloads of a Unix socket's frames, which go through shared memory: what the socket carries in their place.
 
-Each direction has a memory. A MEMORY frame is the first of all, and the memory's descriptor travels beside its bytes;
-then a SHARED frame stands for a DATA frame and says where its payload lies. A payload for which there is no room goes
-by the socket, as all small ones do.
+Each direction has a memory. Its descriptor travels beside the first bytes of the socket, and a MEMORY frame is ahead of
+all data; then a SHARED frame stands for a DATA frame and says where its payload lies. A payload for which there is no
+room goes by the socket, as all small ones do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from channels.limits import SHARED_MEMORY_BYTES, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_memory import IncomingMemory, OutgoingMemory
-from channels.wire import SharedPlace, WireFrame, WireType, memory_frame, memory_size_of, shared_frame
+from channels.wire import SharedPlace, WireFrame, memory_frame, memory_size_of, shared_frame
 from snapshot.errors import ChannelError
 
 _logger = logging.getLogger("cutline.channels")
@@ -36,7 +36,7 @@ class SharedPayloads:
         self._announced: int | None = None
 
     def announcement(self, incarnation: int) -> WireFrame:
-        """What goes ahead of everything, with the descriptor."""
+        """What goes ahead of all data."""
         return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
 
     def room(self, size: int) -> memoryview | None:
@@ -46,8 +46,8 @@ class SharedPayloads:
         return self._outgoing.room(size)
 
     def replaced(self, frame: WireFrame) -> WireFrame:
-        """What is to be sent for `frame`, a large one: it, or where its payload is."""
-        start = self._place(frame.payload) if frame.type is WireType.DATA else None
+        """What is to be sent for `frame`, a large DATA frame: it, or where its payload is."""
+        start = self._place(frame.payload)
         if start is None:
             return frame
         return shared_frame(frame, SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload)))

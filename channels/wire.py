@@ -159,7 +159,7 @@ class SharedPlace(NamedTuple):
 
 
 def memory_frame(incarnation: int, size: int) -> WireFrame:
-    """What goes ahead of all others: the memory whose descriptor comes with it has so many bytes; 0: there is none."""
+    """What goes ahead of all data: the memory whose descriptor came has so many bytes; 0: there is none."""
     return WireFrame(WireType.MEMORY, 0, incarnation, _MEMORY.pack(size))
 
 
