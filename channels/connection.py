@@ -33,7 +33,7 @@ from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 
-_DATA, _CREDIT, _MARKER = WireType.DATA, WireType.CREDIT, WireType.MARKER
+_CREDIT, _MARKER, _SHARED = WireType.CREDIT, WireType.MARKER, WireType.SHARED
 
 #: What came for a channel, by its number: the loop gives it to the receiving end, and markers to the protocol.
 Received = tuple[int, Frame | Marker]
@@ -132,23 +132,22 @@ class Connection:
                 return  # The kernel is full.
 
     def _accept(self, wire: WireFrame) -> Frame | Marker | None:
-        incoming = self._incoming.get(wire.channel)
-        if wire.type is _DATA and incoming is not None:
-            incoming.receive(len(wire.payload))
-            self.traffic.messages_in += wire.message_count
-            return frame_of(wire)
         if wire.type is _CREDIT:
             if wire.channel not in self._outgoing:
                 raise ChannelError("credit came for a channel that does not leave by this connection")
             self._outgoing.grant(wire.channel, credit_of(wire))
             return None
+        incoming = self._incoming.get(wire.channel)
         if incoming is None:
             raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
         if wire.type is _MARKER:
             return marker_of(wire)
-        place = place_of(wire)
-        incoming.receive(place.length)  # ahead of the copy
-        wire = msgspec.structs.replace(wire, type=WireType.DATA, payload=self._frames.fetch(place))
+        if wire.type is _SHARED:
+            place = place_of(wire)
+            incoming.receive(place.length)  # ahead of the copy
+            wire = msgspec.structs.replace(wire, type=WireType.DATA, payload=self._frames.fetch(place))
+        else:
+            incoming.receive(len(wire.payload))
         self.traffic.messages_in += wire.message_count
         return frame_of(wire)
 
