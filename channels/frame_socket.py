@@ -35,9 +35,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
-# For what happens with each frame: `&` of a number and a member of an enum makes a new member, which takes longer than
-# the read, and to get a member of an enum takes longer than to make a frame.
-_CLOSED_ON_EXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
+#: For what happens with each frame: to get a member of an enum takes longer than to make a frame.
 _MEMORY = WireType.MEMORY
 
 #: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
@@ -91,7 +89,8 @@ class FrameSocket:
         self._head_written = 0
         self._shared = SharedPayloads() if WireType.SHARED in caps else None
         if self._shared is not None:
-            self._queue.append(self._queued(self._shared.announcement(peer.incarnation)))
+            announcement = self._shared.announcement(peer.incarnation)
+            self._queue.append(self._queued(announcement.channel, header_of(announcement), announcement.payload))
 
     def fileno(self) -> int:
         """For selectors; -1 once closed."""
@@ -139,7 +138,7 @@ class FrameSocket:
     def put(self, frame: WireFrame) -> None:
         """Queue a frame behind all others."""
         self.traffic.frames_out += 1
-        self._queue.append(self._queued(frame))
+        self._queue.append(self._queued(frame.channel, header_of(frame), frame.payload))
 
     def put_data(self, channel: int, frame: Frame) -> int:
         """Queue a channel's frame behind all others; returns the bytes of it that go beside the socket."""
@@ -152,9 +151,7 @@ class FrameSocket:
             self.traffic.bytes_out += size
             return size
         self.traffic.frames_out += 1
-        size += HEADER_BYTES
-        self.queued_bytes += size
-        self._queue.append(_Queued(channel, data_header(channel, incarnation, frame), frame.payload, size))
+        self._queue.append(self._queued(channel, data_header(channel, incarnation, frame), frame.payload))
         return 0
 
     def fetch(self, place: SharedPlace) -> memoryview:
@@ -176,7 +173,7 @@ class FrameSocket:
         ahead = 1 if self._head_written else 0
         while position > ahead and self._queue[position - 1].channel != frame.channel:
             position -= 1
-        self._queue.insert(position, self._queued(frame))
+        self._queue.insert(position, self._queued(frame.channel, header_of(frame), frame.payload))
         self.traffic.frames_out += 1
 
     def flush(self) -> int:
@@ -215,11 +212,10 @@ class FrameSocket:
         except ChannelError as error:
             raise ChannelError(f"{self.peer}: {error}") from error
 
-    def _queued(self, frame: WireFrame) -> _Queued:
-        header = header_of(frame)
-        size = len(header) + len(frame.payload)
+    def _queued(self, channel: int, header: bytes, payload: bytes | memoryview) -> _Queued:
+        size = HEADER_BYTES + len(payload)
         self.queued_bytes += size
-        return _Queued(frame.channel, header, frame.payload, size)
+        return _Queued(channel, header, payload, size)
 
     def _unwritten(self) -> list[bytes | memoryview]:
         """Of the first frames, as many as one write takes."""
@@ -244,8 +240,8 @@ class FrameSocket:
         try:
             if self._shared is None or not self._shared.is_awaited:
                 return self._socket.recv_into(space)
-            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, _CLOSED_ON_EXEC)
-            if beside or flags & _CUT_OFF:
+            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
+            if beside or flags & socket.MSG_CTRUNC:
                 self._take_beside(self._shared, [d for *_, data in beside for d in array("i", data)], flags)
             return count
         except BlockingIOError:
@@ -256,10 +252,10 @@ class FrameSocket:
     def _take_beside(self, shared: SharedPayloads, descriptors: list[int], flags: int) -> None:
         try:
             shared.announce(descriptors)
-            if flags & _CUT_OFF:
+            if flags & socket.MSG_CTRUNC:
                 raise ChannelError("not all descriptors could be taken")
         except ChannelError as error:
-            advice = " (too many open files? see `ulimit -n`)" if flags & _CUT_OFF else ""
+            advice = " (too many open files? see `ulimit -n`)" if flags & socket.MSG_CTRUNC else ""
             raise ChannelError(f"{self.peer}: {error}{advice}") from error
 
     def _write(self, buffers: list[bytes | memoryview]) -> int:
