@@ -251,7 +251,7 @@ class FrameSocket:
 
     def _take_beside(self, shared: SharedPayloads, descriptors: list[int], flags: int) -> None:
         try:
-            shared.announce(descriptors)
+            shared.take_descriptors(descriptors)
             if flags & socket.MSG_CTRUNC:
                 raise ChannelError("not all descriptors could be taken")
         except ChannelError as error:

@@ -32,8 +32,8 @@ class SharedPayloads:
         #: None: the system gave none, or nothing is sent any more, so all goes by the socket
         self._outgoing = self._make()
         self._incoming: IncomingMemory | None = None
-        #: that came, of a MEMORY frame which has not come whole
-        self._announced: int | None = None
+        #: the peer's, whose MEMORY frame has not come whole
+        self._descriptor_taken: int | None = None
 
     def announcement(self, incarnation: int) -> WireFrame:
         """What goes ahead of all data."""
@@ -58,7 +58,7 @@ class SharedPayloads:
             os.close(self.descriptor)
             self.descriptor = None
 
-    def announce(self, descriptors: Sequence[int]) -> None:
+    def take_descriptors(self, descriptors: Sequence[int]) -> None:
         """These came beside bytes of the socket.
 
         Raises
@@ -66,8 +66,8 @@ class SharedPayloads:
         ChannelError
             if they are more than the one of the memory; they are closed.
         """
-        if len(descriptors) == 1 and self._announced is None:
-            self._announced = descriptors[0]
+        if len(descriptors) == 1 and self._descriptor_taken is None:
+            self._descriptor_taken = descriptors[0]
             return
         for descriptor in descriptors:
             os.close(descriptor)
@@ -85,11 +85,11 @@ class SharedPayloads:
             raise ChannelError("a second MEMORY frame came")
         self.is_awaited = False
         size = memory_size_of(frame)
-        if not size and self._announced is None:
+        if not size and self._descriptor_taken is None:
             return
-        if self._announced is None:
+        if self._descriptor_taken is None:
             raise ChannelError("a MEMORY frame came without its memory")
-        descriptor, self._announced = self._announced, None
+        descriptor, self._descriptor_taken = self._descriptor_taken, None
         self._incoming = IncomingMemory(descriptor, size)
 
     def fetch(self, place: SharedPlace) -> memoryview:
@@ -111,9 +111,9 @@ class SharedPayloads:
                 memory.close()
         self._outgoing = self._incoming = None
         self.forget_descriptor()
-        if self._announced is not None:
-            os.close(self._announced)
-            self._announced = None
+        if self._descriptor_taken is not None:
+            os.close(self._descriptor_taken)
+            self._descriptor_taken = None
 
     def _place(self, payload: bytes | memoryview) -> int | None:
         """Where a payload lies for the peer, after copying it there if it was made elsewhere; None if it cannot."""
