@@ -53,7 +53,7 @@ def ensure_ray(address: str | None) -> None:
 
 
 @retry(
-    retry=retry_if_exception_type(RuntimeError),
+    retry=retry_if_exception_type(Exception),  # a raylet that does not come up is a bare one
     stop=stop_after_attempt(RAY_STARTS_MAX),
     before_sleep=lambda _: ray.shutdown(),
     reraise=True,

@@ -123,6 +123,11 @@ from counting_job import *
 """
 
 _CONNECT = """
+# Ray starts its processes by fork, beside the threads of Connect's gRPC. With some versions of it children abort.
+import subprocess
+ends = [subprocess.run(["true"], preexec_fn=os.getpid).returncode for _ in range(800)]
+assert not any(ends), f"{{sum(map(bool, ends))}} of {{len(ends)}} processes did not start"
+
 from tests.spark import counting
 unshipped = runtime.submit(counting.counting_graph("unshipped", 1, folder))
 print("refused:", counting.wait_for_failure(unshipped))
