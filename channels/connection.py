@@ -33,7 +33,7 @@ from snapshot.channel.narrowing import narrowing
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 
-_CREDIT, _MARKER, _SHARED = WireType.CREDIT, WireType.MARKER, WireType.SHARED
+_CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
 
 #: What came for a channel, by its number: the loop gives it to the receiving end, and markers to the protocol.
 Received = tuple[int, Frame | Marker]
@@ -121,48 +121,48 @@ class Connection:
         ChannelError
             if the connection is lost: close it, and report it.
         """
-        written = 0
-        has_more = True
-        while has_more and written < PUMP_BYTES_MAX:
-            has_more, shared_bytes = self._fill()
-            written += shared_bytes
-            if self._frames.queued_bytes:
-                written += self._frames.flush()
-            if self._frames.queued_bytes:
+        frames, outgoing, written = self._frames, self._outgoing, 0
+        while written < PUMP_BYTES_MAX and (outgoing.waiting or outgoing.marked or frames.queued_bytes):
+            written += self._fill()
+            written += frames.flush()
+            if frames.queued_bytes:
                 return  # The kernel is full.
 
     def _accept(self, wire: WireFrame) -> Frame | Marker | None:
+        incoming = self._incoming.get(wire.channel)
+        if wire.type is _DATA and incoming is not None:  # nearly always
+            incoming.receive(len(wire.payload))
+            self.traffic.messages_in += wire.message_count
+            return frame_of(wire)
+        if wire.type is _MEMORY:
+            self._frames.open_memory(wire)
+            return None
         if wire.type is _CREDIT:
             if wire.channel not in self._outgoing:
                 raise ChannelError("credit came for a channel that does not leave by this connection")
             self._outgoing.grant(wire.channel, credit_of(wire))
             return None
-        incoming = self._incoming.get(wire.channel)
         if incoming is None:
             raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
         if wire.type is _MARKER:
             return marker_of(wire)
-        if wire.type is _SHARED:
-            place = place_of(wire)
-            incoming.receive(place.length)  # ahead of the copy
-            wire = msgspec.structs.replace(wire, type=WireType.DATA, payload=self._frames.fetch(place))
-        else:
-            incoming.receive(len(wire.payload))
+        place = place_of(wire)
+        incoming.receive(place.length)  # ahead of the copy
         self.traffic.messages_in += wire.message_count
-        return frame_of(wire)
+        return frame_of(msgspec.structs.replace(wire, payload=self._frames.fetch(place)))
 
-    def _fill(self) -> tuple[bool, int]:
-        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Whether more may wait, and bytes beside the socket."""
+    def _fill(self) -> int:
+        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Returns the bytes that went beside the socket."""
         outgoing, frames, shared_bytes = self._outgoing, self._frames, 0
         while outgoing.waiting or outgoing.marked:
             for channel, marker in outgoing.markers() if outgoing.marked else ():
                 # PROTOCOL 1.1: right behind the channel's last written frame, ahead of everything else.
                 frames.put_urgent(marker_frame(channel, self.peer.incarnation, marker))
             if frames.queued_bytes + shared_bytes >= WRITE_BUFFER_BYTES:
-                return True, shared_bytes
+                break
             taken = outgoing.next_frame()
             if taken is not None:
                 channel, frame = taken
                 shared_bytes += frames.put_data(channel, frame)
                 self.traffic.messages_out += frame.count
-        return False, shared_bytes
+        return shared_bytes

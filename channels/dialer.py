@@ -7,11 +7,12 @@ import socket
 import time
 from collections.abc import Callable
 
+from channels.frame_reader import FrameReader
 from channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeFailed, HandshakeState
 from channels.identity import Identity, Purpose, Refusal
 from channels.limits import RECONNECT_PAUSE_SECONDS
 from channels.sockets import Address, is_local, unix_path
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, FrameReader, WireFrame
+from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
 from snapshot.errors import ChannelError
 
 
@@ -103,9 +104,9 @@ def _open(address: Address, timeout: float) -> socket.socket:
 
 
 def _read_frame(sock: socket.socket, reader: FrameReader) -> WireFrame:
-    while (frame := reader.next_frame()) is None:
-        count = sock.recv_into(reader.space())
+    while True:
+        count = sock.recv_into(reader.space)
         if not count:
             raise ChannelError("it closed the connection without a verdict: is the run's secret the same there?")
-        reader.advance(count)
-    return frame
+        for frame in reader.advance(count):
+            return frame

@@ -16,6 +16,7 @@ from itertools import islice
 
 import msgspec
 
+from channels.frame_reader import FrameReader
 from channels.identity import Identity
 from channels.limits import GATHERED_BUFFERS_MAX, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_payloads import SharedPayloads
@@ -23,20 +24,19 @@ from channels.sockets import prepare
 from channels.wire import (
     HEADER_BYTES,
     Caps,
-    FrameReader,
     SharedPlace,
     WireFrame,
     WireType,
     data_frame,
-    data_header,
+    header,
     header_of,
 )
 from snapshot.channel.frame import Frame
 from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
-#: For what happens with each frame: to get a member of an enum takes longer than to make a frame.
-_MEMORY = WireType.MEMORY
+#: To get a member of an enum takes longer than to make a frame.
+_DATA = WireType.DATA
 
 #: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
 _BESIDE_BYTES_MAX = socket.CMSG_SPACE(2 * array("i").itemsize)
@@ -88,9 +88,11 @@ class FrameSocket:
         #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
         self._head_written = 0
         self._shared = SharedPayloads() if WireType.SHARED in caps else None
+        #: the peer's memory may come beside what is read, this side's goes beside what is written
+        self._awaits_memory = self._sends_memory = False
         if self._shared is not None:
-            announcement = self._shared.announcement(peer.incarnation)
-            self._queue.append(self._queued(announcement.channel, header_of(announcement), announcement.payload))
+            self._awaits_memory, self._sends_memory = True, self._shared.descriptor is not None
+            self.put(self._shared.announcement(peer.incarnation))
 
     def fileno(self) -> int:
         """For selectors; -1 once closed."""
@@ -113,19 +115,27 @@ class FrameSocket:
             if the connection is lost, or the peer broke the protocol. What came whole before a loss is returned first.
         """
         frames: list[WireFrame] = []
-        taken = 0
-        while taken < bytes_max:
-            space = self._reader.space()
-            count = self._read(space)
-            if count is None or (count == 0 and frames):
-                break
-            if count == 0:
-                raise self._lost("it closed the connection")
-            self._reader.advance(count)
-            taken += count
-            self._take_whole(frames)
-            if count < len(space):
-                break  # The kernel had no more.
+        reader, taken = self._reader, 0
+        try:
+            while taken < bytes_max:
+                space = reader.space
+                count = self._read_beside(space) if self._awaits_memory else self._socket.recv_into(space)
+                if not count:
+                    raise ConnectionError("it closed the connection")
+                taken += count
+                frames += reader.advance(count)
+                if count < len(space):
+                    break  # The kernel had no more.
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if not frames:
+                raise self._lost(error) from error
+        except ChannelError as error:
+            raise ChannelError(f"{self.peer}: {error}") from error
+        for frame in frames:
+            if frame.incarnation != self.peer.incarnation:
+                raise ChannelError(f"{self.peer}: a frame of incarnation {frame.incarnation} came")
         self.traffic.bytes_in += taken
         self.traffic.frames_in += len(frames)
         return frames
@@ -151,8 +161,21 @@ class FrameSocket:
             self.traffic.bytes_out += size
             return size
         self.traffic.frames_out += 1
-        self._queue.append(self._queued(channel, data_header(channel, incarnation, frame), frame.payload))
+        head = header(_DATA, frame.kind, channel, incarnation, frame.first, frame.count, frame.payload)
+        self._queue.append(self._queued(channel, head, frame.payload))
         return 0
+
+    def open_memory(self, frame: WireFrame) -> None:
+        """A MEMORY frame was received: from now on SHARED frames may come.
+
+        Raises
+        ------
+        ChannelError
+            if its memory did not come, it is of no use, or it is not the first.
+        """
+        assert self._shared is not None  # no MEMORY frame is admitted
+        self._shared.open(frame)
+        self._awaits_memory = False
 
     def fetch(self, place: SharedPlace) -> memoryview:
         """The payload that a SHARED frame which was received stands for; once, in the order of these frames.
@@ -185,32 +208,24 @@ class FrameSocket:
             if the connection is lost.
         """
         total = 0
-        while self._queue:
-            buffers = self._unwritten()
-            count = self._write(buffers)
-            total += count
-            if count == self.queued_bytes:  # nearly always
-                self._queue.clear()
-                self.queued_bytes = self._head_written = 0
-                break
-            self._forget(count)
-            if count < sum(map(len, buffers)):
-                break  # The kernel is full.
+        try:
+            while self._queue:
+                buffers = self._unwritten()
+                count = self._write_beside(buffers) if self._sends_memory else self._socket.sendmsg(buffers)
+                total += count
+                if count == self.queued_bytes:  # nearly always
+                    self._queue.clear()
+                    self.queued_bytes = self._head_written = 0
+                    break
+                self._forget(count)
+                if count < sum(map(len, buffers)):
+                    break  # The kernel is full.
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._lost(error) from error
         self.traffic.bytes_out += total
         return total
-
-    def _take_whole(self, frames: list[WireFrame]) -> None:
-        """Add what has come whole."""
-        try:
-            while (frame := self._reader.next_frame()) is not None:
-                if frame.incarnation != self.peer.incarnation:
-                    raise ChannelError(f"a frame of incarnation {frame.incarnation} came")
-                if frame.type is _MEMORY and self._shared is not None:
-                    self._shared.open(frame)
-                else:
-                    frames.append(frame)
-        except ChannelError as error:
-            raise ChannelError(f"{self.peer}: {error}") from error
 
     def _queued(self, channel: int, header: bytes, payload: bytes | memoryview) -> _Queued:
         size = HEADER_BYTES + len(payload)
@@ -236,40 +251,24 @@ class FrameSocket:
         while self._queue and self._head_written >= self._queue[0].size:
             self._head_written -= self._queue.popleft().size
 
-    def _read(self, space: memoryview) -> int | None:
-        try:
-            if self._shared is None or not self._shared.is_awaited:
-                return self._socket.recv_into(space)
-            count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
-            if beside or flags & socket.MSG_CTRUNC:
-                self._take_beside(self._shared, [d for *_, data in beside for d in array("i", data)], flags)
-            return count
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise self._lost(str(error)) from error
+    def _read_beside(self, space: memoryview) -> int:
+        """Read with what comes beside the bytes: the descriptor of the peer's memory."""
+        assert self._shared is not None
+        count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
+        if beside or flags & socket.MSG_CTRUNC:
+            descriptors = [descriptor for *_, data in beside for descriptor in array("i", data)]
+            self._shared.take_descriptors(descriptors, are_all=not flags & socket.MSG_CTRUNC)
+        return count
 
-    def _take_beside(self, shared: SharedPayloads, descriptors: list[int], flags: int) -> None:
-        try:
-            shared.take_descriptors(descriptors)
-            if flags & socket.MSG_CTRUNC:
-                raise ChannelError("not all descriptors could be taken")
-        except ChannelError as error:
-            advice = " (too many open files? see `ulimit -n`)" if flags & socket.MSG_CTRUNC else ""
-            raise ChannelError(f"{self.peer}: {error}{advice}") from error
+    def _write_beside(self, buffers: list[bytes | memoryview]) -> int:
+        """Write, with the descriptor of this side's memory beside the bytes."""
+        assert self._shared is not None
+        assert self._shared.descriptor is not None
+        descriptors = array("i", [self._shared.descriptor])
+        count = self._socket.sendmsg(buffers, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        self._shared.forget_descriptor()
+        self._sends_memory = False
+        return count
 
-    def _write(self, buffers: list[bytes | memoryview]) -> int:
-        try:
-            if self._shared is None or self._shared.descriptor is None:
-                return self._socket.sendmsg(buffers)
-            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [self._shared.descriptor]))]
-            count = self._socket.sendmsg(buffers, beside)
-            self._shared.forget_descriptor()
-            return count
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise self._lost(str(error)) from error
-
-    def _lost(self, why: str) -> ChannelError:
+    def _lost(self, why: OSError) -> ChannelError:
         return ChannelError(f"the connection to {self.peer} is lost: {why}. The run rolls back to its last snapshot.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from channels.admission import Admission
+from channels.frame_reader import FrameReader
 from channels.handshake import NONCE_BYTES, HandshakeFailed, HandshakeState, ServerHandshake
 from channels.identity import Identity, Purpose, Refusal
 from channels.limits import (
@@ -26,7 +27,7 @@ from channels.limits import (
     PENDING_HANDSHAKES_MAX,
 )
 from channels.sockets import Address, host_token, unix_path
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, FrameReader, WireFrame
+from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
 from snapshot.errors import ChannelError
 
 
@@ -194,10 +195,8 @@ class Listener:
 def _read_some(pending: _Pending) -> WireFrame | None:
     """Read what is there of one message, and never beyond it."""
     while True:
-        frame = pending.reader.next_frame()
-        if frame is not None:
-            return frame
-        count = pending.sock.recv_into(pending.reader.space())
+        count = pending.sock.recv_into(pending.reader.space)
         if not count:
             raise ChannelError("the peer closed the connection")
-        pending.reader.advance(count)
+        for frame in pending.reader.advance(count):
+            return frame

@@ -58,20 +58,21 @@ class SharedPayloads:
             os.close(self.descriptor)
             self.descriptor = None
 
-    def take_descriptors(self, descriptors: Sequence[int]) -> None:
-        """These came beside bytes of the socket.
+    def take_descriptors(self, descriptors: Sequence[int], *, are_all: bool) -> None:
+        """These came beside bytes of the socket; not all of those that did, unless `are_all`.
 
         Raises
         ------
         ChannelError
-            if they are more than the one of the memory; they are closed.
+            if they are not the one of the memory; they are closed.
         """
-        if len(descriptors) == 1 and self._descriptor_taken is None:
+        if len(descriptors) == 1 and are_all and self._descriptor_taken is None:
             self._descriptor_taken = descriptors[0]
             return
         for descriptor in descriptors:
             os.close(descriptor)
-        raise ChannelError(f"{len(descriptors)} descriptors came, where one is due, once")
+        advice = "" if are_all else " (too many open files? see `ulimit -n`)"
+        raise ChannelError(f"{len(descriptors)} descriptors came, where one is due, once{advice}")
 
     def open(self, frame: WireFrame) -> None:
         """A MEMORY frame came.

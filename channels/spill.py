@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
+from channels.frame_reader import FrameReader
 from channels.limits import SPILL_BYTES_MAX, SPILL_SEGMENT_BYTES
-from channels.wire import DATA_CAPS, HEADER_BYTES, FrameReader, data_frame, frame_of, header_of
+from channels.wire import DATA_CAPS, HEADER_BYTES, data_frame, frame_of, header_of
 from snapshot.channel.frame import Frame
 from snapshot.errors import ChannelError
 
@@ -40,13 +41,13 @@ class _Segment:
     def read(self, position: int) -> tuple[Frame, int]:
         """The frame at `position`, and the position behind it."""
         reader = FrameReader(DATA_CAPS, read_ahead_bytes=HEADER_BYTES)
-        while (wire := reader.next_frame()) is None:
-            count = os.preadv(self._file.fileno(), [reader.space()], position)
+        while True:
+            count = os.preadv(self._file.fileno(), [reader.space], position)
             if not count:
                 raise ChannelError("the spill file is shorter than what was written")
-            reader.advance(count)
             position += count
-        return frame_of(wire), position
+            for wire in reader.advance(count):
+                return frame_of(wire), position
 
     def close(self) -> None:
         self._file.close()

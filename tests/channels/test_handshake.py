@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 
+from channels.frame_reader import FrameReader
 from channels.handshake import ClientHandshake, HandshakeFailed, HandshakeState, ServerHandshake
 from channels.identity import Identity, Purpose, Refusal
-from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, FrameReader, WireFrame, WireType
+from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame, WireType
 from snapshot.errors import ChannelError
 
 SECRET = b"s" * 32
@@ -18,10 +19,8 @@ BOB = Identity("run", "bob", 3)
 
 def frame_in(data: bytes) -> WireFrame:
     reader = FrameReader(HANDSHAKE_CAPS, read_ahead_bytes=max(len(data), HEADER_BYTES))
-    reader.space()[: len(data)] = data
-    reader.advance(len(data))
-    frame = reader.next_frame()
-    assert frame is not None
+    reader.space[: len(data)] = data
+    [frame] = reader.advance(len(data))
     return frame
 
 

@@ -1,0 +1,129 @@
+"""Cuts a stream of bytes into frames: whole, admitted, undamaged. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from channels.limits import READ_AHEAD_BYTES
+from channels.wire import (
+    BEGINNING,
+    HEADER,
+    HEADER_BYTES,
+    LOW_HALF,
+    MAGIC,
+    PREFIX_BYTES,
+    VERSION,
+    Caps,
+    WireFrame,
+    WireType,
+)
+from snapshot.channel.record_batches import new_memory
+from snapshot.errors import ChannelError
+
+_TYPES = {int(type_): type_ for type_ in WireType}
+
+
+class _Partial(NamedTuple):
+    """A frame whose payload has not come whole."""
+
+    frame: WireFrame
+    seed: int
+    checksum: int
+
+
+class FrameReader:
+    """A stream of frames. Fill `space`; `advance` says how much, and gives what is whole.
+
+    A payload that is whole in the read-ahead buffer is copied out of it once, so that it holds no other memory;
+    of any other only the beginning is, and the rest is read straight into place.
+
+    Parameters
+    ----------
+    caps : mapping of WireType to int
+        The types that may come, and the longest payload of each.
+    read_ahead_bytes : int
+        With `HEADER_BYTES` it never reads beyond the frame that it is reading.
+    """
+
+    def __init__(self, caps: Caps, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
+        self._caps = {int(type_): cap for type_, cap in caps.items()}
+        self._scratch = memoryview(bytearray(read_ahead_bytes))
+        #: bytes at the front of it: less than a header
+        self._left = 0
+        self._partial: _Partial | None = None
+        #: where the next bytes go; never empty
+        self.space = self._scratch
+
+    def advance(self, count: int) -> list[WireFrame]:
+        """The first `count` bytes of `space` are filled. Returns the frames that are whole now.
+
+        Raises
+        ------
+        ChannelError
+            if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
+            stream cannot be read further.
+        """
+        if self._partial is None:
+            return self._cut(self._left + count)
+        self.space = self.space[count:]
+        if self.space:
+            return []
+        frame, seed, checksum = self._partial
+        self._partial, self.space = None, self._scratch
+        _compare(frame.payload, seed, checksum)
+        return [frame]
+
+    def _cut(self, end: int) -> list[WireFrame]:
+        """The frames in the first `end` bytes of the read-ahead buffer."""
+        frames: list[WireFrame] = []
+        scratch, caps, start = self._scratch, self._caps, 0
+        while end - start >= HEADER_BYTES:
+            fields = HEADER.unpack_from(scratch, start)
+            beginning, type_, kind, zero, channel, incarnation, first, messages, length, check, checksum = fields
+            seed = xxh3_64_intdigest(scratch[start : start + PREFIX_BYTES])
+            if check != seed & LOW_HALF or beginning != BEGINNING or zero or length > caps.get(type_, -1):
+                raise _refusal(fields, seed, caps)
+            start += HEADER_BYTES
+            is_whole = start + length <= end
+            payload = bytes(scratch[start : start + length]) if is_whole else self._begin(length, scratch[start:end])
+            frame = WireFrame(_TYPES[type_], channel, incarnation, payload, kind, first, messages)
+            if not is_whole:
+                self._partial = _Partial(frame, seed, checksum)
+                return frames
+            _compare(payload, seed, checksum)
+            frames.append(frame)
+            start += length
+        left = self._left = end - start
+        if left:
+            scratch[:left] = bytes(scratch[start:end])
+        self.space = scratch[left:]
+        return frames
+
+    def _begin(self, length: int, beginning: memoryview) -> memoryview:
+        """Memory for a payload, of which the beginning has come."""
+        payload = new_memory(length)
+        payload[: len(beginning)] = beginning
+        self._left, self.space = 0, payload[len(beginning) :]
+        return payload.toreadonly()
+
+
+def _compare(payload: bytes | memoryview, seed: int, checksum: int) -> None:
+    if xxh3_64_intdigest(payload, seed=seed) != checksum:
+        raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
+
+
+def _refusal(fields: tuple[Any, ...], seed: int, caps: Mapping[int, int]) -> ChannelError:
+    beginning, type_, _, zero, _, _, _, _, length, check, _ = fields
+    magic, version = beginning[:-1], beginning[-1]
+    if magic != MAGIC or zero:
+        return ChannelError("the peer does not speak this protocol: a frame begins with other bytes")
+    if version != VERSION:
+        return ChannelError(f"the peer speaks version {version}, this side {VERSION}: install the same")
+    if check != seed & LOW_HALF:
+        return ChannelError("a frame's header check is wrong: it was damaged on the way")
+    if type_ not in caps:
+        return ChannelError(f"a frame of type {type_} has no business on this connection")
+    return ChannelError(f"a {_TYPES[type_].name} frame that claims {length:,} bytes; at most {caps[type_]:,} are taken")
