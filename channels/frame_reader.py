@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into frames: whole, admitted, undamaged. No I/O."""
+"""Cuts a stream of bytes into frames: whole, admitted, undamaged, of one incarnation. No I/O."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ class FrameReader:
     ----------
     caps : mapping of WireType to int
         The types that may come, and the longest payload of each.
+    incarnation : int
+        That every frame must carry; 0 where nobody has proved one.
     read_ahead_bytes : int
         With `HEADER_BYTES` it never reads beyond the frame that it is reading.
     """
 
-    def __init__(self, caps: Caps, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
+    def __init__(self, caps: Caps, incarnation: int = 0, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self._caps = {int(type_): cap for type_, cap in caps.items()}
+        self._incarnation = incarnation
         self._scratch = memoryview(bytearray(read_ahead_bytes))
         #: bytes at the front of it: less than a header
         self._left = 0
@@ -63,29 +66,22 @@ class FrameReader:
         Raises
         ------
         ChannelError
-            if the bytes are no frame, a frame of a type or length that is not admitted here, or damaged. The
-            stream cannot be read further.
+            if the bytes are no frame, or one of a type, length or incarnation that is not admitted here, or damaged.
+            The stream cannot be read further.
         """
-        if self._partial is None:
-            return self._cut(self._left + count)
-        self.space = self.space[count:]
-        if self.space:
-            return []
-        frame, seed, checksum = self._partial
-        self._partial, self.space = None, self._scratch
-        _compare(frame.payload, seed, checksum)
-        return [frame]
-
-    def _cut(self, end: int) -> list[WireFrame]:
-        """The frames in the first `end` bytes of the read-ahead buffer."""
+        if self._partial is not None:
+            self.space = self.space[count:]
+            return [] if self.space else [self._completed(self._partial)]
         frames: list[WireFrame] = []
-        scratch, caps, start = self._scratch, self._caps, 0
+        scratch, caps, start, end = self._scratch, self._caps, 0, self._left + count
         while end - start >= HEADER_BYTES:
             fields = HEADER.unpack_from(scratch, start)
             beginning, type_, kind, zero, channel, incarnation, first, messages, length, check, checksum = fields
             seed = xxh3_64_intdigest(scratch[start : start + PREFIX_BYTES])
             if check != seed & LOW_HALF or beginning != BEGINNING or zero or length > caps.get(type_, -1):
                 raise _refusal(fields, seed, caps)
+            if incarnation != self._incarnation:
+                raise ChannelError(f"a frame of incarnation {incarnation} came")
             start += HEADER_BYTES
             is_whole = start + length <= end
             payload = bytes(scratch[start : start + length]) if is_whole else self._begin(length, scratch[start:end])
@@ -93,7 +89,8 @@ class FrameReader:
             if not is_whole:
                 self._partial = _Partial(frame, seed, checksum)
                 return frames
-            _compare(payload, seed, checksum)
+            if xxh3_64_intdigest(payload, seed=seed) != checksum:
+                raise _damaged()
             frames.append(frame)
             start += length
         left = self._left = end - start
@@ -109,10 +106,15 @@ class FrameReader:
         self._left, self.space = 0, payload[len(beginning) :]
         return payload.toreadonly()
 
+    def _completed(self, partial: _Partial) -> WireFrame:
+        self.space, self._partial = self._scratch, None
+        if xxh3_64_intdigest(partial.frame.payload, seed=partial.seed) != partial.checksum:
+            raise _damaged()
+        return partial.frame
 
-def _compare(payload: bytes | memoryview, seed: int, checksum: int) -> None:
-    if xxh3_64_intdigest(payload, seed=seed) != checksum:
-        raise ChannelError("a frame's checksum is wrong: it was damaged on the way")
+
+def _damaged() -> ChannelError:
+    return ChannelError("a frame's checksum is wrong: it was damaged on the way")
 
 
 def _refusal(fields: tuple[Any, ...], seed: int, caps: Mapping[int, int]) -> ChannelError:

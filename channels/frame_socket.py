@@ -18,7 +18,7 @@ import msgspec
 
 from channels.frame_reader import FrameReader
 from channels.identity import Identity
-from channels.limits import GATHERED_BUFFERS_MAX, SHARED_PAYLOAD_BYTES_MIN
+from channels.limits import GATHERED_BUFFERS_MAX, JOINED_BYTES_MAX, SHARED_PAYLOAD_BYTES_MIN
 from channels.shared_payloads import SharedPayloads
 from channels.sockets import prepare
 from channels.wire import (
@@ -58,8 +58,7 @@ class _Queued(msgspec.Struct, frozen=True, gc=False):
     """A frame that waits to be written."""
 
     channel: int
-    header: bytes
-    payload: bytes | memoryview
+    buffers: list[bytes | memoryview]
     size: int
 
 
@@ -83,7 +82,7 @@ class FrameSocket:
         #: bytes that were put and not yet written
         self.queued_bytes = 0
         self._socket = sock
-        self._reader = FrameReader(caps)
+        self._reader = FrameReader(caps, peer.incarnation)
         self._queue: deque[_Queued] = deque()
         #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
         self._head_written = 0
@@ -133,9 +132,6 @@ class FrameSocket:
                 raise self._lost(error) from error
         except ChannelError as error:
             raise ChannelError(f"{self.peer}: {error}") from error
-        for frame in frames:
-            if frame.incarnation != self.peer.incarnation:
-                raise ChannelError(f"{self.peer}: a frame of incarnation {frame.incarnation} came")
         self.traffic.bytes_in += taken
         self.traffic.frames_in += len(frames)
         return frames
@@ -211,7 +207,7 @@ class FrameSocket:
         try:
             while self._queue:
                 buffers = self._unwritten()
-                count = self._write_beside(buffers) if self._sends_memory else self._socket.sendmsg(buffers)
+                count = self._write(buffers)
                 total += count
                 if count == self.queued_bytes:  # nearly always
                     self._queue.clear()
@@ -230,15 +226,13 @@ class FrameSocket:
     def _queued(self, channel: int, header: bytes, payload: bytes | memoryview) -> _Queued:
         size = HEADER_BYTES + len(payload)
         self.queued_bytes += size
-        return _Queued(channel, header, payload, size)
+        return _Queued(channel, [header + payload] if size <= JOINED_BYTES_MAX else [header, payload], size)
 
     def _unwritten(self) -> list[bytes | memoryview]:
         """Of the first frames, as many as one write takes."""
         if len(self._queue) == 1 and not self._head_written:
-            return [self._queue[0].header, self._queue[0].payload]
-        buffers: list[bytes | memoryview] = []
-        for queued in islice(self._queue, GATHERED_BUFFERS_MAX // 2):
-            buffers += (queued.header, queued.payload)
+            return self._queue[0].buffers
+        buffers = [buffer for queued in islice(self._queue, GATHERED_BUFFERS_MAX // 2) for buffer in queued.buffers]
         if skip := self._head_written:
             if skip >= len(buffers[0]):
                 skip -= len(buffers.pop(0))
@@ -259,6 +253,11 @@ class FrameSocket:
             descriptors = [descriptor for *_, data in beside for descriptor in array("i", data)]
             self._shared.take_descriptors(descriptors, are_all=not flags & socket.MSG_CTRUNC)
         return count
+
+    def _write(self, buffers: list[bytes | memoryview]) -> int:
+        if self._sends_memory:
+            return self._write_beside(buffers)
+        return self._socket.send(buffers[0]) if len(buffers) == 1 else self._socket.sendmsg(buffers)
 
     def _write_beside(self, buffers: list[bytes | memoryview]) -> int:
         """Write, with the descriptor of this side's memory beside the bytes."""

@@ -60,6 +60,9 @@ SHARED_PAYLOAD_BYTES_MIN = 64 * 1024
 #: and what a snapshot still holds. What is not reached is never there; what was stays as long as the connection.
 SHARED_MEMORY_BYTES = 16 * 1024 * 1024
 
+#: A frame up to this size is joined into one buffer: to copy it costs less than a gathered write.
+JOINED_BYTES_MAX = 4 * 1024
+
 #: Buffers in one gathered write; the kernel takes 1,024.
 GATHERED_BUFFERS_MAX = 512
 

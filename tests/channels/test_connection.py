@@ -139,7 +139,7 @@ def test_losing_the_peer_while_writing_is_an_error(raw: tuple[socket.socket, Con
 
 def drain(sock: socket.socket, connection: Connection, count: int) -> list[WireFrame]:
     """The next `count` frames at the other end but the one that announces memory, while the connection writes on."""
-    reader = FrameReader(LOCAL_DATA_CAPS)
+    reader = FrameReader(LOCAL_DATA_CAPS, INCARNATION)
     frames: list[WireFrame] = []
     sock.setblocking(False)
     while len(frames) < count:

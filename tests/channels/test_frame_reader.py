@@ -22,7 +22,7 @@ from channels.wire import (
 )
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.errors import ChannelError
-from tests.channels.wire_frames import WIRE_FRAMES
+from tests.channels.wire_frames import INCARNATION, WIRE_FRAMES
 
 
 def encode(frame: WireFrame) -> bytes:
@@ -44,7 +44,7 @@ def read(reader: FrameReader, data: bytes, step: int) -> list[WireFrame]:
 @given(st.lists(WIRE_FRAMES, max_size=8), st.integers(1, 700), st.integers(HEADER_BYTES, 600))
 def test_round_trip(frames: list[WireFrame], step: int, read_ahead_bytes: int) -> None:
     """Frames come out equal whatever the pieces and the read-ahead buffer."""
-    reader = FrameReader(DATA_CAPS, read_ahead_bytes=read_ahead_bytes)
+    reader = FrameReader(DATA_CAPS, INCARNATION, read_ahead_bytes=read_ahead_bytes)
     assert read(reader, b"".join(map(encode, frames)), step) == frames
 
 
@@ -52,7 +52,7 @@ def test_byte_by_byte() -> None:
     """No frame is lost or early when each byte comes alone."""
     frames = [data_frame(1, 2, Frame(7, 3, PayloadKind.VALUES, b"abc")), credit_frame(1, 2, 5)]
     data = b"".join(map(encode, frames))
-    reader = FrameReader(DATA_CAPS)
+    reader = FrameReader(DATA_CAPS, 2)
     seen = [len(read(reader, data[n : n + 1], 1)) for n in range(len(data))]
     assert [n for n, count in enumerate(seen, 1) if count] == [HEADER_BYTES + 3, len(data)]
 
@@ -74,7 +74,7 @@ def test_a_small_payload_holds_no_other_memory() -> None:
 def test_never_reads_beyond_a_frame_when_told_so() -> None:
     """With a read-ahead of one header, all that was read belongs to the frames returned."""
     data = encode(credit_frame(1, 1, 1)) + b"the next owner's"
-    reader = FrameReader(DATA_CAPS, read_ahead_bytes=HEADER_BYTES)
+    reader = FrameReader(DATA_CAPS, 1, read_ahead_bytes=HEADER_BYTES)
     frames: list[WireFrame] = []
     position = 0
     while not frames:
@@ -92,7 +92,7 @@ def test_every_flipped_bit_is_found() -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ChannelError):
-            read(FrameReader(DATA_CAPS), bytes(flipped), step)
+            read(FrameReader(DATA_CAPS, 2), bytes(flipped), step)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,13 @@ def test_the_byte_that_is_zero_is_looked_at() -> None:
     data[36:40] = xxh3_64_digest(bytes(data[:36]))[4:]
     with pytest.raises(ChannelError, match="does not speak this protocol"):
         read(FrameReader(DATA_CAPS), bytes(data), 999)
+
+
+@pytest.mark.parametrize("incarnation", [2, 4])
+def test_another_incarnation_is_refused(incarnation: int) -> None:
+    """Before or after the one that the peer proved: what it says is of another attempt."""
+    with pytest.raises(ChannelError, match=f"a frame of incarnation {incarnation} came"):
+        read(FrameReader(DATA_CAPS, 3), encode(credit_frame(0, incarnation, 1)), 999)
 
 
 def test_another_version_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Frames of the wire to test with: any that a data connection takes."""
+"""Frames of the wire to test with: any that a data connection of `INCARNATION` takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from channels.wire import credit_frame, data_frame, marker_frame
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 
+INCARNATION = 2**64 - 2
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)
 FRAMES = st.builds(
@@ -14,7 +15,7 @@ FRAMES = st.builds(
 )
 MARKERS = st.builds(Marker, U64, U64, U64, st.booleans())
 WIRE_FRAMES = st.one_of(
-    st.builds(data_frame, U32, U64, FRAMES),
-    st.builds(marker_frame, U32, U64, MARKERS),
-    st.builds(credit_frame, U32, U64, U64),
+    st.builds(data_frame, U32, st.just(INCARNATION), FRAMES),
+    st.builds(marker_frame, U32, st.just(INCARNATION), MARKERS),
+    st.builds(credit_frame, U32, st.just(INCARNATION), U64),
 )
