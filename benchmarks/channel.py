@@ -1,10 +1,9 @@
 """One channel between two processes: messages, batches and round trips, beside the bare socket in turn with them.
 
-Each process has a core of its own: where both share one, a bare round trip takes a third of the time, since nobody is
-woken, and how often the system lets them share it changes from minute to minute.
 Of streams the bare socket is measured with checksums too: a channel's frames have them, and a bare socket's bytes not.
 Of round trips also with both sides busy for a moment, that time left out: they cost a waking each way, and that may
-take longer where a side slept longer.
+take longer where a side slept longer. For them each process has a core of its own: where both share one, a bare round
+trip takes a third of the time, and how often the system lets them share it changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
     }
     steps = [step for _ in range(effort.repeats) for each in steps_of.values() for step in each]
     sockets = [socket.socketpair() for _ in steps]
-    cores = sorted(os.sched_getaffinity(0))
-    calls = [
-        (all_steps, ([pair[side] for pair in sockets], steps, side == 0, cores[side % len(cores)])) for side in (0, 1)
-    ]
+    calls = [(all_steps, ([pair[side] for pair in sockets], steps, side == 0)) for side in (0, 1)]
     sent, taken = at_one_time(calls, effort.seconds * len(steps) + MARGIN_SECONDS)
     answers: dict[Step, Answers] = {step: [] for step in steps}
     for step, first, second in zip(steps, sent, taken, strict=True):
@@ -63,10 +59,13 @@ def measure(effort: Effort, place: Place) -> Iterator[Result]:
         yield _round_trips(compared, effort) if is_ping_pong else _stream(rows, compared, effort)
 
 
-def all_steps(sockets: Sequence[socket.socket], steps: Sequence[Step], is_first: bool, core: int) -> list[Any]:
+def all_steps(sockets: Sequence[socket.socket], steps: Sequence[Step], is_first: bool) -> list[Any]:
     """One of the two processes."""
-    os.sched_setaffinity(0, {core})
-    return [_act_of(step, is_first)(sock, step) for sock, step in zip(sockets, steps, strict=True)]
+    answers, cores = [], sorted(os.sched_getaffinity(0))
+    for sock, step in zip(sockets, steps, strict=True):
+        os.sched_setaffinity(0, {cores[0 if is_first else -1]} if step.is_ping_pong else cores)
+        answers.append(_act_of(step, is_first)(sock, step))
+    return answers
 
 
 def _act_of(step: Step, is_first: bool) -> Any:
