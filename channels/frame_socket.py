@@ -83,6 +83,8 @@ class FrameSocket:
         self.queued_bytes = 0
         self._socket = sock
         self._reader = FrameReader(caps, peer.incarnation)
+        #: what the next read raises: the kernel says it once
+        self._loss: OSError | None = None
         self._queue: deque[_Queued] = deque()
         #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
         self._head_written = 0
@@ -101,6 +103,7 @@ class FrameSocket:
         """Drop the connection and whatever is queued. May be called again."""
         self._queue.clear()
         self.queued_bytes = 0
+        self._sends_memory = False
         if self._shared is not None:
             self._shared.close()
         self._socket.close()
@@ -120,7 +123,7 @@ class FrameSocket:
                 space = reader.space
                 count = self._read_beside(space) if self._awaits_memory else self._socket.recv_into(space)
                 if not count:
-                    raise ConnectionError("it closed the connection")
+                    raise self._loss or ConnectionError("it closed the connection")
                 taken += count
                 frames += reader.advance(count)
                 if count < len(space):
@@ -130,6 +133,7 @@ class FrameSocket:
         except OSError as error:
             if not frames:
                 raise self._lost(error) from error
+            self._loss = error
         except ChannelError as error:
             raise ChannelError(f"{self.peer}: {error}") from error
         self.traffic.bytes_in += taken
@@ -170,8 +174,10 @@ class FrameSocket:
             if its memory did not come, it is of no use, or it is not the first.
         """
         assert self._shared is not None  # no MEMORY frame is admitted
-        self._shared.open(frame)
+        if not self._awaits_memory:
+            raise ChannelError("a second MEMORY frame came")
         self._awaits_memory = False
+        self._shared.open(frame)
 
     def fetch(self, place: SharedPlace) -> memoryview:
         """The payload that a SHARED frame which was received stands for; once, in the order of these frames.

@@ -150,10 +150,7 @@ class Listener:
     def _advance(self, descriptor: int, pending: _Pending) -> list[Admitted]:
         """Take at most one message of the peer's, and answer it."""
         try:
-            frame = _read_some(pending)
-            if frame is None:
-                return []
-            answer = pending.machine.receive(frame)
+            answer = pending.machine.receive(_read_frame(pending))
             if pending.sock.send(answer) != len(answer):
                 raise ChannelError("the peer does not read")
         except BlockingIOError:
@@ -192,8 +189,8 @@ class Listener:
         self._pending.pop(descriptor).sock.close()
 
 
-def _read_some(pending: _Pending) -> WireFrame | None:
-    """Read what is there of one message, and never beyond it."""
+def _read_frame(pending: _Pending) -> WireFrame:
+    """Read one message, and never beyond it. Raises BlockingIOError when not all of it has come."""
     while True:
         count = pending.sock.recv_into(pending.reader.space)
         if not count:

@@ -27,8 +27,6 @@ class SharedPayloads:
     def __init__(self) -> None:
         #: the descriptor that is to travel beside the first bytes that are written
         self.descriptor: int | None = None
-        #: the peer has not said yet where its payloads will lie: bytes may come with a descriptor beside them
-        self.is_awaited = True
         #: None: the system gave none, or nothing is sent any more, so all goes by the socket
         self._outgoing = self._make()
         self._incoming: IncomingMemory | None = None
@@ -80,11 +78,8 @@ class SharedPayloads:
         Raises
         ------
         ChannelError
-            if its memory did not, it is of no use, or it is not the first.
+            if its memory did not, or it is of no use.
         """
-        if not self.is_awaited:
-            raise ChannelError("a second MEMORY frame came")
-        self.is_awaited = False
         size = memory_size_of(frame)
         if not size and self._descriptor_taken is None:
             return

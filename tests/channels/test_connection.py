@@ -11,6 +11,7 @@ from channels.connection import Connection, Received
 from channels.frame_reader import FrameReader
 from channels.limits import (
     CREDIT_WINDOW_BYTES,
+    READ_AHEAD_BYTES,
     SHARED_MEMORY_BYTES,
     SHARED_PAYLOAD_BYTES_MIN,
     WINDOW_FRAMES,
@@ -119,6 +120,21 @@ def test_losing_the_peer_is_an_error_after_what_it_said(raw: tuple[socket.socket
     assert hear(connection) == [(0, values(1))]
     with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
         hear(connection)
+
+
+def test_what_the_system_says_of_a_loss_is_kept_for_later() -> None:
+    """It says once that the peer reset the connection, and may do so behind a frame that came whole."""
+    peer, own = socket.socketpair()
+    connection = Connection(own, ALICE)
+    connection.attach_receiving(0)
+    connection.pump()  # what the peer has not read when it closes makes it a reset
+    frame = values(1, bytes(READ_AHEAD_BYTES))  # read to its last byte, so that one more read is tried
+    say(peer, data_frame(0, INCARNATION, frame))
+    peer.close()
+    assert hear(connection) == [(0, frame)]
+    with pytest.raises(ChannelError, match=r"is lost: .*reset by peer"):
+        hear(connection)
+    connection.close()
 
 
 def test_losing_the_peer_while_writing_is_an_error(raw: tuple[socket.socket, Connection]) -> None:
