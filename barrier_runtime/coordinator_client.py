@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, stop_after_attempt
 
 from barrier_runtime.control_link import FAREWELL_SECONDS_MAX
 from barrier_runtime.coordinator_actor import CoordinatorActor, CoordinatorSetup
@@ -52,14 +52,9 @@ def ensure_ray(address: str | None) -> None:
     _start_ray()
 
 
-@retry(
-    retry=retry_if_exception_type(Exception),  # a raylet that does not come up is a bare one
-    stop=stop_after_attempt(RAY_STARTS_MAX),
-    before_sleep=lambda _: ray.shutdown(),
-    reraise=True,
-)
+@retry(stop=stop_after_attempt(RAY_STARTS_MAX), before_sleep=lambda _: ray.shutdown(), reraise=True)
 def _start_ray() -> None:
-    """On a crowded machine Ray's own processes may not find each other in time."""
+    """On a crowded machine Ray's processes may not find each other in time; what it raises then may be anything."""
     ray.init(
         address="local",
         num_cpus=1,
