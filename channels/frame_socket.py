@@ -229,10 +229,10 @@ class FrameSocket:
         self.traffic.bytes_out += total
         return total
 
-    def _queued(self, channel: int, header: bytes, payload: bytes | memoryview) -> _Queued:
+    def _queued(self, channel: int, head: bytes, payload: bytes | memoryview) -> _Queued:
         size = HEADER_BYTES + len(payload)
         self.queued_bytes += size
-        return _Queued(channel, [header + payload] if size <= JOINED_BYTES_MAX else [header, payload], size)
+        return _Queued(channel, [head + payload] if size <= JOINED_BYTES_MAX else [head, payload], size)
 
     def _unwritten(self) -> list[bytes | memoryview]:
         """Of the first frames, as many as one write takes."""
