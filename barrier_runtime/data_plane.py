@@ -1,14 +1,14 @@
 """The subtasks of one worker in one incarnation, and the links between them and to the peers.
 
-Gives each subtask its turns, moves frames and markers, gives credit back, and gathers reports. Knows no
-control message and no storage. One thread.
+Gives each subtask its turns, moves frames and markers, and gives credit back. Must not know control messages, reports
+or storage. One thread.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from barrier_runtime.meter import Meter
 from barrier_runtime.turn_slice import TurnSlice
@@ -18,8 +18,8 @@ from channels.in_process import InProcessConnection
 from snapshot.channel.frame import Frame
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.reports import Report
 
 Link = Connection | InProcessConnection
 
@@ -100,23 +100,11 @@ class DataPlane:
         """There is a connection to every peer."""
         return all(peer in self.connections for peer in self.peers())
 
-    def close(self) -> list[str]:
-        """Drop connections and close nodes; returns what `close` hooks raised, as text."""
-        for connection in self.connections.values():
-            connection.close()
-        self.connections.clear()
-        failures = [machine.close() for machine in self.machines.values()]
-        return [failure for failure in failures if failure is not None]
-
-    def receive(self, connection: Connection) -> None:
-        """Take what came over a connection. Raises ChannelError if it is lost."""
-        self._dispatch(connection.receive())
+    def receive(self, connection: Connection, now: float) -> None:
+        """Deliver what came over a connection. Raises ChannelError if it is lost."""
+        self._dispatch(connection.receive(), now)
 
     # ---------------------------------------------------------------- turns
-
-    def start(self, now: float) -> None:
-        """Let all subtasks act."""
-        self.each(lambda machine: machine.start(now))
 
     def turn(self, now: float) -> int:
         """Give every subtask a turn and move what comes of it; returns the number of events that were handled.
@@ -142,7 +130,7 @@ class DataPlane:
             for machine in self._unsealed.values():
                 machine.seal()
             self._unsealed.clear()
-        self._pump()
+        self._pump(now)
         return handled
 
     def next_wake(self) -> float | None:
@@ -169,17 +157,11 @@ class DataPlane:
             and all(machine.idle for machine in self.machines.values())
         )
 
-    def take_reports(self) -> list[Report]:
-        """What the subtasks have to say since the last call."""
-        return [report for machine in self.machines.values() for report in machine.take_reports()]
-
-    def each(self, act: Callable[[SubtaskMachine], None]) -> None:
-        """Do something with every subtask, then let markers leave; what its hooks send leaves with the next turn."""
-        for machine in self.machines.values():
-            act(machine)
+    def flush(self, now: float) -> None:
+        """Let markers leave after control events; what hooks have sent leaves with the next turn."""
         self._unsealed |= self.machines
         self._is_flushed = False
-        self._pump()
+        self._pump(now)
 
     # ---------------------------------------------------------------- below
 
@@ -210,17 +192,17 @@ class DataPlane:
                 self._links[number].free(number, freed)
                 self._freed_bytes[channel] += freed
 
-    def _pump(self) -> None:
+    def _pump(self, now: float) -> None:
         self._inside.pump()
-        self._dispatch(self._inside.receive())
+        self._dispatch(self._inside.receive(), now)
         for connection in self.connections.values():
             connection.pump()
 
-    def _dispatch(self, received: list[Received]) -> None:
+    def _dispatch(self, received: list[Received], now: float) -> None:
         for number, item in received:
             channel = self._channels[number]
             machine = self.machines[channel.target]
             if isinstance(item, Frame):
                 machine.deliver(channel, item)
             else:
-                machine.deliver_marker(channel, item)
+                machine.step(MarkerArrived(channel, item), now)

@@ -12,7 +12,6 @@ import xxhash
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.logs import subtask_logger
 from barrier_runtime.tracing.traced_machine import traced_machine
-from barrier_runtime.uploads import RestoredParts
 from channels.spill import SpillFile
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
@@ -20,6 +19,7 @@ from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.assembly import Surroundings, assemble
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.restored_parts import RestoredParts
 
 
 def make_machines(

@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
 
-from barrier_runtime.gathering import Gathering, Given
+from barrier_runtime import clock
 from channels.limits import CONTROL_BYTES_MAX
-from snapshot.channel.frame import Frame
 from snapshot.channel.kept_memory import KeptMemory
-from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.ids import ChannelId, Subtask
+from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle, decode_frames
-from snapshot.subtask.assembly import RestoredChannels
+from snapshot.stored.part import Handle
 from snapshot.subtask.reports import SnapshotTaken
+from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
+from snapshot.worker.restored_parts import read_parts
+from snapshot.worker.upload_batcher import PendingUpload
 from state_backends.store import RunStore
 
 #: Stores at work at one time in a worker: enough to hide an object store's round trips.
@@ -31,18 +31,11 @@ STORAGE_THREADS = 4
 INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
 
 
-#: What the coordinator is told of what a subtask gave.
+#: The coordinator's message about what one subtask contributed.
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
-
-class RestoredParts:
-    """The bytes that one incarnation starts from, proved, or why they could not be had."""
-
-    def __init__(self, deploy: Deploy) -> None:
-        self.deploy = deploy
-        self.states: dict[Subtask, memoryview | None] = {}
-        self.channels: dict[Subtask, RestoredChannels] = {}
-        self.error: Exception | None = None
+#: A finished read or upload.
+Finished = PartsStored | PartsRead | PartsUnreadable
 
 
 class Storage:
@@ -63,90 +56,62 @@ class Storage:
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
         # Of its own: a restore must not wait for uploads of what was just dropped.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
-        #: that was deployed last; what others uploaded is of no use any more
+        #: of the last deployment; uploads of earlier ones are of no use any more
         self._incarnation = 0
-        self._gathering = Gathering(0)
-        self._done: deque[tuple[StoredMessage, ...] | RestoredParts] = deque()
+        self._finished: deque[Finished] = deque()
 
-    def upload(self, taken: SnapshotTaken, incarnation: int) -> None:
-        """Store all parts of `taken`, with those of other subtasks; only when all are durable are they acknowledged."""
-        assert incarnation == self._incarnation
-        if together := self._gathering.add(taken, time.monotonic()):
-            self._pool.submit(self._upload, together, incarnation)
+    def upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
+        """Store all parts of `uploads` together; they are acknowledged once all are durable."""
+        self._pool.submit(self._upload, uploads, incarnation)
 
-    def hurry(self) -> None:
-        """Store what has waited long for other subtasks; keep no memory in vain. To be called now and then."""
-        now = time.monotonic()
-        for together in self._gathering.overdue(now):
-            self._pool.submit(self._upload, together, self._incarnation)
-        self.memory.look(now)
-
-    def settle(self, floor: int) -> None:
-        """Nothing below `floor` is to be stored any more."""
-        self._gathering.settle(floor)
+    def release_memory(self) -> None:
+        """Give back memory that no copy has needed for long. To be called now and then."""
+        self.memory.look(time.monotonic())
 
     def read(self, deploy: Deploy) -> None:
         """Read and prove everything that `deploy` names."""
         self._incarnation = deploy.incarnation
-        self._gathering = Gathering(len(deploy.subtasks))
         self.memory.give_back()  # what is restored needs as much
         self._reader.submit(self._read, deploy)
 
-    def take(self) -> tuple[StoredMessage, ...] | RestoredParts | None:
-        """What was done first of all that is not taken: the coordinator is to be told, or the worker restores it.
+    def take(self) -> Finished | None:
+        """Return the oldest finished read or upload that was not taken yet, or None.
 
-        None: nothing is. What is left brings no other `wake`.
+        What is left brings no other `wake`.
         """
-        return self._done.popleft() if self._done else None
+        return self._finished.popleft() if self._finished else None
 
     def close(self) -> None:
         """Start nothing more. Does not wait: the process leaves anyway."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _upload(self, together: list[Given], incarnation: int) -> None:
+    def _upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
         if incarnation != self._incarnation:
             return
         messages: list[StoredMessage] = []
         try:
-            parts = [parts_of(given.taken, self._store.run, incarnation) for given in together]
+            parts = [parts_of(upload.taken, self._store.run, incarnation) for upload in uploads]
             handles = iter(self._store.put_parts(list(chain.from_iterable(parts))))
-            for given, own in zip(together, parts, strict=True):
-                messages.append(_acknowledgement(given, incarnation, list(islice(handles, len(own)))))
+            for upload, own in zip(uploads, parts, strict=True):
+                messages.append(_acknowledgement(upload, incarnation, list(islice(handles, len(own)))))
         except Exception as error:  # noqa: BLE001  # whatever it is, out of memory too: somebody waits for an answer
-            messages = [_refusal(given.taken, incarnation, error) for given in together]
-        self._finish(tuple(messages))
+            messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
+        self._finish(PartsStored(tuple(messages)))
 
     def _read(self, deploy: Deploy) -> None:
-        parts = RestoredParts(deploy)
         try:
-            for restored in deploy.subtasks:
-                parts.states[restored.subtask] = self._state(restored)
-                parts.channels[restored.subtask] = self._channels(restored)
+            self._finish(PartsRead(read_parts(deploy, self._store.read_part)))
         except Exception as error:  # noqa: BLE001  # likewise
-            parts.error = error
-        self._finish(parts)
+            self._finish(PartsUnreadable(deploy.incarnation, error))
 
-    def _state(self, restored: RestoredSubtask) -> memoryview | None:
-        return None if restored.state is None else self._store.read_part(restored.state)
-
-    def _channels(self, restored: RestoredSubtask) -> RestoredChannels:
-        frames: dict[ChannelId, tuple[Frame, ...]] = {}
-        for handle in restored.channel_parts:
-            assert handle.channel is not None
-            frames[handle.channel] = frames.get(handle.channel, ()) + self._frames(handle)
-        return RestoredChannels(dict(restored.processed), frames, dict(restored.sent))
-
-    def _frames(self, handle: Handle) -> tuple[Frame, ...]:
-        return tuple(decode_frames(handle, self._store.read_part(handle)))
-
-    def _finish(self, result: tuple[StoredMessage, ...] | RestoredParts) -> None:
-        self._done.append(result)
+    def _finish(self, result: Finished) -> None:
+        self._finished.append(result)
         self._wake()
 
 
-def _acknowledgement(given: Given, incarnation: int, handles: list[Handle]) -> StoredMessage:
-    taken = given.taken
+def _acknowledgement(upload: PendingUpload, incarnation: int, handles: list[Handle]) -> StoredMessage:
+    taken = upload.taken
     inline_bytes = sum(len(handle.inline or b"") for handle in handles)
     if inline_bytes > INLINE_TOTAL_BYTES_MAX:
         return _refusal(
@@ -156,7 +121,7 @@ def _acknowledgement(given: Given, incarnation: int, handles: list[Handle]) -> S
             f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
             "FileSystemBackend or an ObjectStoreBackend; with these only up to inlineBytesMax of a worker do: lower it",
         )
-    spent = replace(taken.spent, upload=time.monotonic() - given.at)
+    spent = replace(taken.spent, upload=clock.now() - upload.at)
     return SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles), spent)
 
 

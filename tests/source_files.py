@@ -35,3 +35,29 @@ def functions(path: Path) -> Iterator[Function]:
 def name_of(path: Path) -> str:
     """The path as it is written in a message."""
     return path.relative_to(ROOT).as_posix()
+
+
+def is_record(cls: ast.ClassDef) -> bool:
+    """Whether a class is a data class, a named tuple or an enum."""
+    decorators = [ast.unparse(decorator) for decorator in cls.decorator_list]
+    bases = [ast.unparse(base) for base in cls.bases]
+    return any("dataclass" in each for each in decorators) or any(
+        kind in base for base in bases for kind in ("NamedTuple", "Enum")
+    )
+
+
+def public_methods(cls: ast.ClassDef) -> list[str]:
+    """The names of a class's methods and properties without an underscore."""
+    return [each.name for each in cls.body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+
+
+def fields(cls: ast.ClassDef) -> list[str]:
+    """The attributes that the methods of a class assign to `self`, each once, in order."""
+    methods = (each for each in cls.body if isinstance(each, ast.FunctionDef))
+    found = (node for method in methods for node in ast.walk(method))
+    stored = (
+        node.attr
+        for node in found
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    )
+    return list(dict.fromkeys(stored))

@@ -53,11 +53,10 @@ class TracedMachine(SubtaskMachine):
         self.log.note(Kind.RESTORED, snapshot_id=self._restored_from, payload=self._counts())
         super().restore(state, now)
 
-    def deliver_marker(self, channel: ChannelId, marker: Marker) -> None:
-        """Note it, and do it."""
+    def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
         number, snapshot_id = self._numbers[channel], marker.snapshot_id
         self.log.note(Kind.MARKER, channel=number, number=marker.written, snapshot_id=snapshot_id)
-        super().deliver_marker(channel, marker)
+        super()._marker_arrived(channel, marker)
 
     def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
         self.log.note(Kind.CUT, snapshot_id=snapshot_id, payload=self._counts())

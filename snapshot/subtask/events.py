@@ -1,8 +1,7 @@
-"""Every event that goes into a subtask's marker rules, and every effect that comes out: on one screen.
+"""Every control event of a subtask, every event of its marker rules, and every effect of these rules.
 
-Past tense comes in, imperative goes out. They hold names and ids, never messages, counters or states: what
-an effect needs of those is taken from the channel ends at the moment it is performed, and nothing happens
-between an event and the performing of its effects.
+Events are in the past tense, effects in the imperative. Both hold names and ids, never messages, counters or states.
+An effect takes those from the channel ends when it is performed, because nothing happens in between.
 """
 
 from __future__ import annotations
@@ -52,7 +51,43 @@ class FloorRaised:
     floor: int
 
 
+#: What the marker rules know (`snapshot.subtask.recorder`).
 Event = SnapshotRequested | MarkerArrived | MarkerReached | AlignmentTimedOut | FloorRaised
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All subtasks of the run are restored and connected: this subtask may act."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """The node's `requestSnapshot` was answered, refused, or came too late: events go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPublished:
+    """A snapshot was published: what was prepared up to its cut is to be committed (PROTOCOL 8)."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentEnded:
+    """The cycle of this subtask is over (PROTOCOL 5; termination is a stable property)."""
+
+
+#: What a host passes to `SubtaskMachine.step`.
+ControlEvent = (
+    Started
+    | SnapshotRequested
+    | RequestAnswered
+    | MarkerArrived
+    | AlignmentTimedOut
+    | FloorRaised
+    | SnapshotPublished
+    | ComponentEnded
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One subtask: the user's node, its channel ends, its recorder. The only caller of the node's hooks.
 
-No I/O and no clock: a host (the worker's loop, the simulator) delivers frames and markers, says what time it
-is, gives turns, and takes reports. Everything that a host may do is a public method here; each is one
-event and is whole when it returns. After an error escapes, the machine is finished and only `close` may follow.
+No I/O and no clock. A host (a worker, the simulator, the explorer) passes control events to `step`, frames to
+`deliver`, and turns to `run`; each call carries the time. Reports are taken from it. So the calls of a host, in order,
+are a log that replays. After an error escapes, the machine is finished and only `close` may follow.
 
 ::
 
@@ -12,8 +12,9 @@ event and is whole when it returns. After an error escapes, the machine is finis
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
+from typing import assert_never
 
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
@@ -24,7 +25,18 @@ from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.cutter import Cutter
 from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.events import AlignmentTimedOut, FloorRaised, MarkerArrived, MarkerReached, SnapshotRequested
+from snapshot.subtask.events import (
+    AlignmentTimedOut,
+    ComponentEnded,
+    ControlEvent,
+    FloorRaised,
+    MarkerArrived,
+    MarkerReached,
+    RequestAnswered,
+    SnapshotPublished,
+    SnapshotRequested,
+    Started,
+)
 from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.input_channel import InputChannel
 from snapshot.subtask.limits import SLICE_POLLS_MAX
@@ -110,16 +122,11 @@ class SubtaskMachine:
         self._is_fresh = state is None
         self.status = Status.ENDED if ended else Status.RESTORED
 
-    def start(self, now: float) -> None:
-        """Let the subtask act, once all of the run are restored.
-
-        Discards what was prepared beyond the snapshot, then calls `onStart` on a fresh node, before any message,
-        marker or request (PROTOCOL 5.4, 8).
-        """
+    def _start(self) -> None:
+        """Discard what was prepared beyond the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
         if self.status is Status.ENDED:
             return
         assert self.status is Status.RESTORED
-        self._tick(now)
         # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
         if isinstance(self._node, Sink) and defines(self._node, "discardUncommitted"):
             with calling("discardUncommitted", self.subtask):
@@ -149,42 +156,61 @@ class SubtaskMachine:
         if end.recorded_bytes:
             self.cutter.limit_recordings()
 
-    def deliver_marker(self, channel: ChannelId, marker: Marker) -> None:
-        """A marker came; it is acted upon at once, not behind the data that waits here (PROTOCOL 1.2).
+    # ---------------------------------------------------------------- control
 
-        Not to be called before `start`.
+    def step(self, event: ControlEvent, now: float) -> None:
+        """Take one control event to its end; what comes of it is in `take_reports` and in the out-buffers.
+
+        Parameters
+        ----------
+        event : ControlEvent
+            A marker or a request must not come before `Started` (PROTOCOL 5.4).
+        now : float
+            seconds since the epoch
+
+        Raises
+        ------
+        NodeError
+            if a hook fails.
+        ChannelError
+            if messages ahead of a marker are missing.
         """
+        self._tick(now)
+        match event:
+            case MarkerArrived(channel, marker):
+                self._marker_arrived(channel, marker)
+            case SnapshotRequested():
+                assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
+                self.cutter.step(event)
+                self._answer_request()  # the snapshot is the answer
+            case FloorRaised() | AlignmentTimedOut():
+                self.cutter.step(event)
+            case RequestAnswered():
+                self._answer_request()
+            case SnapshotPublished(snapshot_id):
+                self._published(snapshot_id)
+            case ComponentEnded():
+                self._end_component()
+            case Started():
+                self._start()
+            case _:
+                assert_never(event)
+
+    def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
+        """Act upon a marker at once, not behind the data that waits here (PROTOCOL 1.2)."""
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         self.inputs[channel].deliver_marker(marker)
         if marker.aligned:
             self._turns.came(channel)
         self.cutter.step(MarkerArrived(channel, marker))
 
-    # ---------------------------------------------------------------- what the coordinator says
-
-    def request(self, snapshot_id: int, running: Sequence[int], floor: int) -> None:
-        """Start a snapshot here. Also the answer to `requestSnapshot`. Not to be called before `start`."""
-        assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
-        self.cutter.step(SnapshotRequested(snapshot_id, tuple(running), floor))
-        self.answer_request()
-
-    def answer_request(self) -> None:
-        """The node's `requestSnapshot` is answered (or refused, or too late): events go on."""
+    def _answer_request(self) -> None:
         if self._asked:
             self._asked = False
             self.gate.closed -= 1
 
-    def raise_floor(self, floor: int) -> None:
-        """Every snapshot below `floor` is settled."""
-        self.cutter.step(FloorRaised(floor))
-
-    def alignment_timed_out(self, snapshot_id: int) -> None:
-        """The time to align `snapshot_id` is over (PROTOCOL 4.3)."""
-        self.cutter.step(AlignmentTimedOut(snapshot_id))
-
-    def published(self, snapshot_id: int, now: float) -> None:
-        """A snapshot was published: commit what was prepared up to it, in order, and tell the node."""
-        self._tick(now)
+    def _published(self, snapshot_id: int) -> None:
+        """Commit what was prepared up to the snapshot, in order, and call `onPublished`."""
         with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
         if defines(self._node, "onPublished"):
@@ -192,13 +218,11 @@ class SubtaskMachine:
                 self._node.onPublished(snapshot_id)
         self._reports.append(PublicationHandled(snapshot_id, self.subtask))
 
-    def end_component(self, now: float) -> None:
-        """The cycle that this subtask is on is over (PROTOCOL 5; termination is a stable property)."""
+    def _end_component(self) -> None:
         if self.status is not Status.RUNNING:
             return
-        self._tick(now)
         self.context.close_outputs(self._ends.inner_outputs)
-        for channel in self._ends.open_inner_inputs():  # none, if a new life of the coordinator tells it again
+        for channel in self._ends.open_inner_inputs():  # none, if a new coordinator repeats the message
             self._input_ended(channel)
         self._end_if_over()
 

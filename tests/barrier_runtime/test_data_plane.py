@@ -13,6 +13,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.declared.built import build
 from snapshot.ids import Subtask
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.events import Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 
@@ -64,7 +65,9 @@ def _plane(source: Source) -> DataPlane:
     for machine in machines.values():
         machine.restore(None, 0.0)
     plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
-    plane.start(0.0)
+    for machine in machines.values():
+        machine.step(Started(), 0.0)
+    plane.flush(0.0)
     return plane
 
 

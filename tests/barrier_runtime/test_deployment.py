@@ -9,7 +9,6 @@ import numpy as np
 
 from barrier_runtime.deployment import make_machines
 from barrier_runtime.launch import WorkerLaunch
-from barrier_runtime.uploads import RestoredParts
 from channels.sockets import Address
 from snapshot import Context, Graph, Source
 from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
@@ -17,8 +16,10 @@ from snapshot.coordinator.control import Deploy, RestoredSubtask
 from snapshot.declared.built import build
 from snapshot.ids import Subtask
 from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.events import SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.reports import SnapshotTaken
+from snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(
     "r", "1", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, "", 0, False
@@ -44,13 +45,13 @@ def test_states_are_copied_into_the_workers_memory() -> None:
     memory = KeptMemory()
     built = build(Graph("r").add("holder", _Holder()), "unaligned")
     for incarnation in (1, 2):
-        parts = RestoredParts(Deploy(incarnation, (RestoredSubtask(HOLDER, None, (), (), ()),), has_more=False))
-        parts.channels[HOLDER] = RestoredChannels()
+        deploy = Deploy(incarnation, (RestoredSubtask(HOLDER, None, (), (), ()),), has_more=False)
+        parts = RestoredParts(deploy, {HOLDER: None}, {HOLDER: RestoredChannels()})
         logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
         machine = make_machines(parts, built, LAUNCH, memory, logger)[HOLDER]
         machine.restore(None, 0.0)
-        machine.start(0.0)
-        machine.request(1, (1,), 1)
+        machine.step(Started(), 0.0)
+        machine.step(SnapshotRequested(1, (1,), 1), 0.0)
         (taken,) = (report for report in machine.take_reports() if isinstance(report, SnapshotTaken))
         assert not memory.idle_bytes
         del taken, machine

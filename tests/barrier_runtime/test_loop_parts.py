@@ -1,4 +1,4 @@
-"""The small parts of the loops: when to say that a worker is idle, what is due, what wakes a loop, what turns took."""
+"""The small parts of the loops: the clock, what wakes a loop, how long turns took."""
 
 from __future__ import annotations
 
@@ -6,53 +6,8 @@ import socket
 import threading
 
 from barrier_runtime import clock
-from barrier_runtime.deadlines import REQUEST_SECONDS_MAX, Deadlines
-from barrier_runtime.idleness import IDLE_SECONDS, Idleness
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.turn_slice import TurnSlice
-from snapshot.ids import Subtask
-
-A = Subtask("a")
-
-
-def test_idleness_is_said_once_and_only_after_a_while() -> None:
-    """A pause shorter than `IDLE_SECONDS` is nobody's business."""
-    idleness = Idleness()
-    assert idleness.look(True, 0.0) is None
-    assert idleness.due_at() == IDLE_SECONDS
-    assert idleness.look(True, IDLE_SECONDS) is True
-    assert idleness.look(True, 9.0) is None
-    assert idleness.due_at() is None
-
-
-def test_waking_up_is_said_only_if_idleness_was() -> None:
-    """The coordinator hears of changes, not of every pause."""
-    idleness = Idleness()
-    idleness.look(True, 0.0)
-    assert idleness.look(False, 0.001) is None
-    idleness.look(True, 1.0)
-    idleness.look(True, 2.0)
-    assert idleness.look(False, 3.0) is False
-    idleness.look(True, 4.0)
-    idleness.forget()
-    assert idleness.look(True, 5.0) is None
-
-
-def test_deadlines_are_taken_once_in_the_order_in_which_they_began() -> None:
-    """What is settled or answered in time never comes up."""
-    deadlines = Deadlines()
-    deadlines.align(7, A, 2.0)
-    deadlines.align(8, A, 2.0)
-    deadlines.align(9, A, 5.0)
-    deadlines.ask(A, 1.0)
-    assert deadlines.next_at() == 2.0
-    assert deadlines.take_alignments(2.0) == [(7, A), (8, A)]
-    assert deadlines.take_alignments(2.0) == []
-    deadlines.settle(10)
-    assert deadlines.take_requests(1.0 + REQUEST_SECONDS_MAX) == [A]
-    deadlines.ask(A, 1.0)
-    deadlines.answer(A)
-    assert deadlines.next_at() is None
 
 
 def test_the_clock_never_goes_back() -> None:

@@ -32,6 +32,7 @@ from snapshot.declared.built import build
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.trace import Event, Kind, counts_of
@@ -111,7 +112,9 @@ def _plane(graph: Graph, make: Callable[[Any], SubtaskMachine] = _traced) -> tup
     plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
     for machine in machines.values():
         machine.restore(None, 0.0)
-    plane.start(0.0)
+    for machine in machines.values():
+        machine.step(Started(), 0.0)
+    plane.flush(0.0)
     return plane, built.topology
 
 
@@ -192,12 +195,12 @@ def test_rows_of_a_batch(rows: int) -> None:
 def test_markers_cuts_and_commits() -> None:
     """A snapshot: the cut, with what was sent and processed, the markers from end to end, and the commit, with ids."""
     plane, topology = _plane(_chain(_Numbers(3)))
-    plane.machines[_P].request(7, (), 0)
+    plane.machines[_P].step(SnapshotRequested(7, (), 0), 0.0)
     while plane.has_work and not plane.machines[_SINK].inputs[ChannelId(_Q, _SINK)].processed:
         plane.turn(1.0)
-    plane.take_reports()
     for machine in plane.machines.values():
-        machine.published(7, 1.0)
+        machine.take_reports()
+        machine.step(SnapshotPublished(7), 1.0)
     noted = _taken(plane, topology)
     found = [(event.kind, event.subtask) for event in noted if event.snapshot_id == 7]
     assert sorted(found, key=str) == sorted(

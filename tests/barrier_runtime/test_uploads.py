@@ -11,18 +11,21 @@ from typing import Any, Self
 
 import pytest
 
-from barrier_runtime import gathering
+from barrier_runtime import clock
 from barrier_runtime.control_codec import encode_message
-from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, RestoredParts, Storage
+from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, Storage
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel import kept_memory
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.coordinator.instalments import INSTALMENT_BYTES, instalments
 from snapshot.declared.validation import NAME_CHARACTERS_MAX
+from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, PartKind
 from snapshot.subtask.reports import SnapshotTaken
+from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
+from snapshot.worker.upload_batcher import PendingUpload
 from state_backends import FileSystemBackend, MemoryBackend, layout
 from state_backends.base import StateBackend
 from state_backends.store import RunStore
@@ -69,6 +72,16 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.storage.close()
 
+    def upload(self, *taken: SnapshotTaken) -> None:
+        """Have contributions stored together."""
+        self.storage.upload(tuple(PendingUpload(each, clock.now()) for each in taken), INCARNATION)
+
+    def stored(self) -> tuple[Any, ...]:
+        """The coordinator's messages about the next upload."""
+        finished = self.next()
+        assert isinstance(finished, PartsStored)
+        return finished.messages
+
     def next(self) -> Any:
         """What is done next; queue.Empty if nothing comes."""
         self._woken.get(timeout=DEADLINE_S)
@@ -82,7 +95,7 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
         state, received, _ = host.store.put_parts(parts_of(taken, sample.RUN, INCARNATION))
         backend.hangs = True
         for number in range(1, STORAGE_THREADS + 1):
-            host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + number), INCARNATION)
+            host.upload(replace(taken, snapshot_id=taken.snapshot_id + number))
             assert backend.hanging.acquire(timeout=DEADLINE_S)
         restore = RestoredSubtask(sample.P, state, (), (), (received,))
         host.storage.read(Deploy(INCARNATION + 1, (restore,), has_more=False))
@@ -90,10 +103,10 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
             restored = host.next()
         finally:
             backend.released.set()
-    assert isinstance(restored, RestoredParts), "an upload came back first"
-    assert (restored.deploy.incarnation, restored.error) == (INCARNATION + 1, None)
-    assert restored.states == {sample.P: memoryview(b"".join(taken.state))}
-    assert restored.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
+    assert isinstance(restored, PartsRead), "an upload came back first"
+    assert restored.parts.deploy.incarnation == INCARNATION + 1
+    assert restored.parts.states == {sample.P: memoryview(b"".join(taken.state))}
+    assert restored.parts.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
 
 
 def test_memory_for_copies_is_not_kept_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +115,10 @@ def test_memory_for_copies_is_not_kept_in_vain(monkeypatch: pytest.MonkeyPatch) 
     with Host(MemoryBackend()) as host:
         memory = host.storage.memory
         memory.copy(large)
-        host.storage.hurry()
+        host.storage.release_memory()
         assert memory.idle_bytes
         monkeypatch.setattr(kept_memory, "KEPT_SECONDS_MAX", 0.0)
-        host.storage.hurry()
+        host.storage.release_memory()
         assert not memory.idle_bytes
         memory.copy(large)
         host.storage.read(Deploy(INCARNATION + 1, (), has_more=False))
@@ -123,8 +136,8 @@ def of_bytes(state: int, received: int) -> SnapshotTaken:
 def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
     """What the coordinator is told of it."""
     with Host(backend) as host:
-        host.storage.upload(taken, INCARNATION)
-        (told,) = host.next()
+        host.upload(taken)
+        (told,) = host.stored()
     return told
 
 
@@ -175,9 +188,8 @@ def test_the_subtasks_of_a_worker_are_stored_together(leak_check: LeakCheck, tmp
     first, second = sample.taken()
     store = RunStore(backend := FileSystemBackend(tmp_path, inlineBytesMax=0), sample.RUN)
     with Host(backend, subtask_count=2) as host:
-        host.storage.upload(first, INCARNATION)
-        host.storage.upload(second, INCARNATION)
-        told = host.next()
+        host.upload(first, second)
+        told = host.stored()
     assert [type(each) for each in told] == [SnapshotAcknowledged] * 2
     assert len(backend.files()) == 1
     for taken, each in zip((first, second), told, strict=True):
@@ -193,36 +205,23 @@ def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakChe
     folder = tmp_path / "file"
     folder.write_bytes(b"no folder")
     with Host(FileSystemBackend(folder, inlineBytesMax=0), subtask_count=2) as host:
-        for taken in sample.taken():
-            host.storage.upload(taken, INCARNATION)
-        told = host.next()
+        host.upload(*sample.taken())
+        told = host.stored()
     assert [(type(each), each.subtask) for each in told] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
     assert all("could not be stored" in each.reason and str(folder) in each.reason for each in told)
 
 
-def test_what_is_settled_is_not_stored(leak_check: LeakCheck) -> None:
-    """Of a snapshot that was given up nothing is stored, whoever else of the worker gives to it."""
-    first, second = sample.taken()
-    with Host(backend := MemoryBackend(), subtask_count=2) as host:
-        backend.inline_bytes_max = 0
-        host.storage.upload(first, INCARNATION)
-        host.storage.settle(first.snapshot_id + 1)
-        host.storage.upload(second, INCARNATION)
-        for taken in (first, second):
-            host.storage.upload(replace(taken, snapshot_id=taken.snapshot_id + 1), INCARNATION)
-        assert [each.snapshot_id for each in host.next()] == [first.snapshot_id + 1] * 2
-    assert len(backend.files()) == 1
-
-
-def test_a_late_subtask_does_not_hold_up_the_others_for_long(
-    leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then each is acknowledged when it is stored, so that a deadline names the late one."""
-    monkeypatch.setattr(gathering, "WAIT_SECONDS_MAX", 0.0)
-    first, second = sample.taken()
-    with Host(MemoryBackend(), subtask_count=2) as host:
-        host.storage.upload(first, INCARNATION)
-        host.storage.hurry()
-        assert [each.record.subtask for each in host.next()] == [first.subtask]
-        host.storage.upload(second, INCARNATION)
-        assert [each.record.subtask for each in host.next()] == [second.subtask]
+def test_a_part_that_cannot_be_read_is_reported(leak_check: LeakCheck) -> None:
+    """With the incarnation and the store's own error, so that the worker can name it."""
+    backend, taken = MemoryBackend(), sample.taken()[0]
+    backend.inline_bytes_max = 0
+    with Host(backend) as host:
+        state, *_ = host.store.put_parts(parts_of(taken, sample.RUN, INCARNATION))
+        for path in backend.files():
+            backend.delete(path)
+        restore = RestoredSubtask(sample.P, state, (), (), ())
+        host.storage.read(Deploy(INCARNATION + 1, (restore,), has_more=False))
+        unreadable = host.next()
+    assert isinstance(unreadable, PartsUnreadable)
+    assert unreadable.incarnation == INCARNATION + 1
+    assert isinstance(unreadable.error, SnapshotCorrupt)

@@ -21,6 +21,7 @@ from snapshot.declared.declarations import AlignmentWish
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.node_state import NodeState
@@ -51,7 +52,7 @@ class Hosted:
         for machine in self.machines.values():
             machine.restore(None, 0.0)
             if started:
-                machine.start(0.0)
+                machine.step(Started(), 0.0)
 
     def machine(self, subtask: Subtask, channels: RestoredChannels | None = None, seed: int = 1) -> SubtaskMachine:
         """A machine that is not restored yet."""
@@ -86,7 +87,7 @@ class Hosted:
             assert item is not None
             carried.append(item)
             if isinstance(item, Marker):
-                receiver.deliver_marker(channel, item)
+                receiver.step(MarkerArrived(channel, item), 0.0)
             else:
                 receiver.deliver(channel, item)
         self[source].validate()

@@ -23,6 +23,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import decode_frames, decode_part
 from snapshot.subtask.assembly import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from tests.snapshot.truth import END_OF_STREAM, Truth
@@ -106,7 +107,7 @@ class Hosting:
         machine = SubtaskMachine(parts)
         machine.restore(state, self.now)
         self.machines[subtask] = machine
-        self.controls[subtask] = deque([lambda m: m.start(self.now)])
+        self.controls[subtask] = deque([lambda m: m.step(Started(), self.now)])
 
     def _tap(self, parts: SubtaskParts) -> None:
         """Let the truth see what is sent and what is processed, without the core's counters."""
@@ -150,7 +151,7 @@ class Hosting:
         if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.floor:
             self.first_by[channel.target][channel] = None
             self.seen["first marker through several inputs"] += len(self.first_by[channel.target]) > 1
-        machine.deliver_marker(channel, item)
+        machine.step(MarkerArrived(channel, item), 0.0)
         self.seen["overlap"] += len(recorder.unfinished()) > 1
 
 

@@ -9,11 +9,20 @@ from dataclasses import replace
 import pytest
 
 from snapshot.channel.cuts import ReceivedCut
-from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
-from snapshot.subtask.events import DiscardRecording, Effect, Event, FloorRaised, HoldChannel, MarkerArrived
+from snapshot.subtask.events import (
+    ControlEvent,
+    DiscardRecording,
+    Effect,
+    Event,
+    FloorRaised,
+    HoldChannel,
+    MarkerArrived,
+    SnapshotRequested,
+)
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Recorder
 from tests.snapshot.network import Network
@@ -149,30 +158,25 @@ def closed_on_arrival(patch: Patch) -> None:
 
 
 def finished_subtask_is_gone(patch: Patch) -> None:
-    request, marker = SubtaskMachine.request, SubtaskMachine.deliver_marker
+    step = SubtaskMachine.step
 
-    def requested(self: SubtaskMachine, snapshot_id: int, running: Sequence[int], floor: int) -> None:
-        if self.status is not Status.ENDED:
-            request(self, snapshot_id, running, floor)
+    def mutant(self: SubtaskMachine, event: ControlEvent, now: float) -> None:
+        if self.status is not Status.ENDED or not isinstance(event, SnapshotRequested | MarkerArrived):
+            step(self, event, now)
 
-    def delivered(self: SubtaskMachine, channel: ChannelId, item: Marker) -> None:
-        if self.status is not Status.ENDED:
-            marker(self, channel, item)
-
-    patch.setattr(SubtaskMachine, "request", requested)
-    patch.setattr(SubtaskMachine, "deliver_marker", delivered)
+    patch.setattr(SubtaskMachine, "step", mutant)
 
 
 def on_start_after_a_marker(patch: Patch) -> None:
-    start, run = SubtaskMachine.start, SubtaskMachine.run
+    start, run = SubtaskMachine._start, SubtaskMachine.run
     late: list[tuple[SubtaskMachine, Callable[[], None]]] = []
 
-    def started(self: SubtaskMachine, now: float) -> None:
+    def started(self: SubtaskMachine) -> None:
         if self.status is Status.RESTORED and self._is_fresh and self._exhausted:
             self.status = Status.RUNNING
-            late.append((self, lambda: start(self, now)))
+            late.append((self, lambda: start(self)))
         else:
-            start(self, now)
+            start(self)
 
     def mutant(self: SubtaskMachine, now: float, limit: int) -> int:
         for machine, begin in list(late):
@@ -182,5 +186,5 @@ def on_start_after_a_marker(patch: Patch) -> None:
                 begin()
         return run(self, now, limit)
 
-    patch.setattr(SubtaskMachine, "start", started)
+    patch.setattr(SubtaskMachine, "_start", started)
     patch.setattr(SubtaskMachine, "run", mutant)

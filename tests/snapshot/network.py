@@ -18,6 +18,14 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.manifest import Manifest
+from snapshot.subtask.events import (
+    AlignmentTimedOut,
+    ComponentEnded,
+    FloorRaised,
+    RequestAnswered,
+    SnapshotPublished,
+    SnapshotRequested,
+)
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
@@ -156,7 +164,7 @@ class Network(Hosting):
             snapshot_id = self.timeouts[subtask].popleft()
             machine = self.machines[subtask]
             self.seen["alignment timed out"] += machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING
-            machine.alignment_timed_out(snapshot_id)
+            machine.step(AlignmentTimedOut(snapshot_id), 0.0)
 
     def act_initiate(self, subtask: Subtask) -> None:
         """A snapshot starts at some subtasks, which reach all others; now and then one that runs is aborted."""
@@ -183,13 +191,13 @@ class Network(Hosting):
         for subtask in starting:
             place = self.choose(len(self.controls[subtask]) + 1) if self.crossing else len(self.controls[subtask])
             place = max(place, int(not self.is_started(subtask)))  # never before the start
-            self.controls[subtask].insert(place, lambda m: m.request(snapshot_id, running, floor))
+            self.controls[subtask].insert(place, lambda m: m.step(SnapshotRequested(snapshot_id, running, floor), 0.0))
         return snapshot_id
 
     def abort(self, snapshot_id: int) -> None:
         """Give up a running snapshot."""
         del self.running[snapshot_id]
-        self._tell(lambda m, floor=self.floor: m.raise_floor(floor))  # type: ignore[misc]  # a default binds it now
+        self._tell(lambda m, floor=self.floor: m.step(FloorRaised(floor), 0.0))  # type: ignore[misc]  # a default binds it now
         self._publish()
 
     def _tell(self, control: Callable[[SubtaskMachine], None]) -> None:
@@ -205,7 +213,7 @@ class Network(Hosting):
             case AlignmentStarted():
                 self.timeouts[subtask].append(report.snapshot_id)
             case SnapshotAsked():
-                self.controls[subtask].append(lambda m: m.answer_request())
+                self.controls[subtask].append(lambda m: m.step(RequestAnswered(), 0.0))
             case _:
                 pass
 
@@ -244,10 +252,11 @@ class Network(Hosting):
                 )
             )  # fmt: skip
             floor = self.floor
-            self._tell(lambda m, s=snapshot_id, f=floor: (m.published(s, self.now), m.raise_floor(f))[1])  # type: ignore[misc]
+            self._tell(lambda m, f=floor: m.step(FloorRaised(f), self.now))  # type: ignore[misc]
+            self._tell(lambda m, s=snapshot_id: m.step(SnapshotPublished(s), self.now))  # type: ignore[misc]
             ended = [name for part in ended_components(self.topology, all_records) for name in part.nodes]
             for subtask in [s for s in self.topology.subtasks if s.node in ended]:
-                self.controls[subtask].append(lambda m: m.end_component(self.now))
+                self.controls[subtask].append(lambda m: m.step(ComponentEnded(), self.now))
 
     # ---------------------------------------------------------------- to the end
 

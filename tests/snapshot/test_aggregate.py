@@ -16,6 +16,7 @@ from snapshot import GraphError, KeyedAggregate, NodeError, RestoreRefused
 from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted, state_of, taken
 
 INT_MAX, INT_MIN = 2**63 - 1, -(2**63)
@@ -174,8 +175,8 @@ def test_a_cut_between_two_batches() -> None:
     large = pa.record_batch({"k": np.zeros(20_000, dtype=np.int64)})
     host = fed(KeyedAggregate("k", aggregates={"n": ("k", "count")}), schema, large, large)
     host["aggregate"].run(0.0, 1)
-    host["aggregate"].request(1, (), 1)
-    host["feed"].request(1, (), 1)
+    host["aggregate"].step(SnapshotRequested(1, (), 1), 0.0)
+    host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "aggregate")
     (snapshot,) = taken(host["aggregate"])
     assert state_of(snapshot).state.to_pylist() == [{"k": 0, "count(k)": 20_000}]

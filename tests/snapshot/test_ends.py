@@ -12,6 +12,7 @@ from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
 from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.events import ComponentEnded, SnapshotRequested, Started
 from snapshot.subtask.machine import Status
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
@@ -90,8 +91,8 @@ def test_a_channel_is_closed_when_its_end_is_processed() -> None:
 def test_an_end_in_flight_is_recorded_and_restored() -> None:
     """PROTOCOL 5.1: the end is channel state like any message; after a restore the receiver does not wait for ever."""
     hosted = chain()
-    hosted["b"].request(1, (), 1)
-    hosted["a"].request(1, (), 1)
+    hosted["b"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     (snapshot,) = taken(hosted["b"])
     cut = snapshot.received[AB]
@@ -99,7 +100,7 @@ def test_an_end_in_flight_is_recorded_and_restored() -> None:
     (sent,) = snapshot.sent.values()
     again = hosted.machine(Subtask("b"), RestoredChannels({AB: 0}, {AB: cut.frames}, {BC: sent.sent}))
     again.restore(b"".join(snapshot.state), 1.0)
-    again.start(1.0)
+    again.step(Started(), 1.0)
     again.run(1.0, 10)
     assert (again.status, hosted.node("b").got) == (Status.ENDED, ["once", ("a", ())])
 
@@ -108,16 +109,16 @@ def test_a_finished_subtask_still_cuts() -> None:
     """PROTOCOL 5.2: it records, sends markers, and is restored as finished, without a second end."""
     hosted = chain()
     (end,) = hosted["a"].outputs.values()
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     (snapshot,) = taken(hosted["a"])
     assert (snapshot.standing.ended, snapshot.standing.passive, state_of(snapshot).ended) == (True, True, True)
     again = hosted.machine(Subtask("a"), RestoredChannels(sent={AB: end.sent}))
     again.restore(b"".join(snapshot.state), 1.0)
-    again.start(1.0)
+    again.step(Started(), 1.0)
     assert (again.status, again.run(2.0, 10), again.next_wake(), again.idle) == (Status.ENDED, 0, None, True)
     (end,) = again.outputs.values()
     assert not end.has_data
-    again.request(2, (), 2)
+    again.step(SnapshotRequested(2, (), 2), 0.0)
     assert end.take() == Marker(2, 2, 2, aligned=False)
 
 
@@ -128,7 +129,7 @@ def test_a_finished_subtask_passes_aligned_markers_on() -> None:
     hosted["a"].run(0.0, 10)
     hosted.seal_and_carry("a", "b")
     hosted["b"].run(1.0, 10)
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     assert hosted["b"].runnable
     hosted["b"].run(1.0, 10)
@@ -152,8 +153,8 @@ def test_a_cycle_ends_as_a_whole() -> None:
     hosted = cycle(None)
     machine = hosted["b"]
     assert (machine.status, machine.idle) == (Status.RUNNING, True)
-    machine.end_component(2.0)
-    machine.end_component(2.0)  # said twice: nothing more happens
+    machine.step(ComponentEnded(), 2.0)
+    machine.step(ComponentEnded(), 2.0)  # said twice: nothing more happens
     assert (machine.status, hosted.node("b").got) == (Status.ENDED, ["once", ("a", ("d",)), ("d", ())])
     machine.seal()
     (to_d, to_c) = machine.outputs.values()
@@ -166,4 +167,4 @@ def test_a_cycle_ends_as_a_whole() -> None:
 def test_after_its_end_a_cycle_is_closed_inside() -> None:
     """In the last onEnd of a cycle, sending to its members is an error that names them."""
     with pytest.raises(NodeError, match="the cycle with 'd' has ended; onEnd may send outward only"):
-        cycle("d")["b"].end_component(2.0)
+        cycle("d")["b"].step(ComponentEnded(), 2.0)

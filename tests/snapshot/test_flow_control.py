@@ -12,6 +12,7 @@ from snapshot.channel.sending_end import SendingEnd
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId
 from snapshot.node import Context, End, Node, Source
+from snapshot.subtask.events import SnapshotRequested
 from snapshot.subtask.machine import SubtaskMachine
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.memory_spill import MemorySpill
@@ -55,7 +56,7 @@ def test_a_full_buffer_stops_its_subtask() -> None:
         hosted["a"].run(0.0, 10)
     (out,) = hosted["a"].outputs.values()
     assert out.sent == 2
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b", 2)
     hosted["a"].run(0.0, 10)
     assert out.sent == 3

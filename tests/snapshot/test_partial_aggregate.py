@@ -19,6 +19,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.events import SnapshotRequested, Started
 from snapshot.subtask.machine import Status
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 from tests.snapshot.test_aggregate import INT_MAX, KEYED, ROWS, Feed, Keep, approximately, expected, of, results
@@ -147,8 +148,8 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     node.onBatch(numbers((1, 1), (2, 1), (3, 1)), context)
     assert len(sent(host, 0.0)) == 3
     node.onBatch(numbers((2, 5)), context)
-    host["partial"].request(1, (), 1)
-    host["feed"].request(1, (), 1)
+    host["partial"].step(SnapshotRequested(1, (), 1), 0.0)
+    host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "partial")
     (snapshot,) = taken(host["partial"])
     assert state_of(snapshot).state[0].to_pylist() == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
@@ -156,7 +157,7 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     restored = RestoredChannels(sent={FORTH: snapshot.sent[FORTH].sent})
     host.machines[Subtask("partial")] = host.machine(Subtask("partial"), restored)
     host["partial"].restore(b"".join(snapshot.state), 1.0)
-    host["partial"].start(1.0)
+    host["partial"].step(Started(), 1.0)
     (end,) = host["partial"].outputs.values()
     assert [_sent_by(host, end, now) for now in (1.9, 2.0, 9.0)] == [[], [{"k": 2, "count(v)": 1, "sum(v)": 5}], []]
 

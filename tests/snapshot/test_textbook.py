@@ -9,6 +9,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, Node
 from snapshot.stored.certificate import problems
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted, state_of, taken, values
 
 P, Q = Subtask("P"), Subtask("Q")
@@ -49,7 +50,7 @@ def test_the_textbook_case() -> None:
     hosted = Hosted(graph)
     p, q = hosted["P"], hosted["Q"]
 
-    p.request(1, (), 1)  # P records its state and sends its marker to Q,
+    p.step(SnapshotRequested(1, (), 1), 0.0)  # P records its state and sends its marker to Q,
     p.run(1.0, 10)  # then sends green to Q.
     assert hosted.node("P").held == ["red", "blue"]
     q.run(1.0, 10)  # Q had sent orange

@@ -1,7 +1,7 @@
-"""One real subtask machine, as the exploration steps it: what comes to it, what it can do, what it tells.
+"""One real worker machine with one subtask, as the exploration steps it: what comes to it, and what it can do.
 
-Owns what a worker does around a machine, one event at a time: seals and takes, obeys control messages, turns what it
-took for a snapshot into its parts and their record. Decides nothing.
+Owns what a worker's shell does, one event at a time: seals and takes, passes control messages on, turns what was
+captured for a snapshot into its parts and their record. Decides nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control
 from snapshot.declared.built import Built
-from snapshot.ids import ChannelId
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import decode_frames, decode_part
-from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.stored.part import Handle, decode_part
+from snapshot.subtask.assembly import Surroundings, assemble
+from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
-from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
+from snapshot.subtask.reports import SnapshotTaken
 from snapshot.testing.exploration.fingerprint import fingerprint
 from snapshot.testing.exploration.ledger import Ledger
 from snapshot.testing.exploration.local_states import Said, View
@@ -40,6 +42,22 @@ from snapshot.testing.exploration.subtask_events import (
     TimedOut,
     Woken,
 )
+from snapshot.worker.events import (
+    AlignmentDeadline,
+    CoordinatorMessageReceived,
+    DeadlinePassed,
+    Event,
+    PartsRead,
+    PeersConnected,
+    SendToCoordinator,
+    StoreParts,
+    TurnEnded,
+)
+from snapshot.worker.machine import WorkerMachine, WorkerSettings
+from snapshot.worker.restored_parts import RestoredParts, read_parts
+
+#: Idleness is not explored, and each contribution is acknowledged alone.
+_SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)
 
 #: Time stands still, but for timers and polls, which come whenever they are due next.
 _NOW = 0.0
@@ -71,32 +89,41 @@ class LocalSubtask:
         self._run = run
         self._life = life
         self._seen = seen
-        channels, state = _restored(life)
-        if channels.frames:
-            seen["restore with channel state"] = None
-        self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
-        parts = assemble(life.start.subtask, built, _surroundings(run, life), channels)
-        self._parts = parts
-        self.ledger = Ledger(parts, life.before)
-        self._machine = SubtaskMachine(parts)
-        self._machine.restore(state, _NOW)
-        #: snapshots whose time to align may end
-        self._aligning: list[int] = []
+        self._built = built
+        self._worker = WorkerMachine(0, self._make_subtask, _SETTINGS)
+        deploy = control.Deploy(life.incarnation, (life.start,), False)
+        self._send(control.Welcome(1, 1))
+        self._send(deploy)
+        self._pass(PartsRead(read_parts(deploy, _inline)))
+        self._send(control.Connect(life.incarnation, ()))
+        self._pass(PeersConnected(life.incarnation))
         #: snapshots that were started here
         self._initiated: list[int] = []
         self._cuts_before = 0
+
+    def _make_subtask(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
+        subtask = self._life.start.subtask
+        channels = parts.channels[subtask]
+        if channels.frames:
+            self._seen["restore with channel state"] = None
+        self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
+        self._parts = assemble(subtask, self._built, _surroundings(self._run, self._life), channels)
+        self.ledger = Ledger(self._parts, self._life.before)
+        self._machine = SubtaskMachine(self._parts)
+        return {subtask: self._machine}
 
     # ---------------------------------------------------------------- events
 
     def step(self, event: SubtaskEvent) -> list[Said]:
         """Take one event to its end."""
-        machine, said = self._machine, list[Said]()
+        machine = self._machine
         self._cuts_before = len(self.ledger.cuts)
+        said: list[Said] = []
         match event:
             case Arrived(channel, item):
                 self._arrive(channel, item)
             case Heard(message):
-                self._hear(message)
+                said += self._hear(message)
             case Handled(channel):
                 machine.handle_next(channel, _NOW)
             case Taken(channel):
@@ -104,19 +131,17 @@ class LocalSubtask:
             case Woken():
                 machine.run(machine.next_wake() or _NOW, 1)
             case TimedOut(snapshot_id):
-                self._time_out(snapshot_id)
+                said += self._time_out(snapshot_id)
             case _:
                 assert_never(event)
         if isinstance(event, Handled | Woken):
             for end in machine.inputs.values():
                 self.ledger.note_end(end)
-        for report in machine.take_reports():
-            said += self._report(report)
-        return said
+        return said + self._pass(TurnEnded(False))
 
     def check(self) -> None:
         """Every invariant of the machine; and note what occurred."""
-        self._machine.validate()
+        self._worker.validate()
         inputs, recorder = self._machine.inputs.values(), self._machine.cutter.recorder
         has_cut = len(self.ledger.cuts) > self._cuts_before
         self._note(
@@ -136,57 +161,43 @@ class LocalSubtask:
             self._seen["late marker dropped"] = None
         elif recorder.phase(item.snapshot_id) is None:
             self._seen[f"first marker through {channel}"] = None
-        self._machine.deliver_marker(channel, item)
+        self._machine.step(MarkerArrived(channel, item), _NOW)
 
-    def _hear(self, message: control.CoordinatorMessage) -> None:
-        """As a worker obeys."""
-        machine = self._machine
+    def _hear(self, message: control.CoordinatorMessage) -> list[Said]:
+        """Pass a control message on; forget what is settled."""
         match message:
-            case control.StartProcessing():
-                machine.start(_NOW)
-            case control.TriggerSnapshot(_, snapshot_id, _, running, floor):
-                if machine.cutter.recorder.phase(snapshot_id) is None:
+            case control.TriggerSnapshot(_, snapshot_id):
+                if self._machine.cutter.recorder.phase(snapshot_id) is None:
                     self._initiated.append(snapshot_id)
-                machine.request(snapshot_id, running, floor)
-            case control.AnswerSnapshotRequest():
-                machine.answer_request()
-            case control.SettleSnapshots(_, floor):
-                self._settle(floor)
-            case control.AnnouncePublished(_, snapshot_id, floor, _):
-                self._settle(floor)
-                machine.published(snapshot_id, _NOW)
-            case control.EndComponent(_, nodes):
-                if machine.subtask.node in nodes:
-                    machine.end_component(_NOW)
+            case control.SettleSnapshots(_, floor) | control.AnnouncePublished(_, _, floor):
+                self.ledger.settle(floor)
+                self._initiated = [snapshot_id for snapshot_id in self._initiated if snapshot_id >= floor]
             case _:
-                raise AssertionError(f"{machine.subtask}: no message for a running subtask: {message}")
+                pass
+        return self._send(message)
 
-    def _settle(self, floor: int) -> None:
-        self._machine.raise_floor(floor)
-        self.ledger.settle(floor)
-        self._aligning = [snapshot_id for snapshot_id in self._aligning if snapshot_id >= floor]
-        self._initiated = [snapshot_id for snapshot_id in self._initiated if snapshot_id >= floor]
+    def _send(self, message: control.CoordinatorMessage) -> list[Said]:
+        return self._pass(CoordinatorMessageReceived(message))
 
-    def _time_out(self, snapshot_id: int) -> None:
-        self._aligning.remove(snapshot_id)
+    def _time_out(self, snapshot_id: int) -> list[Said]:
         if self._machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING:
             self._seen["alignment timed out"] = None
-        self._machine.alignment_timed_out(snapshot_id)
+        return self._pass(DeadlinePassed(AlignmentDeadline(snapshot_id, self._machine.subtask)))
 
-    # ---------------------------------------------------------------- reports
+    # ---------------------------------------------------------------- effects
 
-    def _report(self, report: Report) -> list[Said]:
-        at = self._life.incarnation
-        match report:
-            case SnapshotTaken():
-                return [(COORDINATOR, self._contribution(report))]
-            case SnapshotFailed(snapshot_id, subtask, reason):
-                return [(COORDINATOR, control.SnapshotDeclined(at, snapshot_id, subtask, reason))]
-            case SnapshotAsked(subtask):
-                return [(COORDINATOR, control.SnapshotAskedFor(at, subtask))]
-            case AlignmentStarted(snapshot_id):
-                self._aligning.append(snapshot_id)
-        return []
+    def _pass(self, event: Event) -> list[Said]:
+        """Pass an event to the worker machine; return what goes to the coordinator."""
+        said: list[Said] = []
+        for effect in self._worker.step(event, _NOW):
+            match effect:
+                case SendToCoordinator(messages):
+                    said += [(COORDINATOR, message) for message in messages if _is_modelled(message)]
+                case StoreParts(_, uploads):
+                    said += [(COORDINATOR, self._contribution(upload.taken)) for upload in uploads]
+                case _:
+                    pass  # links are queues of the exploration
+        return said
 
     def _contribution(self, taken: SnapshotTaken) -> Contribution:
         self._note_parts(taken)
@@ -219,7 +230,7 @@ class LocalSubtask:
 
     def key(self) -> Hashable:
         """All that is mutable."""
-        return fingerprint((self._life.incarnation, self._machine, self.ledger, self._aligning, self._initiated))
+        return fingerprint((self._worker, self.ledger, self._initiated))
 
     def view(self) -> View[SubtaskEvent]:
         """What can happen here."""
@@ -240,7 +251,9 @@ class LocalSubtask:
             if machine.next_wake() is not None:
                 own.append((f"{who}: timer or poll", Woken()))
         faults: list[tuple[str, SubtaskEvent]] = [
-            (f"{who}: time to align {snapshot_id} is over", TimedOut(snapshot_id)) for snapshot_id in self._aligning
+            (f"{who}: time to align {deadline.snapshot_id} is over", TimedOut(deadline.snapshot_id))
+            for deadline in self._worker.deadlines
+            if isinstance(deadline, AlignmentDeadline)
         ]
         return View(tuple(own), tuple(faults), is_open=True, unsettled=self._unsettled())
 
@@ -276,15 +289,16 @@ def _surroundings(run: str, life: Life) -> Surroundings:
     )
 
 
-def _restored(life: Life) -> tuple[RestoredChannels, memoryview | None]:
-    frames: dict[ChannelId, tuple[Frame, ...]] = {}
-    for handle in life.start.channel_parts:
-        assert handle.channel is not None and handle.inline is not None
-        stored = decode_frames(handle, decode_part(handle, handle.inline))
-        frames[handle.channel] = (*frames.get(handle.channel, ()), *stored)
-    state = life.start.state
-    body = None if state is None else decode_part(state, state.inline or b"")
-    return RestoredChannels(dict(life.start.processed), frames, dict(life.start.sent)), body
+def _inline(handle: Handle) -> memoryview:
+    assert handle.inline is not None
+    return decode_part(handle, handle.inline)
+
+
+def _is_modelled(message: control.WorkerMessage) -> bool:
+    """Raise a failure; drop what the explored coordinator does not wait for."""
+    if isinstance(message, control.WorkerFailed):
+        raise ChannelError(message.reason)
+    return isinstance(message, control.SnapshotDeclined | control.SnapshotAskedFor)
 
 
 def _take(end: SendingEnd) -> Frame | Marker:

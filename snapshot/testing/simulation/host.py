@@ -17,9 +17,10 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.node import defines
 from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.hook_errors import calling
 from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.reports import Report, Standing
+from snapshot.subtask.reports import Standing
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.agenda import Agenda, Group, Place
@@ -40,8 +41,9 @@ class SimulatedMachine(SubtaskMachine):
 
     def __init__(self, parts: SubtaskParts) -> None:
         super().__init__(parts)
-        #: told of each cut
+        #: called with the snapshot of each cut, and of each publication
         self.on_cut: Callable[[int], None] = lambda snapshot_id: None
+        self.on_published: Callable[[int], None] = lambda snapshot_id: None
         self.node: Any = parts.node
         self._takes_messages = defines(parts.node, "onMessage")
         self._takes_batches = defines(parts.node, "onBatch")
@@ -86,11 +88,18 @@ class SimulatedMachine(SubtaskMachine):
         self.on_cut(snapshot_id)
         return super()._capture(snapshot_id)
 
+    def _published(self, snapshot_id: int) -> None:
+        super()._published(snapshot_id)
+        self.on_published(snapshot_id)
+
 
 class HostOwner:
     """What a host needs of its worker."""
 
-    is_started: bool
+    @property
+    def is_started(self) -> bool:
+        """The subtasks may act."""
+        raise NotImplementedError
 
     def act(self, event: Callable[[], object], host: Host) -> None:
         """Have an event happen to a host's machine, whatever comes of it."""
@@ -124,8 +133,6 @@ class Host:
         self.life = life
         self.is_idle = False
         self.list_sink = machine.node if isinstance(machine.node, ListSink) else None
-        #: {snapshot that aligns here: where its time is over}
-        self.alignments: dict[int, Place] = {}
         self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in machine.inputs}
         self._owner = owner
         self._agenda = agenda
@@ -144,6 +151,7 @@ class Host:
         #: {channel: number of the last message that a restore put into its queue}
         self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
         machine.on_cut = self._on_cut
+        machine.on_published = lambda snapshot_id: life.note(Kind.COMMIT, snapshot_id=snapshot_id)
 
     # ---------------------------------------------------------------- the places
 
@@ -209,9 +217,8 @@ class Host:
             self._waits[place] = at
             self._agenda.at(at, self.refresh)
 
-    def start(self) -> None:
-        """The worker is told to start: what came before may come in now."""
-        self.machine.start(self._agenda.now)
+    def open_wires(self) -> None:
+        """Let what came before the start come in now."""
         for channel, wire in self.wires.items():
             self._arrives[channel].set(bool(wire))
 
@@ -256,7 +263,7 @@ class Host:
             if isinstance(item, Marker):
                 self.life.marker(Kind.MARKER, channel, item)
                 self.cause = channel
-                self.machine.deliver_marker(channel, item)
+                self.machine.step(MarkerArrived(channel, item), self._agenda.now)
                 self.cause = None
             else:
                 self.machine.deliver(channel, item)
@@ -278,10 +285,6 @@ class Host:
             self._owner.see("a cut inside a partly handled frame")
         if any(inputs[channel].processed < last for channel, last in self._restored.items()):
             self._owner.see("a snapshot before restored messages were drained")
-
-    def take_reports(self) -> list[Report]:
-        """What the machine has to say."""
-        return self.machine.take_reports()
 
 
 class _Steps(Generic[S]):

@@ -36,6 +36,7 @@ from snapshot.testing.simulation.witness import Witness
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Land
 from snapshot.trace import Kind
+from snapshot.worker.machine import WorkerMachine
 from state_backends.fence_answers import perform
 from state_backends.store import RunStore
 
@@ -58,6 +59,7 @@ class Mutation:
     fence: type[Fence] = Fence
     machine: Callable[[SubtaskParts], SimulatedMachine] = SimulatedMachine
     worker: type[Worker] = Worker
+    worker_machine: type[WorkerMachine] = WorkerMachine
 
 
 class World:

@@ -12,6 +12,7 @@ from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted
 
 
@@ -115,8 +116,8 @@ def test_a_restored_batch_of_another_schema_is_named() -> None:
 def test_a_slice_inside_a_batch_hands_on_the_rest() -> None:
     """After a restore in the middle of a batch, onBatch gets the rows that are left."""
     hosted = ran(Rows(), BATCH, limit=1)
-    hosted["b"].request(1, (), 1)
-    hosted["a"].request(1, (), 1)
+    hosted["b"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     report = next(r for r in hosted["b"].take_reports() if hasattr(r, "received"))
     (cut,) = report.received.values()

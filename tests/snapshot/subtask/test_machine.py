@@ -13,6 +13,7 @@ from snapshot.errors import ChannelError, NodeError, RestoreRefused
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.subtask.events import MarkerArrived, RequestAnswered, SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.node_state import NodeState
@@ -104,8 +105,8 @@ def test_a_life_in_order() -> None:
     assert machine.run(1.0, 10) == 2
     assert (machine.status, machine.idle, machine.runnable) == (Status.ENDED, True, False)
     only(machine.take_reports(), SubtaskEnded)
-    machine.request(1, (), 1)
-    machine.published(1, 2.0)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
+    machine.step(SnapshotPublished(1), 2.0)
     only(machine.take_reports(), PublicationHandled)
     assert machine.close() is None
     assert hosted.node("b").log == [
@@ -121,8 +122,8 @@ def asked(hosted: Hosted) -> tuple[list[Any], list[Any]]:
     only(machine.take_reports(), SnapshotAsked)
     assert machine.run(2.0, 10) == 0  # no further event until the answer
     assert machine.handle_next(AB, 2.0) == 0
-    machine.request(1, (), 1)
-    hosted["a"].request(1, (), 1)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     (snapshot,) = taken(machine)
     assert machine.run(3.0, 10) == 2
@@ -149,9 +150,9 @@ def test_without_the_wait_a_requested_snapshot_comes_too_late(monkeypatch: pytes
 def test_a_refused_request_lets_events_go_on() -> None:
     """PROTOCOL 3.1: policy may refuse, or the answer be late; the subtask goes on, and a second answer is nothing."""
     machine = fed(Recorder(), "ask", "y")["b"]
-    machine.answer_request()
+    machine.step(RequestAnswered(), 0.0)
     machine.run(1.0, 10)
-    machine.answer_request()
+    machine.step(RequestAnswered(), 0.0)
     assert machine.run(1.0, 10) == 2
 
 
@@ -162,7 +163,7 @@ def test_a_failing_hook_is_named(hook: str) -> None:
         machine = fed(Recorder(hook), "x")["b"]
         machine.context.registerTimer(1.0)
         machine.run(1.0, 10)
-        machine.published(1, 1.0)
+        machine.step(SnapshotPublished(1), 1.0)
 
 
 class Unlisted(Feed):
@@ -187,13 +188,13 @@ def test_a_failing_snapshot_state_aborts_that_snapshot_only() -> None:
     """The failure is reported with its traceback, markers go out, the subtask and the next snapshot go on."""
     hosted = fed(Recorder("snapshotState"), "x")
     machine = hosted["b"]
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     failed = only(machine.take_reports(), SnapshotFailed)
     assert (failed.snapshot_id, failed.subtask) == (1, B)
     assert "snapshotState of b[0]: RuntimeError: snapshotState fails\nTraceback" in failed.reason
     hosted.node("b").raising = ""
-    hosted["a"].request(2, (), 2)
+    hosted["a"].step(SnapshotRequested(2, (), 2), 0.0)
     hosted.carry("a", "b")
     assert [snapshot.snapshot_id for snapshot in taken(machine)] == [2]
     assert machine.run(1.0, 10) == 2
@@ -218,10 +219,10 @@ def a_generator() -> Iterator[int]:
 def test_a_state_that_cannot_be_stored_aborts_that_snapshot_only() -> None:
     """The type is named; a state beyond its limit likewise."""
     machine = fed(Unstorable(a_generator))["b"]
-    machine.request(1, (), 1)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
     assert "generator" in only(machine.take_reports(), SnapshotFailed).reason
     machine = fed(Unstorable(lambda: b"x" * 1000), limits=SubtaskLimits(state_bytes_max=500))["b"]
-    machine.request(1, (), 1)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
     assert "state_bytes_max is 500" in only(machine.take_reports(), SnapshotFailed).reason
 
 
@@ -238,7 +239,7 @@ class Talkative(Recorder):
 def test_snapshot_state_must_not_send() -> None:
     """What is sent there would be on neither side of the cut."""
     machine = fed(Talkative())["b"]
-    machine.request(1, (), 1)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
     assert "b[0]: snapshotState must not send" in only(machine.take_reports(), SnapshotFailed).reason
 
 
@@ -251,23 +252,23 @@ def test_recorded_bytes_are_capped(first: str) -> None:
     machine = hosted["b"]
     hosted["a"].run(0.0, 100)
     if first == "request":
-        machine.request(1, (), 1)
+        machine.step(SnapshotRequested(1, (), 1), 0.0)
     hosted.seal_and_carry("a", "b")
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     failed = only(machine.take_reports(), SnapshotFailed)
     assert failed.reason == "b[0] had to record more than recorded_bytes_max = 150 bytes"
     hosted.carry("b", "b")
     assert taken(machine) == []
     assert machine.inputs[AB].recorded_bytes == 0
-    machine.request(2, (), 2)
+    machine.step(SnapshotRequested(2, (), 2), 0.0)
     assert machine.cutter.recorder.unfinished() == [2]
 
 
 def test_a_snapshot_of_one_input_is_capped_too() -> None:
     """PROTOCOL 1.7: also where the first marker is the last, so that the recording is closed at once."""
     hosted = fed(Recorder(), "x" * 100, limits=SubtaskLimits(recorded_bytes_max=50))
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "b")
     only(hosted["b"].take_reports(), SnapshotFailed)
 
@@ -277,9 +278,9 @@ def test_a_marker_before_the_start_is_refused() -> None:
     graph = Graph("early").add("a", Feed()).add("b", Recorder()).connect("a", "b")
     machine = Hosted(graph, started=False)["b"]
     with pytest.raises(AssertionError):
-        machine.request(1, (), 1)
+        machine.step(SnapshotRequested(1, (), 1), 0.0)
     with pytest.raises(AssertionError):
-        machine.deliver_marker(AB, Marker(1, 1, 0, aligned=False))
+        machine.step(MarkerArrived(AB, Marker(1, 1, 0, aligned=False)), 0.0)
 
 
 class Dicer(Node):
@@ -311,7 +312,7 @@ def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
     machine = hosted["d"]
     assert machine.next_wake() == 5.0
     machine.run(5.5, 10)
-    machine.request(1, (), 1)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
     (snapshot,) = taken(machine)
     machine.run(9.0, 10)
     lived = list(hosted.node("d").rolled)
@@ -319,7 +320,7 @@ def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
     again = hosted.machine(Subtask("d"), seed=99)
     again.restore(b"".join(snapshot.state), 2.0)
     assert again.context.now == 5.5
-    again.start(3.0)
+    again.step(Started(), 3.0)
     assert again.next_wake() == 3.5, "1.5 s are left, whatever the host's clock says"
     again.run(5.5, 10)
     assert hosted.node("d").rolled == lived

@@ -13,6 +13,7 @@ from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, End, Node, Source
+from snapshot.subtask.events import SnapshotRequested
 from snapshot.subtask.output_edge import BATCH_ROWS_MAX
 from tests.snapshot.hosted import Hosted, values
 
@@ -71,7 +72,7 @@ def test_the_turn_of_rebalance_is_in_the_snapshot() -> None:
     """A restored subtask spreads on from where it was."""
     host = hosted(2, spread="rebalance")
     host["a"].context.send("x", "b")
-    host["a"].request(1, (), 1)
+    host["a"].step(SnapshotRequested(1, (), 1), 0.0)
     for end in host["a"].outputs.values():
         while end.take() is not None:
             pass

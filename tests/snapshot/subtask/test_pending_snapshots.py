@@ -10,6 +10,7 @@ from snapshot.channel.frame import Marker
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, Node
+from snapshot.subtask.events import AlignmentTimedOut, FloorRaised, MarkerArrived
 from snapshot.subtask.reports import SnapshotTaken, Spent
 from tests.snapshot.hosted import Hosted, taken
 
@@ -46,7 +47,7 @@ def hosted(alignment: Any) -> Hosted:
 
 def arrive(found: Hosted, source: str, *, aligned: bool) -> None:
     """The marker of snapshot 1 comes to the slow one."""
-    found["slow"].deliver_marker(ChannelId(Subtask(source), Subtask("slow")), Marker(1, 1, 0, aligned))
+    found["slow"].step(MarkerArrived(ChannelId(Subtask(source), Subtask("slow")), Marker(1, 1, 0, aligned)), 0.0)
 
 
 def of_slow(found: Hosted) -> SnapshotTaken:
@@ -75,7 +76,7 @@ def test_aligned_from_the_first_marker_to_the_last(is_overtaken: bool) -> None:
     found["slow"].run(0.0, 9)
     found.now = 12.0
     if is_overtaken:
-        found["slow"].alignment_timed_out(1)
+        found["slow"].step(AlignmentTimedOut(1), 0.0)
     found.now += 2.0
     arrive(found, "right", aligned=True)
     found["slow"].run(0.0, 9)
@@ -87,5 +88,5 @@ def test_one_that_was_settled_leaves_nothing() -> None:
     """The floor rises over a snapshot that only aligned here: it is forgotten, by the stopwatch too."""
     found = hosted("aligned")
     arrive(found, "left", aligned=True)
-    found["slow"].raise_floor(2)
+    found["slow"].step(FloorRaised(2), 0.0)
     assert found["slow"].cutter._pending._seen == {}

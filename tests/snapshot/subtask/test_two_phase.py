@@ -10,6 +10,7 @@ from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.node import Context, Node, Sink
+from snapshot.subtask.events import FloorRaised, SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosted import Hosted, state_of, taken
@@ -67,7 +68,7 @@ def hosted_ledger(raising: str = "") -> Hosted:
 def cut(hosted: Hosted, snapshot_id: int, *rows: str) -> SubtaskMachine:
     """The ledger writes rows and takes a snapshot."""
     hosted.node("l").rows = list(rows)
-    hosted["l"].request(snapshot_id, (), 1)
+    hosted["l"].step(SnapshotRequested(snapshot_id, (), 1), 0.0)
     return hosted["l"]
 
 
@@ -79,11 +80,11 @@ def test_prepared_then_recorded_then_committed_in_order() -> None:
     cut(hosted, 3, "c")
     machine = cut(hosted, 4, "d")
     hosted.node("l").log.clear()
-    machine.published(3, 1.0)
-    machine.published(3, 1.0)
-    machine.published(2, 1.0)
+    machine.step(SnapshotPublished(3), 1.0)
+    machine.step(SnapshotPublished(3), 1.0)
+    machine.step(SnapshotPublished(2), 1.0)
     assert hosted.node("l").log == [("commit", 1, ["a"]), ("commit", 3, ["c"])]
-    machine.published(4, 1.0)
+    machine.step(SnapshotPublished(4), 1.0)
     assert hosted.node("l").log[2:] == [("commit", 4, ["d"])]
 
 
@@ -92,7 +93,7 @@ def test_the_order_of_hooks_at_a_cut() -> None:
     hosted = hosted_ledger()
     machine = cut(hosted, 1, "a")
     assert hosted.node("l").log == [("prepareCommit", 1), ("snapshotState", 1)]
-    hosted["a"].request(1, (), 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
     assert state_of(snapshot).uncommitted == {1: ["a"]}
@@ -103,9 +104,9 @@ def test_an_abort_discards_nothing() -> None:
     """What an aborted snapshot prepared is committed with the next one published."""
     hosted = hosted_ledger()
     machine = cut(hosted, 1, "a")
-    machine.raise_floor(2)
+    machine.step(FloorRaised(2), 0.0)
     cut(hosted, 2, "b")
-    machine.published(2, 1.0)
+    machine.step(SnapshotPublished(2), 1.0)
     assert hosted.node("l").log[-2:] == [("commit", 1, ["a"]), ("commit", 2, ["b"])]
 
 
@@ -114,10 +115,10 @@ def test_what_is_prepared_after_a_cut_waits_whatever_its_id() -> None:
     hosted = hosted_ledger()
     cut(hosted, 3, "c")
     machine = cut(hosted, 2, "late")
-    machine.published(3, 1.0)
+    machine.step(SnapshotPublished(3), 1.0)
     assert hosted.node("l").log[-1] == ("commit", 3, ["c"])
     cut(hosted, 4)
-    machine.published(4, 1.0)
+    machine.step(SnapshotPublished(4), 1.0)
     assert hosted.node("l").log[-1] == ("commit", 2, ["late"])
 
 
@@ -132,7 +133,7 @@ def test_committing_by_id_would_commit_it_too_early(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(PreparedOutput, "commit_through", by_id)
     hosted = hosted_ledger()
     cut(hosted, 3, "c")
-    cut(hosted, 2, "late").published(3, 1.0)
+    cut(hosted, 2, "late").step(SnapshotPublished(3), 1.0)
     assert ("commit", 2, ["late"]) in hosted.node("l").log
 
 
@@ -141,7 +142,7 @@ def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
     hosted = hosted_ledger()
     cut(hosted, 1, "a")
     machine = cut(hosted, 2, "b")
-    hosted["a"].request(2, (), 2)
+    hosted["a"].step(SnapshotRequested(2, (), 2), 0.0)
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
     again = hosted.machine(Subtask("l"))
@@ -149,8 +150,8 @@ def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
     assert hosted.node("l").log == [
         ("restoreState",), ("open",), ("commit", 1, ["a"]), ("commit", 2, ["b"]),
     ]  # fmt: skip
-    again.start(1.0)
-    again.published(2, 1.0)
+    again.step(Started(), 1.0)
+    again.step(SnapshotPublished(2), 1.0)
     assert hosted.node("l").log[4:] == [("discardUncommitted",)]
 
 
@@ -164,7 +165,7 @@ def test_a_fresh_start_discards_what_earlier_incarnations_prepared() -> None:
 def test_failures_roll_back_like_those_of_on_message(hook: str) -> None:
     """prepareCommit and commit failures end the subtask with a NodeError that names the hook; none is an abort."""
     with pytest.raises(NodeError, match=rf"{hook} of l\[0\]: RuntimeError: {hook} fails"):
-        cut(hosted_ledger(hook), 1, "a").published(1, 1.0)
+        cut(hosted_ledger(hook), 1, "a").step(SnapshotPublished(1), 1.0)
 
 
 def test_a_sink_without_commit_prepares_nothing() -> None:

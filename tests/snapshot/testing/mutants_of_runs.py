@@ -18,10 +18,11 @@ from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.assembly import RestoredChannels, assemble
-from snapshot.subtask.reports import SnapshotTaken
+from snapshot.subtask.events import ControlEvent, FloorRaised
 from snapshot.testing.simulation.host import SimulatedMachine
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Store
+from snapshot.worker.upload_batcher import PendingUpload
 
 Patch = pytest.MonkeyPatch
 
@@ -29,11 +30,12 @@ Patch = pytest.MonkeyPatch
 class EagerWorker(Worker):
     """Acknowledges its parts when it begins to store them."""
 
-    def _upload(self, taken: SnapshotTaken, incarnation: int) -> None:
+    def _upload(self, upload: PendingUpload, incarnation: int) -> None:
+        taken = upload.taken
         parts = parts_of(taken, self._world.run, incarnation)
-        self.acknowledge(taken, incarnation, self._said_stored(parts))
+        self.acknowledge(upload, incarnation, self._said_stored(parts))
         store = super()._upload
-        self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(taken, incarnation))
+        self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(upload, incarnation))
 
     def _said_stored(self, parts: list[Part]) -> list[Handle]:
         with pytest.MonkeyPatch.context() as patch:
@@ -107,11 +109,12 @@ class FloorNotSent(Coordinator):
 class DropsPrepared(SimulatedMachine):
     """Discards what was prepared for snapshots that were aborted: PROTOCOL 8, read plainly."""
 
-    def raise_floor(self, floor: int) -> None:
-        for snapshot_id in list(self._prepared.values()):
-            if snapshot_id < floor:
-                self._prepared._values[snapshot_id] = None
-        super().raise_floor(floor)
+    def step(self, event: ControlEvent, now: float) -> None:
+        if isinstance(event, FloorRaised):
+            for snapshot_id in list(self._prepared.values()):
+                if snapshot_id < event.floor:
+                    self._prepared._values[snapshot_id] = None
+        super().step(event, now)
 
 
 class NeverLooks(Fence):

@@ -1,0 +1,443 @@
+"""One worker: what it does with each control message, and with each report of its subtasks.
+
+Owns the subtasks of one incarnation after the other, and every deadline. No I/O, no thread, no clock: a shell passes
+events to `step` and performs the effects. The worker process, the simulator and the explorer are such shells. Data does
+not pass through here: shells give turns to `subtasks` themselves and report `TurnEnded` or `DataFailed`.
+
+Rules, each with its reason:
+
+1. A message of another incarnation is dropped, because the data that it is about is gone.
+2. A registration says which incarnation runs here, because a new coordinator adopts a run only when all agree.
+3. A worker obeys only the highest claim that it has seen (PROTOCOL 7), because a fenced coordinator may still be alive.
+4. After a failure nothing runs here until the next `Deploy`, because peers roll back to one snapshot together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from snapshot.coordinator import control
+from snapshot.coordinator.instalments import Arrival
+from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
+from snapshot.ids import Subtask
+from snapshot.subtask import reports
+from snapshot.subtask.events import (
+    AlignmentTimedOut,
+    ComponentEnded,
+    ControlEvent,
+    FloorRaised,
+    RequestAnswered,
+    SnapshotPublished,
+    SnapshotRequested,
+    Started,
+)
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.events import (
+    AdmitPeers,
+    AlignmentDeadline,
+    CloseSubtasks,
+    CoordinatorConnected,
+    CoordinatorMessageReceived,
+    DataFailed,
+    Deadline,
+    DeadlinePassed,
+    DialPeers,
+    DisconnectCoordinator,
+    DropConnections,
+    Effect,
+    Event,
+    FailureReportDeadline,
+    FlushLinks,
+    IdleDeadline,
+    Leave,
+    Log,
+    OpenDataPlane,
+    PartsRead,
+    PartsStored,
+    PartsUnreadable,
+    PeerLost,
+    PeersConnected,
+    ReadParts,
+    ReadPeers,
+    Register,
+    ReportProgress,
+    RequestDeadline,
+    SendToCoordinator,
+    StoreParts,
+    TurnEnded,
+    UploadDeadline,
+)
+from snapshot.worker.restored_parts import RestoredParts
+from snapshot.worker.stage import Stage
+from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
+
+#: Failures that trying again cannot mend.
+_PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
+
+_IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Times and sizes of one worker."""
+
+    #: seconds of quiet that count as idle, because a pause between two messages of a busy peer is shorter
+    idle_seconds: float = 0.02
+    #: seconds that the report of a lost peer is delayed, because the peer's own reason is to come first. A failed peer
+    #: reports in milliseconds; only two live workers that lost each other wait as long
+    failure_report_seconds: float = 0.5
+    #: seconds that a node waits for the answer to `requestSnapshot`. A coordinator answers in milliseconds, and a lost
+    #: coordinator is back in about a second
+    request_seconds: float = 5.0
+    #: see `UploadBatcher`
+    batch_bytes_max: int = BATCH_BYTES_MAX
+
+
+class WorkerMachine:
+    """The machine of one worker.
+
+    Parameters
+    ----------
+    number : int
+        The worker's number in its stage.
+    make_subtasks : callable
+        Makes the machines of a deployment, not yet restored. May raise CutlineError.
+    settings : WorkerSettings, optional
+    """
+
+    def __init__(
+        self,
+        number: int,
+        make_subtasks: Callable[[RestoredParts], Mapping[Subtask, SubtaskMachine]],
+        settings: WorkerSettings = WorkerSettings(),  # frozen
+    ) -> None:
+        self.number = number
+        self.stage = Stage.WAITING
+        #: of the last deployment; 0 before the first
+        self.incarnation = 0
+        #: {subtask: its machine}, of this incarnation; empty before they are made
+        self.subtasks: Mapping[Subtask, SubtaskMachine] = {}
+        #: {deadline: when it passes}; the shell reports each with `DeadlinePassed`
+        self.deadlines: dict[Deadline, float] = {}
+        self._make_subtasks = make_subtasks
+        self._settings = settings
+        #: highest claim that was seen
+        self._claim = 0
+        self._assembler = Arrival()
+        self._uploads = UploadBatcher(0)
+        #: the run ends with this snapshot; the coordinator waits for its commits only
+        self._last_snapshot: int | None = None
+        self._is_reported_idle = False
+        #: the delayed report of a lost peer
+        self._failure: control.WorkerFailed | None = None
+        self._effects: list[Effect] = []
+
+    # ---------------------------------------------------------------- the door
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event to its end.
+
+        Parameters
+        ----------
+        event : Event
+        now : float
+            seconds since the epoch
+
+        Returns
+        -------
+        list of Effect
+            To be performed in order, before the next event.
+        """
+        try:
+            self._take(event, now)
+        except CutlineError as error:
+            self._fail(error, now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """Return when the next deadline passes, or None without any."""
+        return min(self.deadlines.values(), default=None)
+
+    def passed_deadlines(self, now: float) -> list[Deadline]:
+        """Return the deadlines that have passed at `now`."""
+        return [deadline for deadline, at in self.deadlines.items() if at <= now]
+
+    def validate(self) -> None:
+        """Assert every invariant of the worker, and of its subtasks."""
+        if self.stage in (Stage.WAITING, Stage.RESTORING):
+            assert not self.subtasks
+        if self.stage is not Stage.RUNNING:
+            assert all(isinstance(deadline, FailureReportDeadline) for deadline in self.deadlines), self.deadlines
+            assert not self._is_reported_idle
+        assert (self._failure is None) == (_FAILURE_REPORT not in self.deadlines)
+        assert self._failure is None or self.stage is Stage.FAILED
+        assert not self._effects
+        for machine in self.subtasks.values():
+            machine.validate()
+
+    def _take(self, event: Event, now: float) -> None:
+        match event:
+            case TurnEnded(is_idle):
+                if self.stage is Stage.RUNNING:
+                    self._dispatch_reports(now)
+                    self._note_idleness(is_idle, now)
+            case CoordinatorMessageReceived(message):
+                self._obey(message, now)
+            case PartsStored(messages):
+                self._effects.append(SendToCoordinator(messages))
+            case DeadlinePassed(deadline):
+                if self.deadlines.pop(deadline, None) is not None:
+                    self._pass_deadline(deadline, now)
+            case DataFailed(error):
+                self._fail(error, now)
+            case PeerLost(incarnation, reason):
+                if incarnation == self.incarnation:
+                    self._fail(ChannelError(reason), now)
+            case PartsRead(parts):
+                if parts.deploy.incarnation == self.incarnation and self.stage is Stage.RESTORING:
+                    self._restore(parts, now)
+            case PartsUnreadable(incarnation, error):
+                if incarnation == self.incarnation and self.stage is Stage.RESTORING:
+                    self._fail(error, now)
+            case PeersConnected(incarnation):
+                if incarnation == self.incarnation and self.stage is Stage.CONNECTING:
+                    self.stage = Stage.CONNECTED
+                    self._send(control.WorkerConnected(self.number, self.incarnation))
+            case CoordinatorConnected():
+                self._effects.append(Register(self.incarnation if self.stage is Stage.RUNNING else 0))
+                self._forget_idleness()
+            case _:
+                assert_never(event)
+
+    # ---------------------------------------------------------------- the coordinator
+
+    def _obey(self, message: control.CoordinatorMessage, now: float) -> None:
+        match message:
+            case control.Welcome(claim, _):
+                self._welcome(claim, now)
+            case control.Deploy():
+                self._deploy(message)
+            case control.Finish(reason):
+                self._leave(f"leaving: {reason}", is_finished=True)
+            case control.Quit(reason):
+                text = f"leaving, so that the stage can be submitted again: {reason}"
+                self._leave(text, is_finished=False)
+            case _ if message.incarnation != self.incarnation:
+                self._ignore(message)
+            case control.Connect(incarnation, addresses):
+                if self.stage is not Stage.RESTORED:
+                    self._ignore(message)
+                    return
+                self.stage = Stage.CONNECTING
+                self._effects.append(DialPeers(incarnation, addresses))
+            case control.StartProcessing():
+                if self.stage is not Stage.CONNECTED:
+                    self._ignore(message)
+                    return
+                self.stage = Stage.RUNNING
+                self._pass(Started(), now)
+                self._effects.append(ReadPeers())
+            case _ if self.stage is not Stage.RUNNING:
+                self._ignore(message)
+            case control.TriggerSnapshot(_, snapshot_id, subtasks, running, floor):
+                for subtask in subtasks:
+                    self.deadlines.pop(RequestDeadline(subtask), None)
+                self._pass(SnapshotRequested(snapshot_id, tuple(running), floor), now, subtasks)
+            case control.AnswerSnapshotRequest(_, subtask):
+                self.deadlines.pop(RequestDeadline(subtask), None)
+                self._pass(RequestAnswered(), now, [subtask])
+            case control.SettleSnapshots(_, floor):
+                self._discard_below(floor, now)
+            case control.AnnouncePublished(_, snapshot_id, floor, is_last):
+                self._discard_below(floor, now)
+                if is_last:
+                    self._last_snapshot = snapshot_id
+                self._pass(SnapshotPublished(snapshot_id), now)
+            case control.EndComponent(_, nodes):
+                self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
+                self._forget_idleness()
+            case _:
+                assert_never(message)
+
+    def _welcome(self, claim: int, now: float) -> None:
+        if claim < self._claim:
+            reason = f"the coordinator has claim {claim}, but {self._claim} is known"
+            self._effects.append(DisconnectCoordinator(reason))
+            return
+        self._claim = claim
+        # Requests that were sent to an earlier coordinator are answered by nobody else.
+        asked = [deadline.subtask for deadline in self.deadlines if isinstance(deadline, RequestDeadline)]
+        for subtask in asked:
+            del self.deadlines[RequestDeadline(subtask)]
+        if asked:
+            self._pass(RequestAnswered(), now, asked)
+
+    def _deploy(self, message: control.Deploy) -> None:
+        if message.incarnation < self.incarnation or (
+            message.incarnation == self.incarnation and self.stage not in (Stage.RESTORING, Stage.FAILED)
+        ):
+            self._ignore(message)
+            return
+        if message.incarnation > self.incarnation:
+            self._drop_data()
+            self.stage, self.incarnation = Stage.RESTORING, message.incarnation
+            self._effects.append(AdmitPeers(message.incarnation))
+        whole = self._assembler.take(message)
+        if whole is None:
+            self._send(control.DeployTaken(self.number, self.incarnation))
+        elif self.stage is Stage.RESTORING:
+            self._effects.append(ReadParts(whole))
+
+    def _ignore(self, message: control.CoordinatorMessage) -> None:
+        self._effects.append(Log("debug", f"{message} is not for incarnation {self.incarnation}, {self.stage.value}"))
+
+    def _leave(self, text: str, *, is_finished: bool) -> None:
+        self._effects += [Log("info", text), Leave(is_finished)]
+        self._drop_data()
+        self.stage = Stage.WAITING
+
+    # ---------------------------------------------------------------- the data of one incarnation
+
+    def _restore(self, parts: RestoredParts, now: float) -> None:
+        try:
+            self.subtasks = self._make_subtasks(parts)
+            for subtask, machine in self.subtasks.items():
+                machine.restore(parts.states[subtask], now)
+        except OSError as error:  # a spill file
+            self._fail(error, now)
+            return
+        self._uploads = UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max)
+        self.stage = Stage.RESTORED
+        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks))
+        self._send(control.WorkerRestored(self.number, self.incarnation))
+
+    def _drop_data(self) -> None:
+        if self.stage is Stage.WAITING:
+            return
+        self._effects += [DropConnections(), CloseSubtasks(tuple(self.subtasks.values()))]
+        self.subtasks = {}
+        self._uploads = UploadBatcher(0)
+        self._last_snapshot = None
+        self._forget_deadlines()
+
+    def _fail(self, error: Exception, now: float) -> None:
+        """Stop everything here and report why; the coordinator will deploy anew (PROTOCOL 6.1)."""
+        if self.stage in (Stage.WAITING, Stage.FAILED):
+            return
+        self.stage = Stage.FAILED
+        self._forget_deadlines()
+        failed = control.WorkerFailed(self.number, self.incarnation, str(error), isinstance(error, _PERMANENT))
+        # A worker whose node raised hangs up on its peers. Its own report is to come first, because only the first
+        # reason is shown and counted.
+        if isinstance(error, ChannelError) and self._settings.failure_report_seconds:
+            self._failure = failed
+            self.deadlines[_FAILURE_REPORT] = now + self._settings.failure_report_seconds
+        else:
+            self._report_failure(failed)
+        self._effects.append(DropConnections())
+
+    def _report_failure(self, failed: control.WorkerFailed) -> None:
+        self._effects.append(Log("warning", f"rolling back: {failed.reason}"))
+        self._send(failed)
+
+    def _forget_deadlines(self) -> None:
+        self.deadlines.clear()
+        self._failure = None
+        self._is_reported_idle = False
+
+    def _pass_deadline(self, deadline: Deadline, now: float) -> None:
+        match deadline:
+            case AlignmentDeadline(snapshot_id, subtask):
+                self._pass(AlignmentTimedOut(snapshot_id), now, [subtask])
+            case RequestDeadline(subtask):
+                text = f"{subtask} asked for a snapshot and got no answer; it goes on without"
+                self._effects.append(Log("warning", text))
+                self._pass(RequestAnswered(), now, [subtask])
+            case UploadDeadline(snapshot_id):
+                self._store(self._uploads.release(snapshot_id))
+            case IdleDeadline():
+                self._is_reported_idle = True
+                self._send(control.WorkerIdle(self.number, self.incarnation, True))
+            case FailureReportDeadline():
+                failed, self._failure = self._failure, None
+                assert failed is not None
+                self._report_failure(failed)
+            case _:
+                assert_never(deadline)
+
+    # ---------------------------------------------------------------- the subtasks
+
+    def _pass(self, event: ControlEvent, now: float, subtasks: Iterable[Subtask] | None = None) -> None:
+        """Pass an event to all subtasks, or to those named, and dispatch their reports."""
+        for subtask in self.subtasks if subtasks is None else subtasks:
+            self.subtasks[subtask].step(event, now)
+        self._effects.append(FlushLinks())
+        self._dispatch_reports(now)
+
+    def _discard_below(self, floor: int, now: float) -> None:
+        """Every snapshot below `floor` is published or aborted (PROTOCOL 3.4)."""
+        self._uploads.discard_below(floor)
+        for deadline in list(self.deadlines):
+            if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < floor:
+                del self.deadlines[deadline]
+        self._pass(FloorRaised(floor), now)
+
+    def _dispatch_reports(self, now: float) -> None:
+        """Act upon the subtasks' reports, in order."""
+        committed: list[Subtask] = []  # all subtasks commit in one turn, so one message reports them
+        for machine in self.subtasks.values():
+            for report in machine.take_reports():
+                self._dispatch(report, now, committed)
+        if committed:
+            assert self._last_snapshot is not None
+            self._send(control.PublicationDone(self.incarnation, self._last_snapshot, tuple(committed)))
+
+    def _dispatch(self, report: reports.Report, now: float, committed: list[Subtask]) -> None:
+        match report:
+            case reports.SnapshotTaken(snapshot_id):
+                if uploads := self._uploads.add(report, now):
+                    self.deadlines.pop(UploadDeadline(snapshot_id), None)
+                    self._store(uploads)
+                else:
+                    self.deadlines.setdefault(UploadDeadline(snapshot_id), now + BATCH_SECONDS_MAX)
+            case reports.SnapshotFailed(snapshot_id, subtask, reason):
+                self._send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
+            case reports.SnapshotAsked(subtask):
+                self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
+                self._send(control.SnapshotAskedFor(self.incarnation, subtask))
+            case reports.PublicationHandled(snapshot_id, subtask):
+                if snapshot_id == self._last_snapshot:
+                    committed.append(subtask)
+            case reports.AlignmentStarted(snapshot_id, subtask, timeout):
+                self.deadlines[AlignmentDeadline(snapshot_id, subtask)] = now + timeout
+            case reports.SubtaskEnded(subtask):
+                self._effects.append(Log("info", f"{subtask} has ended"))
+                self._effects.append(ReportProgress())
+            case _:
+                assert_never(report)
+
+    def _store(self, uploads: tuple[PendingUpload, ...]) -> None:
+        if uploads:
+            self._effects.append(StoreParts(self.incarnation, uploads))
+
+    def _note_idleness(self, is_idle: bool, now: float) -> None:
+        """Report changes between busy and idle, and not every pause."""
+        if not is_idle:
+            was_reported = self._is_reported_idle
+            self._forget_idleness()
+            if was_reported:
+                self._send(control.WorkerIdle(self.number, self.incarnation, False))
+        elif not self._is_reported_idle and now >= self.deadlines.setdefault(_IDLE, now + self._settings.idle_seconds):
+            del self.deadlines[_IDLE]
+            self._pass_deadline(_IDLE, now)
+
+    def _forget_idleness(self) -> None:
+        """Report idleness again, if it comes to that."""
+        self._is_reported_idle = False
+        self.deadlines.pop(_IDLE, None)
+
+    def _send(self, message: control.WorkerMessage) -> None:
+        self._effects.append(SendToCoordinator((message,)))
