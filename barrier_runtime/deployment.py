@@ -11,7 +11,7 @@ import xxhash
 
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.logs import subtask_logger
-from barrier_runtime.tracing.traced_machine import traced_machine
+from barrier_runtime.tracing.trace_observer import TraceObserver
 from channels.spill import SpillFile
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
@@ -45,6 +45,13 @@ def make_machines(
         # Chance is saved in snapshots; before the first one a rollback may well begin differently.
         return Random(xxhash.xxh3_64_intdigest(f"{launch.launch}/{incarnation}/{subtask}".encode()))  # no secret
 
+    snapshot_ids = {each.subtask: 0 if each.state is None else each.state.snapshot_id for each in parts.deploy.subtasks}
+
+    def observer_of(subtask: Subtask) -> TraceObserver | None:
+        if not launch.trace:
+            return None
+        return TraceObserver(subtask, built.topology, incarnation, snapshot_ids[subtask])
+
     around = Surroundings(
         run=launch.run,
         incarnation=incarnation,
@@ -54,13 +61,9 @@ def make_machines(
         logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),
         chance_of=chance_of,
         stopwatch=time.monotonic,
+        observer_of=observer_of,
     )
     logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
-    machines: dict[Subtask, SubtaskMachine] = {}
-    for restored in parts.deploy.subtasks:
-        made_of = assemble(restored.subtask, built, around, parts.channels[restored.subtask])
-        if launch.trace:
-            machines[restored.subtask] = traced_machine(made_of, incarnation, restored.state)
-        else:
-            machines[restored.subtask] = SubtaskMachine(made_of)
-    return machines
+    return {
+        subtask: SubtaskMachine(assemble(subtask, built, around, parts.channels[subtask])) for subtask in snapshot_ids
+    }

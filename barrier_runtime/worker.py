@@ -20,7 +20,7 @@ from barrier_runtime.logs import worker_logger
 from barrier_runtime.peers import Peers
 from barrier_runtime.progress import PROGRESS_INTERVAL_SECONDS
 from barrier_runtime.reactor import Reactor
-from barrier_runtime.tracing.traced_machine import trace_of
+from barrier_runtime.tracing.trace_observer import trace_of
 from barrier_runtime.uploads import Storage
 from channels.connection import Connection
 from channels.heartbeat import Heartbeats

@@ -113,10 +113,10 @@ class SendingEnd:
         self._at_once = _AT_ONCE_FIRST
         #: of the open frame, or of the next one; None: whatever is sent is looked at, and refused
         self.open_kind: PayloadKind | None = _VALUES
-        #: `send` was set on the instance, by who wants to hear every message: nobody may do its work without it
-        self.is_heard = False
         #: called when something has come that may be taken; set by the link
         self.on_waiting: Callable[[], None] = _nobody
+        #: called with each marker that is taken; set for an observer
+        self.on_marker_taken: Callable[[ChannelId, Marker], None] | None = None
         #: where large frames are encoded, so that the link need not copy them; set by the link
         self.room: Room = new_memory
         self._forbidden = ""
@@ -165,7 +165,7 @@ class SendingEnd:
 
     def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
         """`send` each of `messages`, no record batch among them, with a few calls for all."""
-        start, is_single = 0, self.is_heard or self.ended
+        start, is_single = 0, self.ended
         while start < len(messages):
             some = messages[start : start + self._at_once]
             start += len(some)
@@ -232,18 +232,23 @@ class SendingEnd:
     def take(self) -> Frame | Marker | None:
         """What goes on the link next. A frame that is taken counts as written, so take it only to write it."""
         if self._head:
-            return self._head.popleft()
+            return self._taken(self._head.popleft())
         if not self._queue:
             return self._take_spilled()
         item = self._queue.popleft()
         if isinstance(item, Marker):
             self._settled[item.snapshot_id] = SentCut(self._waiting.pop(item.snapshot_id), item.written, ())
-            return item
+            return self._taken(item)
         self.written += item.count
         self.buffered_bytes -= len(item.payload)
         if self._closes_gate:
             self._set_gate()
         return item
+
+    def _taken(self, marker: Marker) -> Marker:
+        if self.on_marker_taken is not None:
+            self.on_marker_taken(self.channel, marker)
+        return marker
 
     @property
     def sent(self) -> int:

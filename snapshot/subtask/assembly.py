@@ -28,6 +28,7 @@ from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_channel import InputChannel
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.lost_state import LostStateCheck
+from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.timers import Timers
@@ -63,6 +64,8 @@ class Surroundings:
     chance_of: Callable[[Subtask], Random]
     #: seconds of a clock that never goes back, to tell how long snapshots take
     stopwatch: Callable[[], float]
+    #: given to what is made of a subtask; None: it is not observed
+    observer_of: Callable[[Subtask], Observer | None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -85,6 +88,7 @@ class SubtaskParts:
     lost_state: LostStateCheck
     #: what `context.requestSnapshot` does; set by the machine
     requests: list[Callable[[], None]]
+    observer: Observer | None
 
     @property
     def is_source(self) -> bool:
@@ -123,7 +127,11 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
         )
         for channel in channels
     }  # fmt: skip
-    edges = _edges(subtask, built, outputs)
+    observer = around.observer_of(subtask)
+    if observer is not None:
+        for end in outputs.values():
+            end.on_marker_taken = observer.marker_sent
+    edges = _edges(subtask, built, outputs, observer)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(
         run=around.run,
@@ -138,7 +146,8 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
         ask_snapshot=lambda: requests[0](),
     )
     inputs = tuple(
-        _input(channel, built, node, context, gate, codec, restored) for channel in topology.inputs_of(subtask)
+        _input(channel, built, node, context, gate, codec, restored, observer)
+        for channel in topology.inputs_of(subtask)
     )
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, gate=gate, timers=timers, context=context,
@@ -146,7 +155,7 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
         cutting=CutSettings(
             around.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), around.stopwatch
         ),
-        lost_state=LostStateCheck(node, subtask, context.logger), requests=requests,
+        lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
     )  # fmt: skip
 
 
@@ -164,14 +173,20 @@ def _fresh_node(subtask: Subtask, built: Built) -> Node:
     return node
 
 
-def _edges(subtask: Subtask, built: Built, outputs: Mapping[ChannelId, SendingEnd]) -> tuple[OutputEdge, ...]:
+def _edges(
+    subtask: Subtask, built: Built, outputs: Mapping[ChannelId, SendingEnd], observer: Observer | None
+) -> tuple[OutputEdge, ...]:
     edges: list[OutputEdge] = []
     for spec in built.topology.edges:
         if spec.source != subtask.node:
             continue
         code = built.edges[spec.source, spec.target]
         chooser = partitioner(spec.spread, code.key, subtask.index, built.topology.node(spec.target).parallelism)
-        ends = {channel.target.index: end for channel, end in outputs.items() if channel.target.node == spec.target}
+        ends = {
+            channel.target.index: end if observer is None else ObservedSender(end, observer)
+            for channel, end in outputs.items()
+            if channel.target.node == spec.target
+        }
         edges.append(OutputEdge(subtask, spec.target, ends, chooser, code.transforms, code.schema))
     return tuple(edges)
 
@@ -184,11 +199,12 @@ def _input(
     gate: Gate,
     codec: Codec,
     restored: RestoredChannels,
+    observer: Observer | None,
 ) -> InputChannel:
     end = ReceivingEnd(channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ()))
     code = built.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
-    return InputChannel(end, node, context, gate, codec, key_of=key_of, schema=code.schema)
+    return InputChannel(end, node, context, gate, codec, key_of=key_of, schema=code.schema, observer=observer)
 
 
 def _recorder(subtask: Subtask, topology: Topology) -> Recorder:

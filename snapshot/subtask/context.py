@@ -89,7 +89,7 @@ class SubtaskContext(Context):
             self.random.setstate(state)
 
     def send_directly(self, pack: Callable[[Any], bytes]) -> None:
-        """Use the shortest way that there is for `send`. Who wants to hear messages has to have said so by now.
+        """Use the shortest way that there is for `send`.
 
         Parameters
         ----------

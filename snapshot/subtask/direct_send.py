@@ -36,10 +36,13 @@ def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send)
     otherwise : callable
         The ordinary way.
     """
-    if edge.transforms or any(end.is_heard for end in edge.ends.values()):
+    if edge.transforms:
+        return None
+    ends = {index: end for index, end in edge.ends.items() if isinstance(end, SendingEnd)}
+    if len(ends) < len(edge.ends):  # an observer is to see each message
         return None
     if isinstance(edge.partitioner, HashPartitioner):
-        return _by_key(edge.partitioner, edge.ends, pack, otherwise)
+        return _by_key(edge.partitioner, ends, pack, otherwise)
     return None
 
 

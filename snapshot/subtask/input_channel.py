@@ -20,6 +20,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import NodeError
 from snapshot.node import Node, defines
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.observer import ObservedNode, Observer
 
 
 class InputChannel:
@@ -37,6 +38,7 @@ class InputChannel:
         The key of a message behind a hash edge.
     schema : pyarrow.Schema or None
         Of the edge; needed to gather messages.
+    observer : Observer, optional
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class InputChannel:
         *,
         key_of: Callable[[Any], Any] | None,
         schema: pa.Schema | None,
+        observer: Observer | None = None,
     ) -> None:
         self.end = end
-        self._node = node
+        self._node = node if observer is None else ObservedNode(node, observer, end.channel)
         self._context = context
         self._gate = gate
         self._codec = codec

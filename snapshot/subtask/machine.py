@@ -72,14 +72,14 @@ class SubtaskMachine:
         self.outputs: dict[ChannelId, SendingEnd] = parts.outputs
         self.context = parts.context
         self.gate = parts.gate
+        self.node = parts.node
+        self.observer = parts.observer
         self._parts = parts
-        self._node = parts.node
-        self._codec = parts.codec
         self._timers = parts.timers
         self._turns = Turns(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
         self.cutter = Cutter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
-        self._prepared = PreparedOutput(parts.node)
+        self._prepared = PreparedOutput(parts.node, parts.observer)
         self._kept = StateKeeper(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
@@ -88,6 +88,8 @@ class SubtaskMachine:
         self._lead = 0.0
         self._asked = False
         parts.bind_requests(self._ask_snapshot)
+        if self.observer is not None:
+            self.observer.attached(self)
 
     # ---------------------------------------------------------------- life
 
@@ -105,22 +107,26 @@ class SubtaskMachine:
         """
         assert self.status is Status.CREATED
         self._tick(now)
+        if self.observer is not None:
+            self.observer.restoring()
         ended = False
         if state is not None:
-            kept = NodeState.decode(state, self._codec)
+            kept = NodeState.decode(state, self._parts.codec)
             ended = kept.ended
             self._kept.apply(kept)
             self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
-            if defines(self._node, "restoreState"):
+            if defines(self.node, "restoreState"):
                 with calling("restoreState", self.subtask):
-                    self._node.restoreState(kept.state)
+                    self.node.restoreState(kept.state)
         self._open()
         if self._prepared.is_two_phase:
             with calling("commit", self.subtask):
                 self._prepared.commit_all()
         self._is_fresh = state is None
         self.status = Status.ENDED if ended else Status.RESTORED
+        if self.observer is not None:
+            self.observer.restored()
 
     def _start(self) -> None:
         """Discard what was prepared beyond the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
@@ -128,12 +134,12 @@ class SubtaskMachine:
             return
         assert self.status is Status.RESTORED
         # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
-        if isinstance(self._node, Sink) and defines(self._node, "discardUncommitted"):
+        if isinstance(self.node, Sink) and defines(self.node, "discardUncommitted"):
             with calling("discardUncommitted", self.subtask):
-                self._node.discardUncommitted(self.context)
-        if self._is_fresh and defines(self._node, "onStart"):
+                self.node.discardUncommitted(self.context)
+        if self._is_fresh and defines(self.node, "onStart"):
             with calling("onStart", self.subtask):
-                self._node.onStart(self.context)
+                self.node.onStart(self.context)
         self.status = Status.RUNNING
         self._end_if_over()
 
@@ -141,7 +147,7 @@ class SubtaskMachine:
         """Let the node release what it holds. Best effort: a failure is returned as text, never raised."""
         self.context.silence("close")
         try:
-            self._node.close()
+            self.node.close()
         except Exception:  # noqa: BLE001  # user code may raise anything, and nothing depends on it any more
             return traceback.format_exc()
         return None
@@ -199,6 +205,8 @@ class SubtaskMachine:
     def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
         """Act upon a marker at once, not behind the data that waits here (PROTOCOL 1.2)."""
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
+        if self.observer is not None:
+            self.observer.marker_arrived(channel, marker)
         self.inputs[channel].deliver_marker(marker)
         if marker.aligned:
             self._turns.came(channel)
@@ -213,10 +221,12 @@ class SubtaskMachine:
         """Commit what was prepared up to the snapshot, in order, and call `onPublished`."""
         with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
-        if defines(self._node, "onPublished"):
+        if defines(self.node, "onPublished"):
             with calling("onPublished", self.subtask):
-                self._node.onPublished(snapshot_id)
+                self.node.onPublished(snapshot_id)
         self._reports.append(PublicationHandled(snapshot_id, self.subtask))
+        if self.observer is not None:
+            self.observer.published(snapshot_id)
 
     def _end_component(self) -> None:
         if self.status is not Status.RUNNING:
@@ -282,6 +292,43 @@ class SubtaskMachine:
         self._turns.took(chosen)
         return handled
 
+    # ---------------------------------------------------------------- one event at a time
+
+    def poll_next(self, now: float) -> None:
+        """Poll the source, and nothing else; for a host that chooses the order itself, as the next methods are."""
+        self._tick(now)
+        self._poll(1)
+
+    def fire_next(self, now: float) -> None:
+        """Fire the next timer that is due, and nothing else."""
+        self._tick(now)
+        self._fire_timers(1)
+
+    def inject(self, message: object, now: float) -> None:
+        """Pass the node a message that came on no channel."""
+        self._tick(now)
+        self.context.sender = None
+        with calling("onMessage", self.subtask):
+            self.node.onMessage(message, self.context)
+
+    def may_handle(self, channel: ChannelId) -> bool:
+        """Whether the next message of an input may be handled now."""
+        end = self.inputs[channel]
+        return end.ready and not self.gate.closed and self._may_take(end)
+
+    def next_poll_at(self) -> float | None:
+        """When the source may be polled, or None."""
+        if self._exhausted or self.status is not Status.RUNNING or self.gate.closed or self._spilling:
+            return None
+        return self._poll_at - self._lead
+
+    def next_timer_at(self) -> float | None:
+        """When the next timer fires, or None."""
+        at = self._timers.next_at()
+        return None if at is None or self.status is not Status.RUNNING or self.gate.closed else at - self._lead
+
+    # ---------------------------------------------------------------- reports
+
     def seal(self) -> None:
         """Close all open frames, so that they can be taken."""
         for end in self.outputs.values():
@@ -309,8 +356,12 @@ class SubtaskMachine:
         while not self.gate.closed and done < limit and (due := self._timers.pop_due(self.context.now)) is not None:
             at, self.context.key = due
             self.context.sender = None
+            if self.observer is not None:
+                self.observer.hook_begins("onTimer")
             with calling("onTimer", self.subtask):
-                self._node.onTimer(at, self.context)
+                self.node.onTimer(at, self.context)
+            if self.observer is not None:
+                self.observer.hook_ended("onTimer")
             self.context.key = None
             done += 1
         if done:
@@ -335,6 +386,8 @@ class SubtaskMachine:
             self.cutter.step(MarkerReached(channel.end.channel, head.snapshot_id))
             return 0
         if head.kind is PayloadKind.END:
+            if self.observer is not None:
+                self.observer.end_received(channel.end.channel)
             channel.end.advance(1)
             self._input_ended(channel.end.channel)
             self._end_if_over()
@@ -351,14 +404,18 @@ class SubtaskMachine:
         while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < most:
             if self._spilling:
                 break
+            if self.observer is not None:
+                self.observer.hook_begins("poll")
             with calling("poll", self.subtask):
-                wait = self._node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
+                wait = self.node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
             if wait is END:
                 self._exhausted = True
                 self._end_if_over()
             elif wait:
                 self._poll_at = context.now + wait
+            if self.observer is not None:
+                self.observer.hook_ended("poll")
         return done
 
     def _ready(self) -> Iterator[bool]:
@@ -384,10 +441,10 @@ class SubtaskMachine:
         if not self._ends.channel_ended(channel):
             return
         self.context.inputs = self._ends.open_inputs
-        if defines(self._node, "onEnd"):
+        if defines(self.node, "onEnd"):
             self.context.sender = channel.source
             with calling("onEnd", self.subtask):
-                self._node.onEnd(self.context)
+                self.node.onEnd(self.context)
             self.context.sender = None
 
     def _end_if_over(self) -> None:
@@ -396,16 +453,22 @@ class SubtaskMachine:
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
                 end.send_end()
+                if self.observer is not None:
+                    self.observer.end_sent(channel)
         self.status = Status.ENDED
         self._reports.append(SubtaskEnded(self.subtask))
 
     def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
         """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
+        if self.observer is not None:
+            self.observer.cut(snapshot_id)
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
         is_ended = self.status is Status.ENDED
         state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
+        if self.observer is not None:
+            self.observer.captured(snapshot_id, state)
         standing = self._ends.standing(
             is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
         )
@@ -419,6 +482,10 @@ class SubtaskMachine:
     def _open(self) -> None:
         with calling("partitions", self.subtask):
             self.context.partitions = self._parts.partitions()
-        self.context.send_directly(self._codec.pack)
+        self.context.send_directly(self._parts.codec.pack)
+        if self.observer is not None:
+            self.observer.hook_begins("open")
         with calling("open", self.subtask):
-            self._node.open(self.context)
+            self.node.open(self.context)
+        if self.observer is not None:
+            self.observer.hook_ended("open")

@@ -6,7 +6,7 @@ hot path of sending, so the way is chosen once, when the edge is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from snapshot.channel.spread import EVERY, Partitioner, Shares
 from snapshot.declared.transforms import Transform, transformed
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.subtask.observer import ObservedSender
 
 #: Rows of a larger batch leave in parts of so many: a part fits the cache while it is spread and encoded, and a marker
 #: waits behind a half-written one for a fraction of a millisecond.
@@ -33,7 +34,7 @@ class OutputEdge:
     source : Subtask
     target : str
         Name of the node at the other end.
-    ends : dict of int to SendingEnd
+    ends : mapping of int to SendingEnd or ObservedSender
         By the target subtask's index.
     partitioner : Partitioner
         Chooses among the indexes of `ends`.
@@ -47,7 +48,7 @@ class OutputEdge:
         self,
         source: Subtask,
         target: str,
-        ends: dict[int, SendingEnd],
+        ends: Mapping[int, SendingEnd | ObservedSender],
         partitioner: Partitioner,
         transforms: Sequence[Transform],
         schema: pa.Schema | None,

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from snapshot.node import Node, Sink, defines
+from snapshot.subtask.observer import Observer
 
 
 class PreparedOutput:
     """What one subtask prepared, by snapshot. An abort discards nothing: its output is committed with the next."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, observer: Observer | None = None) -> None:
         self._node = node
+        self._observer = observer
         self.is_two_phase = isinstance(node, Sink) and defines(node, "commit")
         #: {snapshot_id: what prepareCommit returned}, in the order of the cuts. That is the order of ids, but for
         #: snapshots that are aborted: a late marker of one may come after the cut of a higher id.
@@ -59,4 +61,6 @@ class PreparedOutput:
         if prepared is not None:
             assert isinstance(self._node, Sink)
             self._node.commit(prepared_id, prepared)
+            if self._observer is not None:
+                self._observer.committed(prepared_id)
         del self._values[prepared_id]

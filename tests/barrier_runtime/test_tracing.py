@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -24,8 +24,9 @@ from barrier_runtime.tracing.chunks import (
 from barrier_runtime.tracing.keeper import KeptTrace, TraceKeeper
 from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
 from barrier_runtime.tracing.subtask_log import SubtaskLog
-from barrier_runtime.tracing.traced_machine import TracedMachine, trace_of, traced_machine
+from barrier_runtime.tracing.trace_observer import TraceObserver, trace_of
 from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
+from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control, events
 from snapshot.declared.built import build
@@ -97,18 +98,15 @@ class _Ledger(Sink):
         pass
 
 
-def _traced(parts: Any) -> SubtaskMachine:
-    return traced_machine(parts, 1, None)
-
-
-def _plane(graph: Graph, make: Callable[[Any], SubtaskMachine] = _traced) -> tuple[DataPlane, Topology]:
+def _plane(graph: Graph, *, is_traced: bool = True) -> tuple[DataPlane, Topology]:
     """All subtasks of a graph in one worker, started."""
     built = build(graph, "unaligned")
     around = Surroundings(
         "traced", 1, Codec(), SubtaskLimits(), lambda _: None,
         lambda _: logging.LoggerAdapter(logging.getLogger("traced"), {}), lambda _: Random(1), lambda: 0.0,
+        lambda subtask: TraceObserver(subtask, built.topology, 1, 0) if is_traced else None,
     )  # fmt: skip
-    machines = {s: make(assemble(s, built, around, RestoredChannels())) for s in built.topology.subtasks}
+    machines = {s: SubtaskMachine(assemble(s, built, around, RestoredChannels())) for s in built.topology.subtasks}
     plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
     for machine in machines.values():
         machine.restore(None, 0.0)
@@ -222,13 +220,13 @@ def test_markers_cuts_and_commits() -> None:
 
 def test_off_costs_nothing() -> None:
     """Without a trace nothing stands in the way: ends, inputs and nodes are as they were made."""
-    plane, _ = _plane(_chain(_Numbers(1)), SubtaskMachine)
+    plane, _ = _plane(_chain(_Numbers(1)), is_traced=False)
     for machine in plane.machines.values():
-        assert type(machine) is SubtaskMachine
-        assert not [name for end in machine.outputs.values() for name in vars(end) if name in ("send", "take")]
-        assert all(channel._node is machine._node for channel in machine._parts.inputs)
+        assert machine.observer is None
+        assert all(type(end) is SendingEnd for edge in machine._parts.edges for end in edge.ends.values())
+        assert all(channel._node is machine.node for channel in machine._parts.inputs)
     assert trace_of(0, plane.machines) is None
-    assert type(_plane(_chain(_Numbers(1)))[0].machines[_P]) is TracedMachine
+    assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].observer, TraceObserver)
 
 
 class _Opaque:

@@ -91,5 +91,5 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     return _SLOTS[kind]
 
 
-#: By type. Weak, because the ledger makes types.
+#: By type. Weak, because tests make types.
 _SLOTS: WeakKeyDictionary[type, tuple[str, ...] | None] = WeakKeyDictionary()

@@ -107,8 +107,8 @@ class LocalSubtask:
         if channels.frames:
             self._seen["restore with channel state"] = None
         self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
-        self._parts = assemble(subtask, self._built, _surroundings(self._run, self._life), channels)
-        self.ledger = Ledger(self._parts, self._life.before)
+        self.ledger = Ledger(self._life.before)
+        self._parts = assemble(subtask, self._built, _surroundings(self._run, self._life, self.ledger), channels)
         self._machine = SubtaskMachine(self._parts)
         return {subtask: self._machine}
 
@@ -134,9 +134,6 @@ class LocalSubtask:
                 said += self._time_out(snapshot_id)
             case _:
                 assert_never(event)
-        if isinstance(event, Handled | Woken):
-            for end in machine.inputs.values():
-                self.ledger.note_end(end)
         return said + self._pass(TurnEnded(False))
 
     def check(self) -> None:
@@ -276,7 +273,7 @@ class LocalSubtask:
         return self._parts.codec.encode(self._parts.node.snapshotState(0, _NOW))
 
 
-def _surroundings(run: str, life: Life) -> Surroundings:
+def _surroundings(run: str, life: Life, ledger: Ledger) -> Surroundings:
     return Surroundings(
         run=run,
         incarnation=life.incarnation,
@@ -286,6 +283,7 @@ def _surroundings(run: str, life: Life) -> Surroundings:
         logger_of=lambda _: _Silent(),
         chance_of=lambda subtask: Random(str(subtask)),
         stopwatch=lambda: _NOW,
+        observer_of=lambda _: ledger,
     )
 
 

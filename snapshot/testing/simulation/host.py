@@ -14,83 +14,20 @@ from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.node import defines
-from snapshot.stored.envelope import Buffer
-from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.events import MarkerArrived
-from snapshot.subtask.hook_errors import calling
-from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.agenda import Agenda, Group, Place
 from snapshot.testing.simulation.witness import Life
 from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
-from snapshot.trace import Kind
 
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 Item = Frame | Marker
 
 S = TypeVar("S", Deliver, Arrive, Transmit)
-
-
-class SimulatedMachine(SubtaskMachine):
-    """The machine itself, with one event at a time, and telling of its cuts."""
-
-    def __init__(self, parts: SubtaskParts) -> None:
-        super().__init__(parts)
-        #: called with the snapshot of each cut, and of each publication
-        self.on_cut: Callable[[int], None] = lambda snapshot_id: None
-        self.on_published: Callable[[int], None] = lambda snapshot_id: None
-        self.node: Any = parts.node
-        self._takes_messages = defines(parts.node, "onMessage")
-        self._takes_batches = defines(parts.node, "onBatch")
-
-    def poll_once(self, now: float) -> None:
-        """Poll the source, and nothing else."""
-        self._tick(now)
-        self._poll(1)
-
-    def fire_once(self, now: float) -> None:
-        """Fire the next timer, and nothing else."""
-        self._tick(now)
-        self._fire_timers(1)
-
-    def inject(self, message: object, now: float) -> None:
-        """Hand the node a message that came on no channel."""
-        self._tick(now)
-        self.context.sender = None
-        with calling("onMessage", self.subtask):
-            self.node.onMessage(message, self.context)
-
-    def is_whole(self, frame: Frame) -> bool:
-        """Whether the node takes such a frame in one call."""
-        return self._takes_batches if frame.kind is PayloadKind.BATCH else not self._takes_messages
-
-    def may_handle(self, end: ReceivingEnd) -> bool:
-        """The next message of an input may be handled now."""
-        return end.ready and not self.gate.closed and self._may_take(end)
-
-    def poll_at(self) -> float | None:
-        """When the source may be polled."""
-        if self._exhausted or self.status is not Status.RUNNING or self.gate.closed or self._spilling:
-            return None
-        return self._poll_at - self._lead
-
-    def timer_at(self) -> float | None:
-        """When the next timer fires."""
-        at = self._timers.next_at()
-        return None if at is None or self.status is not Status.RUNNING or self.gate.closed else at - self._lead
-
-    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
-        self.on_cut(snapshot_id)
-        return super()._capture(snapshot_id)
-
-    def _published(self, snapshot_id: int) -> None:
-        super()._published(snapshot_id)
-        self.on_published(snapshot_id)
 
 
 class HostOwner:
@@ -119,15 +56,15 @@ class Host:
 
     Parameters
     ----------
-    machine : SimulatedMachine
+    machine : SubtaskMachine
     life : Life
-        The witness's account of it.
+        Its observer, which writes its history.
     owner : HostOwner
     group : Group
         Of the worker's data: it ends with the incarnation.
     """
 
-    def __init__(self, machine: SimulatedMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group) -> None:
+    def __init__(self, machine: SubtaskMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group) -> None:
         self.machine = machine
         self.subtask: Subtask = machine.subtask
         self.life = life
@@ -150,8 +87,7 @@ class Host:
         self._first_by: dict[ChannelId, None] = {}
         #: {channel: number of the last message that a restore put into its queue}
         self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
-        machine.on_cut = self._on_cut
-        machine.on_published = lambda snapshot_id: life.note(Kind.COMMIT, snapshot_id=snapshot_id)
+        life.on_cut = self._on_cut
 
     # ---------------------------------------------------------------- the places
 
@@ -202,14 +138,14 @@ class Host:
         machine = self.machine
         is_idle = machine.idle
         for end, place in self._delivers:
-            place.set(machine.may_handle(end))
+            place.set(machine.may_handle(end.channel))
         for sending, place in self._transmits:
             waits = sending.has_data or sending.has_open_frame
             is_idle = is_idle and not waits
             place.set(waits)
         self.is_idle = is_idle
-        self._set_due(self._poll, machine.poll_at())
-        self._set_due(self._timer, machine.timer_at())
+        self._set_due(self._poll, machine.next_poll_at())
+        self._set_due(self._timer, machine.next_timer_at())
 
     def _set_due(self, place: Place, at: float | None) -> None:
         place.set(at is not None and at <= self._agenda.now)
@@ -228,17 +164,12 @@ class Host:
         self._owner.act(event, self)
 
     def _poll_once(self) -> None:
-        self.life.note(Kind.POLL)
-        self.machine.poll_once(self._agenda.now)
+        self.machine.poll_next(self._agenda.now)
 
     def _fire_once(self) -> None:
-        self.life.note(Kind.TIMER)
-        self.machine.fire_once(self._agenda.now)
+        self.machine.fire_next(self._agenda.now)
 
     def _deliver(self, end: ReceivingEnd) -> None:
-        head = end.head
-        if isinstance(head, Frame):
-            self.life.receives(end.channel, head, end.processed, is_whole=self.machine.is_whole(head))
         self.machine.handle_next(end.channel, self._agenda.now)
 
     def _transmit(self, end: SendingEnd) -> None:
@@ -246,8 +177,6 @@ class Host:
             end.seal()
         item = end.take()
         assert item is not None
-        if isinstance(item, Marker):
-            self.life.marker(Kind.MARKER_SENT, end.channel, item)
         self._owner.put_on_wire(end.channel, item)
 
     def receive(self, channel: ChannelId, item: Item) -> None:
@@ -261,7 +190,6 @@ class Host:
         self._arrives[channel].set(bool(wire))
         try:
             if isinstance(item, Marker):
-                self.life.marker(Kind.MARKER, channel, item)
                 self.cause = channel
                 self.machine.step(MarkerArrived(channel, item), self._agenda.now)
                 self.cause = None
@@ -274,7 +202,6 @@ class Host:
         if snapshot_id <= self._last_cut:  # PROTOCOL 3.3
             raise CheckFailed("order", f"{self.subtask} cuts for {snapshot_id} after {self._last_cut}")
         self._last_cut = snapshot_id
-        self.life.cuts(snapshot_id)
         inputs = self.machine.inputs
         if self.cause is not None:
             self._first_by[self.cause] = None

@@ -9,6 +9,7 @@ from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
 from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.observer import JoinedObserver
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.host import Host
 
@@ -32,16 +33,19 @@ def make_host(
         if the restored messages of a channel are not in sequence.
     """
     chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
+    origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
+    life = world.witness.watch(restored.subtask, incarnation, origin)
+    other = world.mutation.observer(restored.subtask, incarnation)
+    observer = life if other is None else JoinedObserver(life, other)
     around = Surroundings(
         world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance,
-        lambda: world.now,
+        lambda: world.now, lambda _: observer,
     )  # fmt: skip
     try:
         machine = world.mutation.machine(assemble(restored.subtask, world.built, around, channels))
     except ChannelError as error:
         raise CheckFailed("sequence", str(error)) from error
-    origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
-    host = Host(machine, world.witness.watch(machine, incarnation, origin), worker, world.agenda, worker.data)
+    host = Host(machine, life, worker, world.agenda, worker.data)
     world.spring_trap(machine)
     if host.list_sink is not None:
         world.history.list_sinks[restored.subtask.node] = None

@@ -1,4 +1,4 @@
-"""Writes the history of a simulated run, beside the machines and without asking them.
+"""Write the history of a simulated run, as the observer of its subtasks.
 
 Counts what is sent and handled on every channel itself, keeps a vector clock for every subtask, and stamps every
 message with its sender's. After a restore both go on from the cut of the snapshot.
@@ -11,17 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.frame import Marker
 from snapshot.channel.serialization import Codec
-from snapshot.channel.tap import tap
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.observer import Observer
 from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.agenda import Agenda
 from snapshot.trace import Event, Kind, pack_counts
+
+#: Hooks that are events of their own.
+_HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}
 
 
 class Witness:
@@ -50,15 +51,15 @@ class Witness:
         #: {(incarnation, channel): {number: the sender's clock}}
         self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
 
-    def watch(self, machine: SubtaskMachine, incarnation: int, origin: tuple[int, int] | None) -> Life:
-        """A subtask begins a life: afresh, or from the cut of a snapshot, named by its incarnation and id."""
-        subtask = machine.subtask
+    def watch(self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None) -> Life:
+        """A subtask begins an incarnation: afresh, or from the cut of a snapshot, named by its incarnation and id."""
+        topology = self.history.topology
         cut = None if origin is None else self.history.cuts[*origin, subtask]
         clock = list(self._zero if cut is None else cut.clock)
-        life = Life(self, machine, incarnation, self._numbers[subtask], clock)
-        for channel in machine.outputs:
+        life = Life(self, subtask, incarnation, self._numbers[subtask], clock)
+        for channel in topology.outputs_of(subtask):
             life.sent[channel] = 0 if cut is None else cut.sent[channel]
-        for channel in machine.inputs:
+        for channel in topology.inputs_of(subtask):
             life.processed[channel] = 0 if cut is None else cut.processed[channel]
             self._restore_channel(channel, incarnation, origin)
         self.history.origins.setdefault(incarnation, origin)
@@ -103,55 +104,65 @@ class Witness:
         return self._codec
 
 
-class Life:
+class Life(Observer):
     """One subtask in one incarnation: its clock and its counts."""
 
-    def __init__(
-        self, witness: Witness, machine: SubtaskMachine, incarnation: int, number: int, clock: list[int]
-    ) -> None:
+    def __init__(self, witness: Witness, subtask: Subtask, incarnation: int, number: int, clock: list[int]) -> None:
         self.sent: dict[ChannelId, int] = {}
         self.processed: dict[ChannelId, int] = {}
+        #: called with the snapshot of each cut
+        self.on_cut: Callable[[int], None] = lambda snapshot_id: None
         self._witness = witness
         self._events = witness.history.events
         self._incarnation = incarnation
-        self._subtask = machine.subtask
+        self._subtask = subtask
         self._number = number
         self._clock = clock
-        for channel, end in machine.outputs.items():
-            self._tap(channel, end)
+
+    def attached(self, machine: SubtaskMachine) -> None:
+        self._ends = machine.outputs
+        self._senders = {channel: self._sender(channel) for channel in machine.outputs}
         self._receivers = {channel: self._receiver(channel) for channel in machine.inputs}
 
     def note(self, kind: Kind, *, snapshot_id: int = 0, payload: bytes = b"", text: str = "") -> None:
-        """Something that counts for its clock."""
+        """Write an event that counts for the clock."""
         self._clock[self._number] += 1
         at, clock = self._witness.now, tuple(self._clock)
         self._events.append(
             Event(at, kind, self._incarnation, self._subtask, clock, None, 0, snapshot_id, payload, text)
         )
 
+    def counts(self) -> bytes:
+        """The counts of all channels, in the order of the topology, as the payload of an event."""
+        return pack_counts(self.sent.values(), self.processed.values())
+
+    def hook_begins(self, hook: str) -> None:
+        kind = _HOOKS.get(hook)
+        if kind is not None:
+            self.note(kind)
+
     # ---------------------------------------------------------------- sending
 
-    def _tap(self, channel: ChannelId, end: SendingEnd) -> None:
-        """Hear what a sending end is given."""
-        codec, note = self._witness.codec, self._sender(channel)
+    def message_sending(self, channel: ChannelId, message: Any) -> bytes:
+        return pack(message, self._witness.codec)
+
+    def message_sent(self, channel: ChannelId, kept: bytes) -> None:
+        self._senders[channel](Kind.SEND, kept)
         if self._witness.seals_each:
-            _seal_each(end)
+            self._ends[channel].seal()
 
-        def heard_rows(rows: Sequence[bytes]) -> None:
-            for row in rows:
-                note(Kind.SEND, row)
+    def rows_sending(self, channel: ChannelId, batch: pa.RecordBatch) -> Sequence[bytes]:
+        return pack_rows(batch, self._witness.codec)
 
-        tap(
-            end,
-            pack=lambda message: pack(message, codec),
-            pack_rows=lambda batch: pack_rows(batch, codec),
-            on_message=lambda packed: note(Kind.SEND, packed),
-            on_rows=heard_rows,
-            on_end=lambda: note(Kind.END_SENT, None),
-        )
+    def rows_sent(self, channel: ChannelId, kept: Sequence[bytes]) -> None:
+        for row in kept:
+            self._senders[channel](Kind.SEND, row)
+
+    def end_sent(self, channel: ChannelId) -> None:
+        self._senders[channel](Kind.END_SENT, None)
 
     def _sender(self, channel: ChannelId) -> Callable[[Kind, bytes | None], None]:
-        """What notes the messages of an output: its parts are looked up once, for this is called for every message."""
+        """Return what notes the messages of an output; its parts are looked up once, not for every message."""
         witness, incarnation, subtask = self._witness, self._incarnation, self._subtask
         log, stamps = witness.log(incarnation, channel), witness.stamps(incarnation, channel)
         sent, clock, own, append = self.sent, self._clock, self._number, self._events.append
@@ -167,24 +178,18 @@ class Life:
 
     # ---------------------------------------------------------------- receiving
 
-    def receives(self, channel: ChannelId, frame: Frame, processed: int, *, is_whole: bool) -> None:
-        """The next message of the head frame is about to be handled, or all that are left of it."""
-        note = self._receivers[channel]
-        if frame.kind is PayloadKind.END:
-            note(Kind.END_RECEIVED, b"")
-            return
-        messages, codec = messages_of(frame, self._witness.codec), self._witness.codec
-        start = processed + 1 - frame.first
-        stop = frame.count if is_whole else start + 1
-        if isinstance(messages, pa.RecordBatch):
-            packed = pack_rows(messages.slice(start, stop - start), codec)
-        else:
-            packed = [pack(message, codec) for message in messages[start:stop]]
-        for each in packed:
-            note(Kind.RECEIVE, each)
+    def message_received(self, channel: ChannelId, message: Any) -> None:
+        self._receivers[channel](Kind.RECEIVE, pack(message, self._witness.codec))
+
+    def rows_received(self, channel: ChannelId, batch: pa.RecordBatch) -> None:
+        for row in pack_rows(batch, self._witness.codec):
+            self._receivers[channel](Kind.RECEIVE, row)
+
+    def end_received(self, channel: ChannelId) -> None:
+        self._receivers[channel](Kind.END_RECEIVED, b"")
 
     def _receiver(self, channel: ChannelId) -> Callable[[Kind, bytes], None]:
-        """What notes the messages of an input, likewise."""
+        """Return what notes the messages of an input, likewise."""
         witness, incarnation, subtask = self._witness, self._incarnation, self._subtask
         stamps = witness.stamps(incarnation, channel)
         processed, clock, own, append = self.processed, self._clock, self._number, self._events.append
@@ -201,32 +206,25 @@ class Life:
 
     # ---------------------------------------------------------------- snapshots
 
-    def counts(self) -> bytes:
-        """Where it is, as the payload of an event; its channels are in the order of the topology."""
-        return pack_counts(self.sent.values(), self.processed.values())
+    def marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
+        self._note_marker(Kind.MARKER, channel, marker)
 
-    def marker(self, kind: Kind, channel: ChannelId, marker: Marker) -> None:
-        """A marker goes on the wire, or comes from it."""
+    def marker_sent(self, channel: ChannelId, marker: Marker) -> None:
+        self._note_marker(Kind.MARKER_SENT, channel, marker)
+
+    def _note_marker(self, kind: Kind, channel: ChannelId, marker: Marker) -> None:
         at, clock = self._witness.now, tuple(self._clock)
         self._events.append(
             Event(at, kind, self._incarnation, self._subtask, clock, channel, marker.written, marker.snapshot_id)
         )
 
-    def cuts(self, snapshot_id: int) -> None:
-        """The subtask records its state now."""
+    def cut(self, snapshot_id: int) -> None:
+        self.on_cut(snapshot_id)
         self.note(Kind.CUT, snapshot_id=snapshot_id, payload=self.counts())
         cut = Cut(
             self._incarnation, snapshot_id, self._subtask, tuple(self._clock), dict(self.sent), dict(self.processed)
         )
         self._witness.history.cuts[self._incarnation, snapshot_id, self._subtask] = cut
 
-
-def _seal_each(end: Any) -> None:
-    """Close a frame behind every message."""
-    send = end.send
-
-    def sealing_send(message: Any) -> None:
-        send(message)
-        end.seal()
-
-    end.send = sealing_send
+    def published(self, snapshot_id: int) -> None:
+        self.note(Kind.COMMIT, snapshot_id=snapshot_id)

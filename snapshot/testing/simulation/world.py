@@ -23,12 +23,14 @@ from snapshot.node import defines
 from snapshot.snapshot import Snapshot
 from snapshot.stored.part import Handle, PartKind
 from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.observer import Observer
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.agenda import Agenda
 from snapshot.testing.simulation.driver import Driver
-from snapshot.testing.simulation.host import Host, SimulatedMachine
+from snapshot.testing.simulation.host import Host
 from snapshot.testing.simulation.life import CoordinatorLife, StoreRequest
 from snapshot.testing.simulation.store import SimulatedBackend
 from snapshot.testing.simulation.trap import set_trap
@@ -57,7 +59,9 @@ class Mutation:
 
     coordinator: type[Coordinator] = Coordinator
     fence: type[Fence] = Fence
-    machine: Callable[[SubtaskParts], SimulatedMachine] = SimulatedMachine
+    machine: Callable[[SubtaskParts], SubtaskMachine] = SubtaskMachine
+    #: another observer of each subtask, beside the history
+    observer: Callable[[Subtask, int], Observer | None] = lambda subtask, incarnation: None
     worker: type[Worker] = Worker
     worker_machine: type[WorkerMachine] = WorkerMachine
 
@@ -250,7 +254,7 @@ class World:
         self.see("a request of a lost coordinator reached the store")
         perform(self._store, request.effect, request.manifest)
 
-    def spring_trap(self, machine: SimulatedMachine) -> None:
+    def spring_trap(self, machine: SubtaskMachine) -> None:
         """A new instance of a node is there: one of its hooks may be meant to raise."""
         hook = self.traps.pop(machine.subtask, None)
         if hook is not None and defines(machine.node, hook):

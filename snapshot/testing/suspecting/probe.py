@@ -1,22 +1,21 @@
-"""Watches the nodes of a simulated run: what they keep at their cuts, and after they are restored.
+"""Observe the nodes of a simulated run: what they keep at their cuts, and after they are restored.
 
-Given to `Simulator` as its machines, which do the same as without it. Only for runs that failed: it costs a copy of
-every node at every cut.
+Only for runs that failed, because each cut costs a copy of the node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from snapshot.channel.serialization import Codec
 from snapshot.ids import Subtask
-from snapshot.node import Node, defines
+from snapshot.node import Node, Source, defines
 from snapshot.stored.envelope import Buffer
-from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import Standing
-from snapshot.testing.simulation.host import SimulatedMachine
+from snapshot.subtask.observer import Observer
 from snapshot.testing.simulation.world import Mutation
 from snapshot.testing.suspecting.portrait import Portrait, names_in_hooks, portrait_of
 
@@ -62,49 +61,54 @@ class Probe:
 
     @property
     def mutation(self) -> Mutation:
-        """To be given to `Simulator`."""
-        return Mutation(machine=lambda parts: _ProbedMachine(parts, self))
+        """Return what `Simulator` takes to have its nodes observed."""
+        return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, incarnation))
 
     def first(self, subtask: Subtask) -> WatchedLife | None:
         """The first life of a subtask."""
         return next((life for (_, each), life in self.lives.items() if each == subtask), None)
 
 
-class _ProbedMachine(SimulatedMachine):
-    """The machine itself, and what its node keeps."""
+class _ProbedSubtask(Observer):
+    """Keeps what one node holds at its cuts and after its restore."""
 
-    def __init__(self, parts: SubtaskParts, probe: Probe) -> None:
-        super().__init__(parts)
+    def __init__(self, probe: Probe, incarnation: int) -> None:
+        self._probe = probe
+        self._incarnation = incarnation
+        self._codec = Codec()
+
+    def attached(self, machine: SubtaskMachine) -> None:
+        self._machine, node = machine, machine.node
+        self._as_made = self._codec.encode(node)
         self._life = WatchedLife(
-            self.subtask,
-            parts.context.incarnation,
-            portrait_of(parts.node, parts.codec),
-            names_in_hooks(parts.node),
-            defines(parts.node, "snapshotState"),
-            parts.is_source,
+            machine.subtask,
+            self._incarnation,
+            portrait_of(node, self._codec),
+            names_in_hooks(node),
+            defines(node, "snapshotState"),
+            isinstance(node, Source),
         )
-        self._as_made = parts.codec.encode(parts.node)
-        probe.lives[self._life.incarnation, self.subtask] = self._life
+        self._probe.lives[self._incarnation, machine.subtask] = self._life
 
-    def restore(self, state: bytes | memoryview | None, now: float) -> None:
-        super().restore(state, now)
-        self._life.begun = portrait_of(self.node, self._codec)
+    def restored(self) -> None:
+        self._life.begun = portrait_of(self._machine.node, self._codec)
 
-    def _open(self) -> None:
-        before = self._sent_count()
-        super()._open()
-        self._life.sent_in_open = self._sent_count() - before
+    def hook_begins(self, hook: str) -> None:
+        if hook == "open":
+            self._life.sent_in_open -= self._sent_count()
+
+    def hook_ended(self, hook: str) -> None:
+        if hook == "open":
+            self._life.sent_in_open += self._sent_count()
 
     def _sent_count(self) -> int:
-        return sum(end.sent for end in self.outputs.values())
+        return sum(end.sent for end in self._machine.outputs.values())
 
-    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
-        captured = super()._capture(snapshot_id)
-        state = b"".join(captured[0])
-        copy, again = _restored_copy(self._as_made, state, self._codec, snapshot_id)
-        packed = self._codec.encode(NodeState.decode(state, self._codec).state)
-        self._life.cuts[snapshot_id] = Recorded(portrait_of(self.node, self._codec), packed, copy, again)
-        return captured
+    def captured(self, snapshot_id: int, state: Sequence[Buffer]) -> None:
+        joined = b"".join(state)
+        copy, again = _restored_copy(self._as_made, joined, self._codec, snapshot_id)
+        packed = self._codec.encode(NodeState.decode(joined, self._codec).state)
+        self._life.cuts[snapshot_id] = Recorded(portrait_of(self._machine.node, self._codec), packed, copy, again)
 
 
 def _restored_copy(as_made: bytes, state: bytes, codec: Codec, snapshot_id: int) -> tuple[Portrait, bytes | None]:

@@ -21,6 +21,7 @@ from snapshot.channel.spread import HashPartitioner
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.timers import Timers
 
@@ -32,20 +33,23 @@ def _key_of(message: Any) -> Any:
     return message["key"] if isinstance(message, dict) else message[0]
 
 
-def _context(key_of: Callable[[Any], Any] = _key_of, *, is_heard: bool) -> tuple[SubtaskContext, OutputEdge]:
+def _context(key_of: Callable[[Any], Any] = _key_of, *, is_observed: bool) -> tuple[SubtaskContext, OutputEdge]:
     codec = Codec()
     ends = {i: SendingEnd(ChannelId(_SOURCE, Subtask("b", i)), codec, Gate()) for i in range(_WIDTH)}
-    for end in ends.values():
-        end.is_heard = is_heard
-    edge = OutputEdge(_SOURCE, "b", ends, HashPartitioner(key_of, _WIDTH), (), None)
+    senders = {i: ObservedSender(end, Observer()) for i, end in ends.items()} if is_observed else ends
+    edge = OutputEdge(_SOURCE, "b", senders, HashPartitioner(key_of, _WIDTH), (), None)
     logger = logging.LoggerAdapter(logging.getLogger("test"), {})
     context = SubtaskContext(
         run="r", incarnation=1, subtask=_SOURCE, parallelism=1, inputs=(), edges=(edge,), timers=Timers(),
         logger=logger, chance=lambda: Random(1), ask_snapshot=lambda: None,
     )  # fmt: skip
     context.send_directly(codec.pack)
-    assert ("send" in vars(context)) is not is_heard
+    assert ("send" in vars(context)) is not is_observed
     return context, edge
+
+
+def _ends_of(edge: OutputEdge) -> dict[int, SendingEnd]:
+    return {i: end.end if isinstance(end, ObservedSender) else end for i, end in edge.ends.items()}
 
 
 class _NotEncodable:
@@ -84,7 +88,7 @@ def _do(context: SubtaskContext, edge: OutputEdge, step: Any) -> str:
             case ("batch",):
                 context.send(_BATCH)
             case ("seal",):
-                for end in edge.ends.values():
+                for end in _ends_of(edge).values():
                     end.seal()
             case ("silence",):
                 context.silence("snapshotState")
@@ -97,7 +101,7 @@ def _do(context: SubtaskContext, edge: OutputEdge, step: Any) -> str:
 
 def _taken(edge: OutputEdge) -> list[tuple[int, Frame]]:
     frames = []
-    for index, end in edge.ends.items():
+    for index, end in _ends_of(edge).items():
         end.seal()
         end.validate()
         while (frame := end.take()) is not None:
@@ -109,7 +113,7 @@ def _taken(edge: OutputEdge) -> list[tuple[int, Frame]]:
 @given(st.lists(_STEPS, max_size=30))
 def test_the_direct_way_is_the_ordinary_way(steps: list[Any]) -> None:
     """The same frames on the same channels, and the same errors, whatever is sent, in whatever order."""
-    direct, ordinary = _context(is_heard=False), _context(is_heard=True)
+    direct, ordinary = _context(is_observed=False), _context(is_observed=True)
     for step in steps:
         assert _do(*direct, step) == _do(*ordinary, step), step
     assert _taken(direct[1]) == _taken(ordinary[1])
@@ -117,7 +121,7 @@ def test_the_direct_way_is_the_ordinary_way(steps: list[Any]) -> None:
 
 def test_a_send_kept_from_another_hook_is_silenced_too() -> None:
     """Who keeps `context.send` cannot send from snapshotState through it."""
-    context, edge = _context(is_heard=False)
+    context, edge = _context(is_observed=False)
     send = context.send
     for _ in range(2):  # the key is known then
         send(("a", 1))
@@ -131,7 +135,7 @@ def test_a_send_kept_from_another_hook_is_silenced_too() -> None:
 
 def test_a_message_too_large_is_refused_and_the_others_stay() -> None:
     """The direct way looks at what is large as soon as it is sent."""
-    context, edge = _context(is_heard=False)
+    context, edge = _context(is_observed=False)
     for _ in range(2):
         context.send(("a", b"small"))
     with pytest.raises(CutlineError, match="can be sent"):

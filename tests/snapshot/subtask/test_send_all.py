@@ -23,6 +23,7 @@ from snapshot.declared.transforms import Transform, TransformKind
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.timers import Timers
 from tests.snapshot.hosted import values
@@ -38,11 +39,11 @@ def _key_of(message: Any) -> Any:
 class _Peer:
     """A context with an edge of some spread to ``b`` and a rebalanced one to ``c``."""
 
-    def __init__(self, spread: Spread, transforms: tuple[Transform, ...] = (), *, is_heard: bool = False) -> None:
+    def __init__(self, spread: Spread, transforms: tuple[Transform, ...] = (), *, is_observed: bool = False) -> None:
         codec = Codec()
         self.edges = [
-            self._edge(codec, "b", spread, transforms, is_heard),
-            self._edge(codec, "c", Spread.REBALANCE, (), is_heard),
+            self._edge(codec, "b", spread, transforms, is_observed),
+            self._edge(codec, "c", Spread.REBALANCE, (), is_observed),
         ]
         logger = logging.LoggerAdapter(logging.getLogger("test"), {})
         self.context = SubtaskContext(
@@ -51,16 +52,18 @@ class _Peer:
         )  # fmt: skip
 
     @staticmethod
-    def _edge(codec: Codec, to: str, spread: Spread, transforms: tuple[Transform, ...], is_heard: bool) -> OutputEdge:
+    def _edge(
+        codec: Codec, to: str, spread: Spread, transforms: tuple[Transform, ...], is_observed: bool
+    ) -> OutputEdge:
         ends = {i: SendingEnd(ChannelId(_SOURCE, Subtask(to, i)), codec, Gate()) for i in range(_WIDTH)}
-        for end in ends.values():
-            end.is_heard = is_heard
-        return OutputEdge(_SOURCE, to, ends, partitioner(spread, _key_of, 1, _WIDTH), transforms, None)
+        senders = {i: ObservedSender(end, Observer()) for i, end in ends.items()} if is_observed else ends
+        return OutputEdge(_SOURCE, to, senders, partitioner(spread, _key_of, 1, _WIDTH), transforms, None)
 
     @property
     def ends(self) -> Iterator[SendingEnd]:
         """All that leave the subtask."""
-        return (end for edge in self.edges for end in edge.ends.values())
+        senders = (sender for edge in self.edges for sender in edge.ends.values())
+        return (sender.end if isinstance(sender, ObservedSender) else sender for sender in senders)
 
     def cut(self, snapshot_id: int) -> list[tuple[int, str]]:
         """What a snapshot saves of each channel: how many were sent, and those of them that wait."""
@@ -168,7 +171,7 @@ def test_all_together_is_one_by_one(spread: Spread, transforms: tuple[Transform,
 
 def test_who_hears_messages_hears_each() -> None:
     """An end whose `send` was replaced gets every message through it."""
-    peer = _Peer(Spread.FORWARD, is_heard=True)
+    peer = _Peer(Spread.FORWARD, is_observed=True)
     heard: list[Any] = []
     for end in peer.ends:
         vars(end)["send"] = heard.append
@@ -195,7 +198,7 @@ def test_what_is_wrong_is_named_as_if_sent_alone() -> None:
     peer = _Peer(Spread.HASH)
     with pytest.raises(NodeError, match=r"_NotEncodable cannot be pickled: .*never leaves its process"):
         peer.context.sendAll([("a", 1)] * 60 + [("a", _NotEncodable()), ("a", 2)], "b")
-    assert sum(end.sent for end in peer.edges[0].ends.values()) == 60
+    assert sum(end.sent for end in list(peer.ends)[:_WIDTH]) == 60
     with pytest.raises(NodeError, match="a tuple cannot be spread: TypeError: float cannot be a key"):
         peer.context.sendAll([("b", 1)] * 60 + [(1.0, 1)], "b")
     with pytest.raises(NodeError, match="no edge to 'd'"):

@@ -19,7 +19,7 @@ from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.assembly import RestoredChannels, assemble
 from snapshot.subtask.events import ControlEvent, FloorRaised
-from snapshot.testing.simulation.host import SimulatedMachine
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Store
 from snapshot.worker.upload_batcher import PendingUpload
@@ -106,7 +106,7 @@ class FloorNotSent(Coordinator):
         self._desk.book.__class__ = NeverSettles
 
 
-class DropsPrepared(SimulatedMachine):
+class DropsPrepared(SubtaskMachine):
     """Discards what was prepared for snapshots that were aborted: PROTOCOL 8, read plainly."""
 
     def step(self, event: ControlEvent, now: float) -> None:
