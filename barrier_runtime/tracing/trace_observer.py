@@ -13,8 +13,9 @@ from barrier_runtime.tracing.subtask_log import SubtaskLog
 from snapshot.channel.frame import Marker
 from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.node import Node
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import Observer
+from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.trace import Kind, pack_counts
 
 #: Hooks that are events of their own, noted once they returned, at the time at which they began.
@@ -39,10 +40,10 @@ class TraceObserver(Observer):
         self._numbers = {channel: number for number, channel in enumerate(topology.channels)}
         self._begun: tuple[int, float] | None = None
 
-    def attached(self, machine: SubtaskMachine) -> None:
-        self._machine = machine
-        self._sent = {channel: end.sent for channel, end in machine.outputs.items()}
-        self._received = {channel: end.processed for channel, end in machine.inputs.items()}
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self._inputs, self._outputs = inputs, outputs
+        self._sent = {channel: end.sent for channel, end in outputs.items()}
+        self._received = {channel: end.processed for channel, end in inputs.items()}
 
     def restoring(self) -> None:
         self.log.note(Kind.RESTORED, snapshot_id=self._restored_from, payload=self._counts())
@@ -104,8 +105,8 @@ class TraceObserver(Observer):
 
     def _counts(self) -> Encoded:
         """Return the counts of all channels: with them a diagram knows what is in flight, whatever was dropped."""
-        sent = (end.sent for end in self._machine.outputs.values())
-        return Encoded(pack_counts(sent, (end.processed for end in self._machine.inputs.values())))
+        sent = (end.sent for end in self._outputs.values())
+        return Encoded(pack_counts(sent, (end.processed for end in self._inputs.values())))
 
 
 def trace_of(worker: int, machines: Mapping[Subtask, SubtaskMachine]) -> WorkerTrace | None:

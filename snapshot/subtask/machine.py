@@ -89,7 +89,7 @@ class SubtaskMachine:
         self._asked = False
         parts.bind_requests(self._ask_snapshot)
         if self.observer is not None:
-            self.observer.attached(self)
+            self.observer.attached(self.node, self.inputs, self.outputs)
 
     # ---------------------------------------------------------------- life
 

@@ -7,26 +7,27 @@ history, the probe and the explorer's log are observers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from snapshot.channel.frame import Marker
+from snapshot.channel.receiving_end import ReceivingEnd
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
 from snapshot.node import Context, Node
 from snapshot.stored.envelope import Buffer
 
-if TYPE_CHECKING:
-    from snapshot.subtask.machine import SubtaskMachine
+Inputs = Mapping[ChannelId, ReceivingEnd]
+Outputs = Mapping[ChannelId, SendingEnd]
 
 
 class Observer:
     """Notes nothing; override what is of interest. No method may send, change a message, or raise."""
 
-    def attached(self, machine: SubtaskMachine) -> None:
-        """The machine was made; its ends have the numbers of the restored channels."""
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        """The machine was made; its channel ends have the numbers of the restored channels."""
 
     def restoring(self) -> None:
         """The node is about to take its state over, or to begin afresh."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import Observer
+from snapshot.node import Node
+from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.payload import pack, pack_rows
 
 #: The end of a stream: a message like others (PROTOCOL 5.1), and no payload is empty.
@@ -66,9 +66,9 @@ class Ledger(Observer):
         """Forget cuts below `floor`, because nobody will ask for them."""
         self._points = {snapshot_id: point for snapshot_id, point in self._points.items() if snapshot_id >= floor}
 
-    def attached(self, machine: SubtaskMachine) -> None:
-        self.sent = {channel: [] for channel in machine.outputs}
-        self.handled = {channel: [] for channel in machine.inputs}
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self.sent = {channel: [] for channel in outputs}
+        self.handled = {channel: [] for channel in inputs}
         self.sent.update((channel, list(messages)) for channel, messages in self._before.sent)
         self.handled.update((channel, list(messages)) for channel, messages in self._before.handled)
 

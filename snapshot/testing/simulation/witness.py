@@ -14,8 +14,8 @@ import pyarrow as pa
 from snapshot.channel.frame import Marker
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.observer import Observer
+from snapshot.node import Node
+from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.agenda import Agenda
@@ -119,10 +119,10 @@ class Life(Observer):
         self._number = number
         self._clock = clock
 
-    def attached(self, machine: SubtaskMachine) -> None:
-        self._ends = machine.outputs
-        self._senders = {channel: self._sender(channel) for channel in machine.outputs}
-        self._receivers = {channel: self._receiver(channel) for channel in machine.inputs}
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self._ends = outputs
+        self._senders = {channel: self._sender(channel) for channel in outputs}
+        self._receivers = {channel: self._receiver(channel) for channel in inputs}
 
     def note(self, kind: Kind, *, snapshot_id: int = 0, payload: bytes = b"", text: str = "") -> None:
         """Write an event that counts for the clock."""

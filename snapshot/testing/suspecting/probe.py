@@ -13,9 +13,8 @@ from snapshot.channel.serialization import Codec
 from snapshot.ids import Subtask
 from snapshot.node import Node, Source, defines
 from snapshot.stored.envelope import Buffer
-from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.observer import Observer
+from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.simulation.world import Mutation
 from snapshot.testing.suspecting.portrait import Portrait, names_in_hooks, portrait_of
 
@@ -62,7 +61,7 @@ class Probe:
     @property
     def mutation(self) -> Mutation:
         """Return what `Simulator` takes to have its nodes observed."""
-        return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, incarnation))
+        return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, subtask, incarnation))
 
     def first(self, subtask: Subtask) -> WatchedLife | None:
         """The first life of a subtask."""
@@ -72,26 +71,27 @@ class Probe:
 class _ProbedSubtask(Observer):
     """Keeps what one node holds at its cuts and after its restore."""
 
-    def __init__(self, probe: Probe, incarnation: int) -> None:
+    def __init__(self, probe: Probe, subtask: Subtask, incarnation: int) -> None:
         self._probe = probe
+        self._subtask = subtask
         self._incarnation = incarnation
         self._codec = Codec()
 
-    def attached(self, machine: SubtaskMachine) -> None:
-        self._machine, node = machine, machine.node
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self._node, self._outputs = node, outputs
         self._as_made = self._codec.encode(node)
         self._life = WatchedLife(
-            machine.subtask,
+            self._subtask,
             self._incarnation,
             portrait_of(node, self._codec),
             names_in_hooks(node),
             defines(node, "snapshotState"),
             isinstance(node, Source),
         )
-        self._probe.lives[self._incarnation, machine.subtask] = self._life
+        self._probe.lives[self._incarnation, self._subtask] = self._life
 
     def restored(self) -> None:
-        self._life.begun = portrait_of(self._machine.node, self._codec)
+        self._life.begun = portrait_of(self._node, self._codec)
 
     def hook_begins(self, hook: str) -> None:
         if hook == "open":
@@ -102,13 +102,13 @@ class _ProbedSubtask(Observer):
             self._life.sent_in_open += self._sent_count()
 
     def _sent_count(self) -> int:
-        return sum(end.sent for end in self._machine.outputs.values())
+        return sum(end.sent for end in self._outputs.values())
 
     def captured(self, snapshot_id: int, state: Sequence[Buffer]) -> None:
         joined = b"".join(state)
         copy, again = _restored_copy(self._as_made, joined, self._codec, snapshot_id)
         packed = self._codec.encode(NodeState.decode(joined, self._codec).state)
-        self._life.cuts[snapshot_id] = Recorded(portrait_of(self._machine.node, self._codec), packed, copy, again)
+        self._life.cuts[snapshot_id] = Recorded(portrait_of(self._node, self._codec), packed, copy, again)
 
 
 def _restored_copy(as_made: bytes, state: bytes, codec: Codec, snapshot_id: int) -> tuple[Portrait, bytes | None]:
