@@ -1,7 +1,9 @@
 # Every target makes what it needs itself; none needs another one before it.
 PY := .venv/bin/python
+# Two processes: one has all live tests, the other takes the quick ones (tests/conftest.py).
+PARALLEL := --numprocesses=2 --dist=loadgroup
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench notebooks headless clean
+.PHONY: help setup demo quick test check bench notebooks headless clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -17,8 +19,11 @@ check: setup ## format, lint and types
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
+quick: check ## check, then the tests that need neither Spark, Ray, a browser nor a server; ARGS are passed to pytest
+	@$(PY) -m pytest $(PARALLEL) -m "not live" $(ARGS)
+
 test: check ## check, then all tests; ARGS are passed to pytest
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --json, --quick
 	@$(PY) -m benchmarks $(ARGS)

@@ -13,7 +13,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,7 +44,19 @@ SPARK_SETTINGS = {
     "spark.executor.extraJavaOptions": _SHORT_LIVED_JAVA,
 }
 
+#: Fixtures that start a Spark, a Ray, a browser or a server. A test that uses one is live.
+_LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "s3_endpoint", "browser", "show"))
+
+#: Folders and files whose tests start processes of such kinds themselves.
+_LIVE_PLACES = ("system", "system_security", "system_stores", "spark", "demos", "benchmarks", "page", "test_wheel.py")
+
+#: Programs that no quick test may start.
+_LIVE_PROGRAMS = ("java", "spark-submit", "spark-class", "gcs_server", "raylet", "chrom", "uvicorn")
+
 _run_directory = pytest.StashKey[str]()
+
+#: the quick test that runs now, or None
+_quick_test: str | None = None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     _configure_hypothesis(config)
+    sys.addaudithook(_guard_quick_tests)
 
 
 def _configure_hypothesis(config: pytest.Config) -> None:
@@ -74,6 +88,37 @@ def _configure_hypothesis(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("cutline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need Spark, Ray, a browser or a server, and keep them in one process."""
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent).parts[0]
+        uses = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+        if uses or place in _LIVE_PLACES or item.get_closest_marker("spark") or item.get_closest_marker("ray"):
+            item.add_marker("live")
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.xdist_group("live"))  # one Spark session and one Ray serve all of them
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let the guard know whether the test that runs is a quick one."""
+    global _quick_test
+    _quick_test = None if item.get_closest_marker("live") else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _quick_test = None
+
+
+def _guard_quick_tests(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse that a quick test starts what only live tests may (an audit hook of the interpreter)."""
+    if event == "subprocess.Popen" and _quick_test is not None:
+        program = Path(os.fsdecode(arguments[0] or arguments[1][0]))
+        is_the_tests_own = any(part.startswith("pytest-of-") for part in program.parts)  # a script in its tmp_path
+        if program.name.startswith(_LIVE_PROGRAMS) and not is_the_tests_own:
+            raise RuntimeError(f"{_quick_test} starts {program.name}: mark it with pytest.mark.live")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

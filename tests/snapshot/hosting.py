@@ -12,8 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivingEnd
+from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spill import Spill
@@ -22,10 +21,11 @@ from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import decode_frames, decode_part
-from snapshot.subtask.assembly import RestoredChannels, SubtaskParts, Surroundings, assemble
+from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
 from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.observer import Observer
 from tests.snapshot.truth import END_OF_STREAM, Truth
 from tests.snapshot.walkers import Plan, Store, canonical
 
@@ -101,22 +101,15 @@ class Hosting:
             logger_of=lambda _: logging.LoggerAdapter(logging.getLogger(__name__), {}),
             chance_of=lambda _: Random(1),
             stopwatch=lambda: 0.0,
+            observer_of=lambda _: _Seen(self.truth),
         )
         parts = assemble(subtask, self.built, around, channels)
-        self._tap(parts)
+        node: Any = parts.node
+        node.observer, node.store = self.truth, self.store
         machine = SubtaskMachine(parts)
         machine.restore(state, self.now)
         self.machines[subtask] = machine
         self.controls[subtask] = deque([lambda m: m.step(Started(), self.now)])
-
-    def _tap(self, parts: SubtaskParts) -> None:
-        """Let the truth see what is sent and what is processed, without the core's counters."""
-        node: Any = parts.node
-        node.observer, node.store = self.truth, self.store
-        for channel, end in parts.outputs.items():
-            _tap_sending(end, self.truth.sent[channel])
-        for each in parts.inputs:
-            _tap_receiving(each.end, self.truth.handled[each.end.channel])
 
     def may_take(self, end: SendingEnd) -> bool:
         """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
@@ -155,31 +148,25 @@ class Hosting:
         self.seen["overlap"] += len(recorder.unfinished()) > 1
 
 
-def _tap_sending(end: SendingEnd, log: list[Any]) -> None:
-    send, send_batch, send_end = end.send, end.send_batch, end.send_end
+class _Seen(Observer):
+    """Shows the truth what is sent and that ends are processed, without the core's counters."""
 
-    def tapped_send(message: Any) -> None:
-        send(message)
-        log.append(canonical(message))
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
 
-    def tapped_batch(batch: Any) -> None:
-        send_batch(batch)
-        log.extend(map(canonical, batch.to_pylist()))
+    def message_sending(self, channel: ChannelId, message: Any) -> Any:
+        return [canonical(message)]
 
-    def tapped_end() -> None:
-        send_end()
-        log.append(END_OF_STREAM)
+    def rows_sending(self, channel: ChannelId, batch: Any) -> Any:
+        return [*map(canonical, batch.to_pylist())]
 
-    vars(end).update(send=tapped_send, send_batch=tapped_batch, send_end=tapped_end, is_heard=True)
+    def message_sent(self, channel: ChannelId, kept: Any) -> None:
+        self._truth.sent[channel].extend(kept)
 
+    rows_sent = message_sent
 
-def _tap_receiving(end: ReceivingEnd, log: list[Any]) -> None:
-    advance = end.advance
+    def end_sent(self, channel: ChannelId) -> None:
+        self._truth.sent[channel].append(END_OF_STREAM)
 
-    def tapped_advance(count: int) -> None:
-        head = end.head
-        advance(count)
-        if isinstance(head, Frame) and head.kind is PayloadKind.END:
-            log.append(END_OF_STREAM)
-
-    vars(end).update(advance=tapped_advance)
+    def end_received(self, channel: ChannelId) -> None:
+        self._truth.handled[channel].append(END_OF_STREAM)
