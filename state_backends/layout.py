@@ -133,7 +133,8 @@ def _encode_byte(byte: int) -> str:
 
 
 def _digest(handle: Handle) -> str:
-    origin = repr((handle.run, handle.subtask))
+    # As the subtask's repr was when format 1 began: a part's path follows from this text, whatever the class is called.
+    origin = f"({handle.run!r}, Subtask(node={handle.subtask.node!r}, index={handle.subtask.index!r}))"
     return xxhash.xxh3_128_hexdigest(origin.encode("utf-8", "backslashreplace"))
 
 

@@ -16,7 +16,9 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import SnapshotCorrupt
 from snapshot.snapshot import Snapshot
+from snapshot.stored import keys
 from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
 from state_backends import layout
@@ -24,6 +26,9 @@ from state_backends.base import StateBackend
 
 CLAIM_MAGIC = b"CLCL"
 BASE_MAGIC = b"CLBS"
+
+_CLAIM = StoredArray(Claim, keys.CLAIM)
+_BASE = StoredArray(Base, keys.BASE)
 
 
 class RunStore:
@@ -54,13 +59,12 @@ class RunStore:
 
     def take_claim(self, claim: Claim) -> bool:
         """Put the claim if its number is free. Its ``life`` makes its bytes unlike any other's."""
-        record = [claim.number, claim.owner, claim.life]
-        return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [pack_plain(record)]))
+        return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [pack_plain(_CLAIM.write(claim))]))
 
     def read_claim(self, number: int) -> Claim | None:
         """Claim `number`; None if nobody took it. Looks at the store, never at a cache (PROTOCOL 7.2)."""
         try:
-            return Claim(*self._fields(CLAIM_MAGIC, layout.claim_path(number), number, 3))
+            return _CLAIM.read(self._fields(CLAIM_MAGIC, layout.claim_path(number), number, len(keys.CLAIM)))
         except FileNotFoundError:
             return None
 
@@ -72,12 +76,12 @@ class RunStore:
     def write_base(self, base: Base) -> bool:
         """Put the base of a claim; True too if the very same base is there already."""
         path = layout.base_path(base.claim)
-        record = seal(BASE_MAGIC, [pack_plain([base.claim, base.snapshot_id])])
+        record = seal(BASE_MAGIC, [pack_plain(_BASE.write(base))])
         return self._put(path, record) or self.read_base(base.claim) == base
 
     def read_base(self, claim: int) -> Base:
         """The base of `claim`; FileNotFoundError if it has none."""
-        return Base(*self._fields(BASE_MAGIC, layout.base_path(claim), claim, 2))
+        return _BASE.read(self._fields(BASE_MAGIC, layout.base_path(claim), claim, len(keys.BASE)))
 
     def bases(self) -> tuple[Base, ...]:
         """All bases, by claim. List them before `manifests`, or a base may name one that the list lacks."""

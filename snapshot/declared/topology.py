@@ -10,13 +10,15 @@ A channel's wire number is its index in `Topology.channels`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from snapshot.declared.components import mark_reachable, strong_components
 from snapshot.ids import ChannelId, Subtask
+from snapshot.stored import keys
+from snapshot.stored.keys import StoredMap
 
 
 class Spread(Enum):
@@ -173,15 +175,10 @@ class Topology:
 
     def as_record(self) -> dict[str, Any]:
         """Plain data for a manifest or a control message; `from_record` reads it."""
-        return {
-            "name": self.name,
-            "nodes": [asdict(node) for node in self.nodes],
-            "edges": [{**asdict(edge), "spread": edge.spread.value} for edge in self.edges],
-            "components": [{"nodes": list(part.nodes), "cyclic": part.cyclic} for part in self.components],
-        }
+        return _TOPOLOGY.write(self)
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Topology:
         """Read what `as_record` wrote.
 
         Raises
@@ -189,15 +186,7 @@ class Topology:
         KeyError, TypeError, ValueError
             when the record is no topology; the caller knows which file it came from and says so.
         """
-        return cls(
-            name=record["name"],
-            nodes=tuple(NodeSpec(**node) for node in record["nodes"]),
-            edges=tuple(
-                EdgeSpec(**{**edge, "spread": Spread(edge["spread"]), "alignment": Alignment(**edge["alignment"])})
-                for edge in record["edges"]
-            ),
-            components=tuple(Component(tuple(part["nodes"]), part["cyclic"]) for part in record["components"]),
-        )
+        return _TOPOLOGY.read(record)
 
     def _expand(self, edge: EdgeSpec) -> Iterable[ChannelId]:
         targets = range(self._nodes[edge.target].parallelism)
@@ -253,3 +242,28 @@ def _differences(kind: str, ours: Mapping[str, str], stored: Mapping[str, str]) 
         if name in stored and facts != stored[name]
     ]
     return lines
+
+
+_NODE = StoredMap(NodeSpec, keys.NODE)
+_ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
+_EDGE = StoredMap(
+    EdgeSpec,
+    keys.EDGE,
+    write={"spread": lambda spread: spread.value, "alignment": _ALIGNMENT.write},
+    read={"spread": Spread, "alignment": _ALIGNMENT.read},
+)
+_COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
+_TOPOLOGY = StoredMap(
+    Topology,
+    keys.TOPOLOGY,
+    write={
+        "nodes": lambda nodes: [_NODE.write(node) for node in nodes],
+        "edges": lambda edges: [_EDGE.write(edge) for edge in edges],
+        "components": lambda parts: [_COMPONENT.write(part) for part in parts],
+    },
+    read={
+        "nodes": lambda nodes: tuple(map(_NODE.read, nodes)),
+        "edges": lambda edges: tuple(map(_EDGE.read, edges)),
+        "components": lambda parts: tuple(map(_COMPONENT.read, parts)),
+    },
+)

@@ -7,15 +7,16 @@ there may be an `Aborted` record, which says that this snapshot will never exist
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import Subtask
+from snapshot.stored import keys
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.envelope import Buffer, magic_of, pack_plain, seal, unpack_plain, unseal
-from snapshot.stored.part import channel_of, channel_record, handle_of, handle_record, subtask_record
+from snapshot.stored.keys import Convert, StoredArray, StoredMap
+from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK
 from snapshot.subtask.reports import Standing
 
 MANIFEST_MAGIC = b"CLMF"
@@ -24,7 +25,7 @@ ABORTED_MAGIC = b"CLAB"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A published snapshot. Every field is the same word on disk."""
+    """A published snapshot. `snapshot.stored.keys` has the stored names of its fields."""
 
     run: str
     snapshot_id: int
@@ -49,21 +50,8 @@ class Aborted:
 def encode_manifest(manifest: Manifest | Aborted) -> list[Buffer]:
     """The whole file, as buffers."""
     if isinstance(manifest, Aborted):
-        aborted = {"run": manifest.run, "snapshot_id": manifest.snapshot_id}
-        return seal(ABORTED_MAGIC, [pack_plain(aborted)])
-    record = {
-        "run": manifest.run,
-        "snapshot_id": manifest.snapshot_id,
-        "incarnation": manifest.incarnation,
-        "claim": manifest.claim,
-        "timestamp": manifest.timestamp,
-        "duration": manifest.duration,
-        "final": manifest.final,
-        "pinned": manifest.pinned,
-        "topology": manifest.topology,
-        "records": [encode_record(each) for each in manifest.records],
-    }
-    return seal(MANIFEST_MAGIC, [pack_plain(record)])
+        return seal(ABORTED_MAGIC, [pack_plain(_ABORTED.write(manifest))])
+    return seal(MANIFEST_MAGIC, [pack_plain(_MANIFEST.write(manifest))])
 
 
 def decode_manifest(data: Buffer, name: str) -> Manifest | Aborted:
@@ -79,9 +67,7 @@ def decode_manifest(data: Buffer, name: str) -> Manifest | Aborted:
     aborted = is_aborted(data)
     record: Any = unpack_plain(unseal(ABORTED_MAGIC if aborted else MANIFEST_MAGIC, data, name), name)
     try:
-        if aborted:
-            return Aborted(**record)
-        return Manifest(**{**record, "records": tuple(decode_record(each) for each in record["records"])})
+        return _ABORTED.read(record) if aborted else _MANIFEST.read(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SnapshotCorrupt(f"{name}: whole, but not the fields of a manifest: {error!r}") from error
 
@@ -91,28 +77,39 @@ def is_aborted(data: Buffer) -> bool:
     return magic_of(data) == ABORTED_MAGIC
 
 
-def encode_record(record: SubtaskRecord) -> dict[str, Any]:
-    """Plain data, for the manifest and for the control message that acknowledges a snapshot."""
-    return {
-        "subtask": subtask_record(record.subtask),
-        "incarnation": record.incarnation,
-        "handles": [handle_record(handle) for handle in record.handles],
-        "sent": [[channel_record(e.channel), e.sent, e.written, e.first, e.last] for e in record.sent],
-        "received": [[channel_record(e.channel), e.processed, e.written, e.first, e.last] for e in record.received],
-        "standing": asdict(record.standing),
-    }
+def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
+    """Convert each of several records."""
+    return lambda records: gather(map(convert, records))
 
 
-def decode_record(record: dict[str, Any]) -> SubtaskRecord:
-    """The inverse of `encode_record`; raises KeyError, TypeError or ValueError on anything else."""
-    standing = record["standing"]
-    return SubtaskRecord(
-        **{
-            **record,
-            "subtask": Subtask(*record["subtask"]),
-            "handles": tuple(handle_of(handle) for handle in record["handles"]),
-            "sent": tuple(SentEntry(channel_of(channel), *numbers) for channel, *numbers in record["sent"]),
-            "received": tuple(ReceivedEntry(channel_of(channel), *numbers) for channel, *numbers in record["received"]),
-            "standing": Standing(**{**standing, "uncommitted": tuple(standing["uncommitted"])}),
-        }
-    )
+_SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
+_RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
+_STANDING = StoredMap(Standing, keys.STANDING, read={"uncommitted": tuple})
+
+#: For the manifest.
+SUBTASK_RECORD = StoredMap(
+    SubtaskRecord,
+    keys.SUBTASK_RECORD,
+    write={
+        "subtask": SUBTASK.write,
+        "handles": _each(HANDLE.write, list),
+        "sent": _each(_SENT.write, list),
+        "received": _each(_RECEIVED.write, list),
+        "standing": _STANDING.write,
+    },
+    read={
+        "subtask": SUBTASK.read,
+        "handles": _each(HANDLE.read, tuple),
+        "sent": _each(_SENT.read, tuple),
+        "received": _each(_RECEIVED.read, tuple),
+        "standing": _STANDING.read,
+    },
+)
+
+_ABORTED = StoredMap(Aborted, keys.ABORTED)
+_MANIFEST = StoredMap(
+    Manifest,
+    keys.MANIFEST,
+    write={"records": _each(SUBTASK_RECORD.write, list)},
+    read={"records": _each(SUBTASK_RECORD.read, tuple)},
+)

@@ -29,7 +29,9 @@ import msgpack
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
+from snapshot.stored import keys
 from snapshot.stored.envelope import Buffer, pack_plain, seal, seal_of, unpack_plain, unseal
+from snapshot.stored.keys import StoredArray, StoredMap
 
 PART_MAGIC = b"CLPT"
 
@@ -168,7 +170,8 @@ def decode_frames(handle: Handle, body: memoryview) -> list[Frame]:
     offset = 0
     try:
         for first, count, kind, length in unpack_plain(table, handle.name):  # type: ignore[attr-defined]
-            frames.append(Frame(first, count, PayloadKind(kind), payloads[offset : offset + length]))
+            payload = payloads[offset : offset + length]
+            frames.append(Frame(first=first, count=count, kind=PayloadKind(kind), payload=payload))
             offset += length
     except (TypeError, ValueError) as error:
         raise SnapshotCorrupt(f"{handle.name}: its table of frames cannot be read: {error}") from error
@@ -184,52 +187,31 @@ def decode_frames(handle: Handle, body: memoryview) -> list[Frame]:
     return frames
 
 
-def handle_record(handle: Handle) -> dict[str, Any]:
-    """Plain data for the manifest and for control messages."""
-    return {
-        "kind": int(handle.kind),
-        "run": handle.run,
-        "incarnation": handle.incarnation,
-        "snapshot_id": handle.snapshot_id,
-        "subtask": subtask_record(handle.subtask),
-        "channel": None if handle.channel is None else channel_record(handle.channel),
-        "first": handle.first,
-        "last": handle.last,
-        "size": handle.size,
-        "checksum": handle.checksum,
-        "path": handle.path,
-        "offset": handle.offset,
-        "inline": handle.inline,
-    }
+SUBTASK = StoredArray(Subtask, keys.SUBTASK)
+
+CHANNEL = StoredArray(
+    ChannelId,
+    keys.CHANNEL,
+    write={"source": SUBTASK.write, "target": SUBTASK.write},
+    read={"source": SUBTASK.read, "target": SUBTASK.read},
+)
 
 
-def handle_of(record: dict[str, Any]) -> Handle:
-    """The inverse of `handle_record`; raises KeyError, TypeError or ValueError on anything else."""
-    channel = record["channel"]
-    names = ("run", "incarnation", "snapshot_id", "first", "last", "size", "checksum", "path", "inline")
-    return Handle(
-        kind=PartKind(record["kind"]),
-        subtask=Subtask(*record["subtask"]),
-        channel=None if channel is None else channel_of(channel),
-        offset=record.get("offset", 0),  # each part once had a file of its own
-        **{name: record[name] for name in names},
-    )
+def _write_channel(channel: ChannelId | None) -> list[Any] | None:
+    return None if channel is None else CHANNEL.write(channel)
 
 
-def subtask_record(subtask: Subtask) -> list[Any]:
-    """Plain data."""
-    return [subtask.node, subtask.index]
+def _read_channel(stored: Any) -> ChannelId | None:
+    return None if stored is None else CHANNEL.read(stored)
 
 
-def channel_record(channel: ChannelId) -> list[Any]:
-    """Plain data."""
-    return [subtask_record(channel.source), subtask_record(channel.target)]
-
-
-def channel_of(record: list[Any]) -> ChannelId:
-    """The inverse of `channel_record`."""
-    source, target = record
-    return ChannelId(Subtask(*source), Subtask(*target))
+#: For the manifest. The oldest manifests have no offsets, because each part had a file of its own.
+HANDLE = StoredMap(
+    Handle,
+    keys.HANDLE,
+    write={"kind": int, "subtask": SUBTASK.write, "channel": _write_channel},
+    read={"kind": PartKind, "subtask": SUBTASK.read, "channel": _read_channel},
+)
 
 
 def _part(
@@ -252,9 +234,8 @@ def _part(
 
 def _origin(handle: Handle) -> list[Any]:
     """What the header of the part of `handle` says."""
-    channel = None if handle.channel is None else channel_record(handle.channel)
-    subtask = subtask_record(handle.subtask)
-    return [int(handle.kind), handle.run, handle.incarnation, handle.snapshot_id, subtask, channel]
+    stored = HANDLE.write(handle)
+    return [stored[keys.HANDLE[field]] for field in keys.ORIGIN]
 
 
 def _split(content: memoryview, name: str) -> tuple[memoryview, memoryview]:

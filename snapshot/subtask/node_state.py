@@ -5,18 +5,20 @@ Stored as one MessagePack map, so that a reader without the user's classes can s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
+from snapshot.stored import keys
 from snapshot.stored.envelope import Buffer
+from snapshot.stored.keys import StoredMap
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state part of one subtask. Fields may be added with a default, never renamed: snapshots outlive code."""
+    """The state part of one subtask. A field may be added with a default, because snapshots outlive code."""
 
     #: what `Node.snapshotState` returned; None for a node without it
     state: Any
@@ -45,10 +47,10 @@ class NodeState:
         NotSerialisable
             if the user's state, a timer's key or a prepared value cannot be.
         """
-        return codec.encode_state({field.name: getattr(self, field.name) for field in fields(self)})
+        return codec.encode_state(_NODE_STATE.write(self))
 
-    @classmethod
-    def decode(cls, data: bytes | memoryview, codec: Codec) -> NodeState:
+    @staticmethod
+    def decode(data: bytes | memoryview, codec: Codec) -> NodeState:
         """Read what `encode` made.
 
         Raises
@@ -57,6 +59,9 @@ class NodeState:
             if it cannot be read here: a class is missing or was renamed, or safe=True meets a pickle.
         """
         try:
-            return cls(**codec.decode_state(data))
+            return _NODE_STATE.read(codec.decode_state(data))
         except (NotSerialisable, TypeError) as error:
             raise RestoreRefused(f"a stored state cannot be read here: {error}") from error
+
+
+_NODE_STATE = StoredMap(NodeState, keys.NODE_STATE)

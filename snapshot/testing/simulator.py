@@ -59,6 +59,9 @@ class Simulator:
         How often a seed takes steps that are not needed: faults, orders, time.
     validates : bool
         Have the machines assert their invariants as they go.
+    files : dict, optional
+        ``{path: bytes}`` of the run's store, read and written: the run goes on from the newest snapshot in it. None: an
+        empty store.
     mutation : Mutation, optional
         Other classes than the real ones, to see that checkers bite.
 
@@ -90,6 +93,7 @@ class Simulator:
         skipsImpossible: bool = False,
         odds: Odds = Odds(),  # noqa: B008  # frozen
         validates: bool = True,
+        files: dict[str, bytes] | None = None,
         mutation: Mutation | None = None,
     ) -> None:
         built = build(graph, alignment)
@@ -123,6 +127,7 @@ class Simulator:
             seals_each=chance is None or bool(chance % 2),
             validates=validates,
             resubmits=odds.stops,
+            files=files,
             mutation=mutation,
         )
 

@@ -29,8 +29,8 @@ def take(world: World, step: steps.Step) -> None:
             settle(world)
         case steps.Initiate(snapshot_id, at):
             _initiate(world, snapshot_id, at)
-        case steps.Order(stop):
-            world.order(stops=stop)
+        case steps.Order(stop, pinned):
+            world.order(stops=stop, pinned=pinned)
         case steps.Inject(target, message):
             _started(world, target).inject(target, message)
         case steps.Fault():

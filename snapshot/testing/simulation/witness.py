@@ -15,6 +15,8 @@ from snapshot.channel.frame import Marker
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle
 from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
 from snapshot.testing.payload import pack, pack_rows
@@ -65,6 +67,30 @@ class Witness:
         self.history.origins.setdefault(incarnation, origin)
         life.note(Kind.RESTORED, snapshot_id=0 if origin is None else origin[1], payload=life.counts())
         return life
+
+    def adopt(self, manifest: Manifest, frames_of: Callable[[Handle], Sequence[Frame]]) -> None:
+        """Take the cuts of a stored snapshot, and the messages that it holds, as those of an earlier run."""
+        incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
+        self.history.origins.setdefault(incarnation, None)
+        for record in manifest.records:
+            sent = {entry.channel: entry.sent for entry in record.sent}
+            processed = {entry.channel: entry.processed for entry in record.received}
+            cut = Cut(incarnation, snapshot_id, record.subtask, self._zero, sent, processed)
+            self.history.cuts[incarnation, snapshot_id, record.subtask] = cut
+            for handle in record.handles:
+                if handle.channel is not None:
+                    for frame in frames_of(handle):
+                        self._adopt_frame(incarnation, handle.channel, frame)
+
+    def _adopt_frame(self, incarnation: int, channel: ChannelId, frame: Frame) -> None:
+        messages = messages_of(frame, self._codec)
+        if isinstance(messages, pa.RecordBatch):
+            packed: Sequence[bytes | None] = pack_rows(messages, self._codec)
+        else:
+            packed = [pack(message, self._codec) for message in messages] or [None]  # the end has no message
+        for number, each in enumerate(packed, frame.first):
+            self.log(incarnation, channel)[number] = each
+            self.stamps(incarnation, channel)[number] = self._zero
 
     def _restore_channel(self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None) -> None:
         """What was in flight at the cut is sent already in the new incarnation."""

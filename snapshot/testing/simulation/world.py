@@ -21,7 +21,7 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.snapshot import Snapshot
-from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.observer import Observer
@@ -79,6 +79,8 @@ class World:
         Every message goes in a frame of its own.
     validates : bool
         Have machines assert their invariants now and then: see `is_time_to_validate`.
+    files : dict, optional
+        ``{path: bytes}`` of the store, read and written.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class World:
         seals_each: bool,
         validates: bool,
         resubmits: bool,
+        files: dict[str, bytes] | None = None,
         mutation: Mutation | None = None,
     ) -> None:
         self.built = built
@@ -111,7 +114,7 @@ class World:
         self.traps: dict[Subtask, str] = {}
         self._settings = settings
         self._resubmits = resubmits
-        self._files: dict[str, bytes] = {}
+        self._files = {} if files is None else files
         #: every part that was ever published
         self._museum: dict[Handle, bytes] = {}
         self._store = self.open_store(None)
@@ -124,6 +127,7 @@ class World:
         self._landings = 0
         self._requests = 0
         self._late = self.agenda.group()
+        self._adopt_stored()
         self.submit()
 
     @property
@@ -176,11 +180,11 @@ class World:
             if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
                 worker.hear_out()
 
-    def order(self, *, stops: bool) -> None:
+    def order(self, *, stops: bool, pinned: bool = False) -> None:
         """The driver orders a snapshot, or that the run stop after one."""
         self._requests += 1
         stops = stops and self.driver.stop_request is None
-        order = SnapshotOrder(self._requests, pinned=False, initiators=None, deadline=None)
+        order = SnapshotOrder(self._requests, pinned=pinned, initiators=None, deadline=None)
         self.driver.order(order, stops=stops)
 
     def worker_of(self, subtask: Subtask) -> Worker | None:
@@ -290,6 +294,12 @@ class World:
             if snapshot_id not in self._checked:
                 self._checked[snapshot_id] = None
                 self._keep(snapshot_id)
+
+    def _adopt_stored(self) -> None:
+        """Have the witness begin where earlier runs left the store."""
+        store = self._store
+        for snapshot in store.read_snapshots(self.codec):
+            self.witness.adopt(snapshot.manifest, lambda handle: decode_frames(handle, store.read_part(handle)))
 
     def _keep(self, snapshot_id: int) -> None:
         try:

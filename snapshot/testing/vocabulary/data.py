@@ -116,6 +116,8 @@ class Order(Step):
     """The driver asks for a snapshot, which the coordinator starts where it sees fit; or to stop after one."""
 
     stop: bool = False
+    #: retention never removes the snapshot
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,11 +9,10 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.stored.envelope import seal
 from snapshot.stored.manifest import (
     MANIFEST_MAGIC,
+    SUBTASK_RECORD,
     Aborted,
     decode_manifest,
-    decode_record,
     encode_manifest,
-    encode_record,
 )
 from tests.snapshot import sample
 
@@ -24,9 +23,9 @@ def test_a_manifest_comes_back() -> None:
     """All fields, all records, all handles, equal and of the same types."""
     again = decode_manifest(DATA, "m")
     assert again == sample.manifest()
-    assert [decode_record(msgpack.unpackb(msgpack.packb(encode_record(r)))) for r in sample.records()] == list(
-        sample.records()
-    )
+    assert [
+        SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(r)))) for r in sample.records()
+    ] == list(sample.records())
 
 
 def test_it_is_plain_data() -> None:

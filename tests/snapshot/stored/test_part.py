@@ -17,13 +17,12 @@ from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import ENVELOPE_BYTES, FORMAT_VERSION, seal, unseal
 from snapshot.stored.part import (
+    HANDLE,
     Handle,
     PartKind,
     channel_part,
     decode_frames,
     decode_part,
-    handle_of,
-    handle_record,
     state_part,
 )
 from tests.snapshot import sample
@@ -43,7 +42,7 @@ def test_state_comes_back(run: str, incarnation: int, snapshot_id: int, node: st
     handle = state_part(run, incarnation, snapshot_id, Subtask(node, 3), body).inline()
     assert bytes(decode_part(handle, stored(handle))) == b"".join(body)
     assert (handle.first, handle.last, handle.size) == (0, 0, len(stored(handle)))
-    assert handle_of(msgpack.unpackb(msgpack.packb(handle_record(handle)))) == handle
+    assert HANDLE.read(msgpack.unpackb(msgpack.packb(HANDLE.write(handle)))) == handle
 
 
 def test_large_bodies_are_not_copied() -> None:

@@ -1,0 +1,244 @@
+"""The names of format 1: which key each field of a stored record has, and the order of those without keys.
+
+Owns every name that stored records get from fields of classes. A field may be renamed freely: its key here stays. A
+new field needs a key here before its module can be imported. Must not know the classes.
+
+::
+
+    MANIFEST            snapshots/….manifest
+    ABORTED             likewise, in a manifest's place
+    SUBTASK_RECORD      in a manifest's "records"
+    HANDLE, STANDING    in a subtask's record
+    SENT, RECEIVED      likewise, as arrays
+    TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
+    NODE_STATE          the body of a STATE part
+    CLAIM, BASE         claims/…, bases/…; arrays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+#: What is stored for a field, given its value; and the other way round.
+Convert = Callable[[Any], Any]
+
+# ---------------------------------------------------------------- {field: key}, in the order of the stored keys
+
+MANIFEST: Final = {
+    "run": "run",
+    "snapshot_id": "snapshot_id",
+    "incarnation": "incarnation",
+    "claim": "claim",
+    "timestamp": "timestamp",
+    "duration": "duration",
+    "final": "final",
+    "pinned": "pinned",
+    "topology": "topology",
+    "records": "records",
+}
+
+ABORTED: Final = {"run": "run", "snapshot_id": "snapshot_id"}
+
+SUBTASK_RECORD: Final = {
+    "subtask": "subtask",
+    "incarnation": "incarnation",
+    "handles": "handles",
+    "sent": "sent",
+    "received": "received",
+    "standing": "standing",
+}
+
+HANDLE: Final = {
+    "kind": "kind",
+    "run": "run",
+    "incarnation": "incarnation",
+    "snapshot_id": "snapshot_id",
+    "subtask": "subtask",
+    "channel": "channel",
+    "first": "first",
+    "last": "last",
+    "size": "size",
+    "checksum": "checksum",
+    "path": "path",
+    "offset": "offset",
+    "inline": "inline",
+}
+
+STANDING: Final = {
+    "ended": "ended",
+    "passive": "passive",
+    "has_timers": "has_timers",
+    "outer_inputs_ended": "outer_inputs_ended",
+    "uncommitted": "uncommitted",
+}
+
+TOPOLOGY: Final = {"name": "name", "nodes": "nodes", "edges": "edges", "components": "components"}
+
+NODE: Final = {
+    "name": "name",
+    "parallelism": "parallelism",
+    "component": "component",
+    "is_source": "is_source",
+    "is_sink": "is_sink",
+    "guarantee": "guarantee",
+    "class_name": "class_name",
+}
+
+EDGE: Final = {
+    "source": "source",
+    "target": "target",
+    "spread": "spread",
+    "alignment": "alignment",
+    "in_cycle": "in_cycle",
+    "reason": "reason",
+    "key": "key",
+}
+
+ALIGNMENT: Final = {"aligned": "aligned", "timeout": "timeout"}
+
+COMPONENT: Final = {"nodes": "nodes", "cyclic": "cyclic"}
+
+NODE_STATE: Final = {
+    "state": "state",
+    "random": "random",
+    "timers": "timers",
+    "now": "now",
+    "ended_inputs": "ended_inputs",
+    "exhausted": "exhausted",
+    "ended": "ended",
+    "uncommitted": "uncommitted",
+    "partitioners": "partitioners",
+}
+
+# ---------------------------------------------------------------- fields of arrays, in the stored order
+
+SUBTASK: Final = ("node", "index")
+CHANNEL: Final = ("source", "target")
+SENT: Final = ("channel", "sent", "written", "first", "last")
+RECEIVED: Final = ("channel", "processed", "written", "first", "last")
+ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: of a part, in its header
+CLAIM: Final = ("number", "owner", "life")
+BASE: Final = ("claim", "snapshot_id")
+
+
+class StoredMap(Generic[T]):
+    """Writes records of one class as maps, and reads them.
+
+    Parameters
+    ----------
+    record : type
+        A data class.
+    keys : mapping of str to str
+        The key of each field.
+    write, read : mapping of str to callable
+        For fields whose value is not stored as it is.
+    """
+
+    def __init__(
+        self,
+        record: type[T],
+        keys: Mapping[str, str],
+        *,
+        write: Mapping[str, Convert] = {},
+        read: Mapping[str, Convert] = {},
+    ) -> None:
+        declared = fields(record)  # type: ignore[arg-type]  # mypy has no word for data classes
+        _check(record, [field.name for field in declared], list(keys))
+        assert len(dict.fromkeys(keys.values())) == len(keys), f"two fields of {record.__name__} have one key"
+        assert {*write, *read} <= {*keys}
+        self._record = record
+        self._write = [(field, key, write.get(field)) for field, key in keys.items()]
+        self._read = {key: (field, read.get(field)) for field, key in keys.items()}
+        self._needed = [keys[field.name] for field in declared if field.default is MISSING]
+
+    def write(self, record: T) -> dict[str, Any]:
+        """Plain data, in the order of the keys."""
+        return {
+            key: getattr(record, field) if convert is None else convert(getattr(record, field))
+            for field, key, convert in self._write
+        }
+
+    def read(self, stored: Any) -> T:
+        """Read what `write` wrote. A key whose field has a default may be missing.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            if `stored` is no such record.
+        """
+        if not isinstance(stored, Mapping):
+            raise TypeError(f"a {self._record.__name__} is stored as a map, not as {type(stored).__name__}")
+        if missing := [key for key in self._needed if key not in stored]:
+            raise TypeError(f"a stored {self._record.__name__} has no {', '.join(missing)}")
+        values: dict[str, Any] = {}
+        for key, value in stored.items():
+            if key not in self._read:
+                raise TypeError(f"a stored {self._record.__name__} has a key {key!r}, which format 1 does not know")
+            field, convert = self._read[key]
+            values[field] = value if convert is None else convert(value)
+        return self._record(**values)
+
+
+class StoredArray(Generic[T]):
+    """Writes records of one class as arrays, and reads them.
+
+    Parameters
+    ----------
+    record : type
+        A data class or a named tuple.
+    order : sequence of str
+        All of its fields.
+    write, read : mapping of str to callable
+        For fields whose value is not stored as it is.
+    """
+
+    def __init__(
+        self,
+        record: type[T],
+        order: Sequence[str],
+        *,
+        write: Mapping[str, Convert] = {},
+        read: Mapping[str, Convert] = {},
+    ) -> None:
+        declared = list(record.__annotations__)
+        _check(record, declared, order)
+        assert {*write, *read} <= {*order}
+        self._record = record
+        self._count = len(order)
+        self._fields = attrgetter(*order)  # a manifest has an array for each end of each channel
+        self._write = [(order.index(field), convert) for field, convert in write.items()]
+        self._read = [(order.index(field), convert) for field, convert in read.items()]
+        #: the stored values as the constructor takes them; None: as they are
+        self._arrange = None if declared == [*order] else itemgetter(*map(order.index, declared))
+
+    def write(self, record: T) -> list[Any]:
+        """Plain data, in the stored order."""
+        values = list(self._fields(record))
+        for place, convert in self._write:
+            values[place] = convert(values[place])
+        return values
+
+    def read(self, stored: Any) -> T:
+        """Read what `write` wrote.
+
+        Raises
+        ------
+        TypeError, ValueError
+            if `stored` is no such record.
+        """
+        values = list(stored)
+        if len(values) != self._count:
+            raise ValueError(f"a stored {self._record.__name__} has {self._count} values, not {len(values)}")
+        for place, convert in self._read:
+            values[place] = convert(values[place])
+        return self._record(*values if self._arrange is None else self._arrange(values))
+
+
+def _check(record: type, declared: Sequence[str], stored: Sequence[str]) -> None:
+    """Refuse a record whose fields are not those of its table: a new field needs a key, a renamed one its old key."""
+    assert sorted(declared) == sorted(stored), f"{record.__name__} has {declared}, but its stored names are {stored}"

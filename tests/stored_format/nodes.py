@@ -1,0 +1,228 @@
+"""Nodes and values of the stored snapshots. Stored bytes name this module and its classes: never rename, never move.
+
+State is plain data, except in the fixtures that cover pickle. Sinks and aggregates are subclasses made here, because a
+manifest names the class of each node.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from snapshot import END, Context, KeyedAggregate, Node, PartialAggregate, Source, Subtask
+from snapshot.testing import ListSink, ListSource
+
+
+class Point(NamedTuple):
+    """A value that needs pickle, although its class is a tuple."""
+
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """A value that needs pickle."""
+
+    number: int
+    items: tuple[str, ...]
+
+
+class Blob:
+    """A value whose memory stands beside its pickle (PEP 574)."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = bytes(data)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Blob, (pickle.PickleBuffer(self.data),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blob) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+
+class Items(ListSource):
+    """Sends its items in order."""
+
+
+class Bundles(Source):
+    """Sends the messages of one list together, a list a poll."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, *bundles: list[Any]) -> None:
+        self.bundles = bundles
+        self.next = 0
+
+    def poll(self, context: Context) -> Any:
+        if self.next >= len(self.bundles):
+            return END
+        context.sendAll(self.bundles[self.next])
+        self.next += 1
+        return None
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.next
+
+    def restoreState(self, state: Any) -> None:
+        self.next = state
+
+
+class Collected(ListSink):
+    """Gathers messages, in two phases."""
+
+
+class Totals(KeyedAggregate):
+    """Aggregates by key."""
+
+
+class PartialTotals(PartialAggregate):
+    """Aggregates by key, ahead of `Totals`."""
+
+
+class Tally(Node):
+    """Passes messages on and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.count += 1
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return {"count": self.count}
+
+    def restoreState(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+class Keeper(Node):
+    """Passes messages on and keeps all of them, or what it was given, as its state."""
+
+    def __init__(self, *kept: Any) -> None:
+        self.kept = list(kept)
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.kept.append(message)
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.kept
+
+    def restoreState(self, state: Any) -> None:
+        self.kept = list(state)
+
+
+class BatchKeeper(Node):
+    """Keeps batches as its state and passes them on."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.batches.append(batch)
+        context.send(batch)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.batches
+
+    def restoreState(self, state: Any) -> None:
+        self.batches = list(state)
+
+
+class Dice(Node):
+    """Sends a number of its own chance for each message."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send([message, context.random.randrange(1_000_000)])
+
+
+class Alarms(Node):
+    """Sends each message a second after it came, by a timer; behind a hash edge together with its key."""
+
+    def __init__(self) -> None:
+        self.waiting: list[list[Any]] = []
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.waiting.append([context.now + 1.0, message])
+        context.registerTimer(context.now + 1.0)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        due = [message for when, message in self.waiting if when == at]
+        self.waiting = [entry for entry in self.waiting if entry[0] != at]
+        for message in due:
+            context.send(message)
+        context.send(["rang", context.key])
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.waiting
+
+    def restoreState(self, state: Any) -> None:
+        self.waiting = [list(entry) for entry in state]
+
+
+class Shelves(Source):
+    """Reads three partitions, one item of each a poll."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+        self.offsets: dict[str, int] = {}
+
+    def partitions(self) -> Sequence[str]:
+        return ("a", "b", "c")
+
+    def poll(self, context: Context) -> Any:
+        for partition in context.partitions:
+            offset = self.offsets.get(partition, 0)
+            if offset < self.items:
+                context.send((partition, offset))
+                self.offsets[partition] = offset + 1
+        return END if all(self.offsets.get(each, 0) >= self.items for each in context.partitions) else None
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return dict(self.offsets)
+
+    def restoreState(self, state: Any) -> None:
+        self.offsets = dict(state)
+
+
+class Director(Node):
+    """Sends each message to the subtask that its number names."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send(message, to=Subtask("out", message[1] % 2))
+
+
+class Balls(Node):
+    """Holds balls. Given one from outside, it throws it to the other node."""
+
+    def __init__(self, *held: str) -> None:
+        self.held = list(held)
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        if context.sender is None:
+            self.held.remove(message)
+            context.send(message)
+        else:
+            self.held.append(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.held
+
+    def restoreState(self, state: Any) -> None:
+        self.held = list(state)
+
+
+def key_of(message: Any) -> Any:
+    """The key of a message: its first element."""
+    return message[0]

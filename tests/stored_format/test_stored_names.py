@@ -1,0 +1,241 @@
+"""The complete set of stored names of format 1, literally: a rename in the code must not change them.
+
+A new field makes a test here fail. Decide then how an old store, which lacks the field, is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from barrier_runtime import input_log, staging
+from snapshot.aggregation.groups import TOTALS, Aggregates
+from snapshot.channel.frame import PayloadKind
+from snapshot.channel.serialization import Codec
+from snapshot.channel.spread import KEY_GROUPS
+from snapshot.declared.topology import Spread
+from snapshot.ids import Subtask
+from snapshot.stored import envelope, keys, manifest, part
+from snapshot.stored.keys import StoredArray, StoredMap
+from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
+from snapshot.stored.part import HANDLE, PartKind
+from snapshot.subtask.node_state import NodeState
+from state_backends import FileSystemBackend, layout, store
+from tests.snapshot import sample
+from tests.stored_format.generate import FIXTURES, FORMAT_1
+
+#: {record: its stored names, in the stored order}
+NAMES = {
+    "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records",
+    "ABORTED": "run snapshot_id",
+    "SUBTASK_RECORD": "subtask incarnation handles sent received standing",
+    "HANDLE": "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline",
+    "STANDING": "ended passive has_timers outer_inputs_ended uncommitted",
+    "TOPOLOGY": "name nodes edges components",
+    "NODE": "name parallelism component is_source is_sink guarantee class_name",
+    "EDGE": "source target spread alignment in_cycle reason key",
+    "ALIGNMENT": "aligned timeout",
+    "COMPONENT": "nodes cyclic",
+    "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners",
+}
+
+
+def names(record: str) -> list[str]:
+    """The stored names of a record."""
+    return NAMES[record].split()
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def test_each_table_is_listed_here() -> None:
+    """No table of keys is left out."""
+    tables = {name for name, value in vars(keys).items() if name.isupper() and isinstance(value, dict)}
+    assert tables == set(NAMES)
+
+
+@pytest.mark.parametrize("record", NAMES)
+def test_keys(record: str) -> None:
+    """The keys of a record, in the order in which they are stored."""
+    assert list(getattr(keys, record).values()) == names(record)
+
+
+def _maps() -> Iterator[tuple[str, dict[str, Any]]]:
+    """All maps that the fixtures hold, each with the name of its record."""
+    for fixture in FIXTURES:
+        backend = FileSystemBackend(FORMAT_1 / fixture.name)
+        files = {path: backend.get(path) for path in backend.files()}
+        for path, data in files.items():
+            if data[:4] == b"CLAB":
+                yield "ABORTED", msgpack.unpackb(data[30:])
+            elif data[:4] == b"CLMF":
+                stored = msgpack.unpackb(data[30:])
+                yield "MANIFEST", stored
+                yield from _maps_of_topology(stored["topology"])
+                yield from _maps_of_records(stored["records"], files, path.partition("/")[0])
+
+
+def _maps_of_topology(topology: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "TOPOLOGY", topology
+    yield from (("NODE", node) for node in topology["nodes"])
+    yield from (("EDGE", edge) for edge in topology["edges"])
+    yield from (("ALIGNMENT", edge["alignment"]) for edge in topology["edges"])
+    yield from (("COMPONENT", component) for component in topology["components"])
+
+
+def _maps_of_records(
+    records: list[dict[str, Any]], files: dict[str, bytes], run: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for record in records:
+        yield "SUBTASK_RECORD", record
+        yield "STANDING", record["standing"]
+        for handle in record["handles"]:
+            yield "HANDLE", handle
+            if handle["kind"] == 0:
+                end = handle["offset"] + handle["size"]
+                data = handle["inline"] or files[f"{run}/{handle['path']}"][handle["offset"] : end]
+                body = data[34 + int.from_bytes(data[30:34], "big") :]
+                yield "NODE_STATE", Codec().decode_state(body)
+
+
+def test_what_lies_in_the_fixtures() -> None:
+    """The stored maps have these keys, in this order, read by nothing of ours but the codec."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for record, stored in _maps():
+        found.setdefault(record, set()).add(tuple(stored))
+    assert found == {record: {tuple(names(record))} for record in NAMES}
+
+
+def test_what_is_written_today() -> None:
+    """What is written has the keys of old stores, in their order, and comes back."""
+    data = b"".join(bytes(chunk) for chunk in encode_manifest(sample.manifest()))
+    stored = msgpack.unpackb(data[30:])
+    assert list(stored) == names("MANIFEST")
+    assert decode_manifest(data, "m") == sample.manifest()
+    record = sample.records()[0]
+    assert list(SUBTASK_RECORD.write(record)) == names("SUBTASK_RECORD")
+    assert list(HANDLE.write(record.handles[0])) == names("HANDLE")
+    assert list(sample.TOPOLOGY.as_record()) == names("TOPOLOGY")
+    state = NodeState(1, None, [], 0.0, [], False, False, {}, {})
+    assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == names("NODE_STATE")
+
+
+def test_arrays() -> None:
+    """Records that are stored as arrays: their order is their only name."""
+    assert (keys.SUBTASK, keys.CHANNEL) == (("node", "index"), ("source", "target"))
+    assert keys.SENT == ("channel", "sent", "written", "first", "last")
+    assert keys.RECEIVED == ("channel", "processed", "written", "first", "last")
+    assert keys.ORIGIN == ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")
+    assert keys.CLAIM == ("number", "owner", "life")
+    assert keys.BASE == ("claim", "snapshot_id")
+
+
+# ---------------------------------------------------------------- numbers and words
+
+
+def test_enums() -> None:
+    """The values of enums are stored; their names are not."""
+    assert [kind.value for kind in PartKind] == [0, 1, 2]
+    assert [kind.value for kind in PayloadKind] == [0, 1, 2, 3, 4]
+    assert [spread.value for spread in Spread] == ["forward", "rebalance", "hash", "broadcast", "directed"]
+
+
+def test_constants() -> None:
+    """What tells one sort of file from another, and what keys and groups follow from."""
+    assert envelope.FORMAT_VERSION == 1
+    magics = (part.PART_MAGIC, manifest.MANIFEST_MAGIC, manifest.ABORTED_MAGIC, store.CLAIM_MAGIC, store.BASE_MAGIC)
+    assert magics == (b"CLPT", b"CLMF", b"CLAB", b"CLCL", b"CLBS")
+    assert input_log.INPUT_LOG_MAGIC == b"CLIL"
+    assert KEY_GROUPS == 32_768
+
+
+def test_the_state_of_aggregates() -> None:
+    """Columns of stored totals, and the metadata of totals that travel."""
+    functions = {"a": ("x", "count"), "b": ("x", "sum"), "c": ("y", "min"), "d": ("y", "max"), "e": ("z", "mean")}
+    asked = Aggregates(("k",), functions)  # type: ignore[arg-type]  # a dict of literals
+    columns = ["k", "count(x)", "sum(x)", "count(y)", "min(y)", "max(y)", "count(z)", "sum(z)"]
+    assert asked.state_names() == columns
+    assert TOTALS == {b"cutline": b"totals"}
+
+
+def test_paths_of_parts() -> None:
+    """A part's path follows from its run and subtask, not from names in the code."""
+    state = part.state_part("run", 7, 7_000_042, Subtask("count", 1), [b""]).handle
+    digest = "19cc42d22f0890e880d4368dd0fdddca"
+    assert layout.parts_path(state) == f"parts/00000007/0000000007000042-count-1-{digest}"
+
+
+def test_prepared_files(tmp_path: Any) -> None:
+    """What a ParquetSink gives to a snapshot."""
+    staged = staging.Staging(str(tmp_path), "run", Subtask("out"), 1, pa.schema([("x", pa.int64())]))
+    staged.file().add_row((1,))
+    prepared = staged.prepare(1_000_001)
+    assert prepared is not None
+    assert list(prepared) == ["staged", "published", "rows", "size_bytes"]
+    assert prepared["staged"].startswith("_staging/run/out/0/00000001-")
+    assert prepared["published"].startswith("part-00000-00000001000001-")
+
+
+# ---------------------------------------------------------------- how a table works
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A record whose fields are called otherwise than what is stored."""
+
+    graph: str
+    number: int = 0
+
+
+RENAMED = {"graph": "name", "number": "index"}
+
+
+def test_a_renamed_field_keeps_its_key() -> None:
+    """The key of a field is the table's, both ways."""
+    table = StoredMap(Renamed, RENAMED, write={"graph": str.upper}, read={"graph": str.lower})
+    assert table.write(Renamed("a", 1)) == {"name": "A", "index": 1}
+    assert table.read({"name": "A", "index": 1}) == Renamed("a", 1)
+
+
+def test_the_stored_order_is_not_the_fields_order() -> None:
+    """Fields may be moved about in a class; an array keeps its order."""
+    table = StoredArray(Renamed, ("number", "graph"), write={"graph": str.upper}, read={"graph": str.lower})
+    assert table.write(Renamed("a", 1)) == [1, "A"]
+    assert table.read([1, "A"]) == Renamed("a", 1)
+
+
+def test_a_missing_key_is_the_default() -> None:
+    """A field that came later has a default, for the stores before it."""
+    assert StoredMap(Renamed, RENAMED).read({"name": "a"}) == Renamed("a", 0)
+
+
+@pytest.mark.parametrize("stored", [{}, {"index": 1}, {"name": "a", "graph": "b"}, [], None, "name"])
+def test_another_map_is_refused(stored: Any) -> None:
+    """A key too few, a key too many, or no map."""
+    with pytest.raises(TypeError, match="Renamed"):
+        StoredMap(Renamed, RENAMED).read(stored)
+
+
+@pytest.mark.parametrize("stored", [[], [1], [1, "a", 2]])
+def test_another_array_is_refused(stored: Any) -> None:
+    """A value too few or too many."""
+    with pytest.raises(ValueError, match="Renamed"):
+        StoredArray(Renamed, ("number", "graph")).read(stored)
+
+
+@pytest.mark.parametrize("table", [{"graph": "name"}, {**RENAMED, "more": "more"}, {"graph": "x", "number": "x"}])
+def test_a_table_has_each_field_once(table: dict[str, str]) -> None:
+    """A new or renamed field is found when its module is imported."""
+    with pytest.raises(AssertionError):
+        StoredMap(Renamed, table)
+
+
+def test_an_array_has_each_field() -> None:
+    """Likewise."""
+    with pytest.raises(AssertionError):
+        StoredArray(Renamed, ("graph",))
