@@ -20,7 +20,7 @@ check: setup ## format, lint and types
 test: check ## check, then all tests; ARGS are passed to pytest
 	@$(PY) -m pytest $(ARGS)
 
-bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --json, --quick
+bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --only, --json, --quick
 	@$(PY) -m benchmarks $(ARGS)
 
 notebooks: ## JupyterLab on demos/, with the first notebook open; ARGS are passed to it
