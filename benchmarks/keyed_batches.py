@@ -72,8 +72,13 @@ CASES = (
     Case(2, "string", 65_536, 1.0),
     Case(2, "string", 65_536, 1.0, is_partial=False),
 )
-#: Cases whose cost of snapshots is measured within one run.
-INTERLEAVED = tuple(case for case in CASES if case.interval is not None and case._replace(interval=None) in CASES)
+#: Cases whose cost of snapshots is measured within one run. With one subtask a snapshot a second is left out, because
+#: its cost was below the noise.
+INTERLEAVED = (
+    Case(1, "int64", 65_536, 0.1, is_partial=False),
+    Case(2, "int64", 65_536, 1.0),
+    Case(2, "int64", 65_536, 0.1),
+)
 QUICK_CASES = (Case(2, "string", 65_536, 0.1), Case(2, "string", 8_192, None, is_partial=False))
 QUICK_INTERLEAVED = QUICK_CASES[:1]
 
