@@ -56,7 +56,7 @@ STORED_BYTES_MIN = 1_000_000
 #: Snapshots of a run, even when they take longer than the seconds of the run.
 SNAPSHOTS_MIN = 3
 #: Seconds without a snapshot after a long snapshot. After a short one they are as many as the snapshot took.
-QUIET_SECONDS_MAX = 2.0
+QUIET_SECONDS_MAX = 1.0
 #: Bytes of one write of the baseline, so large that calls count for nothing.
 _BLOCK_BYTES = 8 * 1024 * 1024
 #: Progress reports, four a second, that show back-pressure rather than a start.
