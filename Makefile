@@ -25,7 +25,7 @@ quick: check ## check, then the tests that need neither Spark, Ray, a browser no
 test: check ## check, then all tests; ARGS are passed to pytest
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
-bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --json, --quick
+bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --only, --json, --quick
 	@$(PY) -m benchmarks $(ARGS)
 
 notebooks: ## JupyterLab on demos/, with the first notebook open; ARGS are passed to it

@@ -1,66 +1,143 @@
-"""``python -m benchmarks [NAME ...] [--json]``: measure, and print a table or one JSON object a line."""
+"""``python -m benchmarks [NAME ...]``: measure, and print a table or JSON lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from enum import Enum
+import argparse
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Protocol, cast
 
-import typer
 from rich.console import Console
 
-from benchmarks.effort import QUICK_REPEATS, QUICK_SECONDS, REPEATS, STEADY_SECONDS, Effort
-from benchmarks.result import Result
+from benchmarks.result import Result, table_of
+from benchmarks.run_size import (
+    QUICK_REPEATS,
+    QUICK_SECONDS,
+    REPEATS,
+    STEADY_SECONDS,
+    Cases,
+    NothingMatchesError,
+    RunSize,
+    select,
+)
 from benchmarks.session import Place, session
-from benchmarks.table import table_of
+
+#: {benchmark: its subject}, in the order in which benchmarks run
+NAMES = {
+    "channel": "a channel between two processes, beside a plain socket",
+    "message-floor": "each step of a message alone, in one process",
+    "keyed-messages": "a keyed sum in Python, beside a plain loop",
+    "keyed-batches": "a keyed aggregate over Arrow batches, beside DuckDB and Polars",
+    "snapshot": "duration, pause and storing of snapshots, beside a plain write",
+    "recovery": "seconds from a fault to the first new record",
+    "scale": "snapshots of 2 to 64 subtasks",
+    "simulation": "the simulator of snapshot.testing",
+    "page": "the cost of the live page",
+}
+
+_EPILOG = """\
+benchmarks:
+{names}
+
+Each benchmark takes at most five minutes on two cores, and one minute with --quick.
+Progress is printed on standard error, a line for each configuration of each round.
+
+examples:
+  python -m benchmarks keyed-messages
+  python -m benchmarks channel snapshot --json --quick
+  python -m benchmarks keyed-messages --only parallelism=2 snapshot_interval_s=1.0
+  python -m benchmarks keyed-messages --only snapshot_interval_s=null "sent=one by one"
+
+A ratio to another configuration is left out when --only leaves that configuration out.
+"""
 
 
-class Name(Enum):
-    """The benchmarks, in the order in which they run; each is a module with a function ``measure``."""
+class Benchmark(Protocol):
+    """The functions that the module of a benchmark has."""
 
-    CHANNEL = "channel"
-    MESSAGE_FLOOR = "message-floor"
-    KEYED_MESSAGES = "keyed-messages"
-    KEYED_BATCHES = "keyed-batches"
-    SNAPSHOT = "snapshot"
-    RECOVERY = "recovery"
-    SCALE = "scale"
-    SIMULATION = "simulation"
-    PAGE = "page"
+    def configurations(self, size: RunSize) -> Cases:
+        """All cases of a run of this size, each with its configuration, in the order of the results."""
+
+    def measure(self, cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+        """One result for each case."""
 
 
-def main(
-    names: Annotated[
-        list[Name] | None, typer.Argument(metavar="[NAME]...", help="; ".join(n.value for n in Name))
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line; the table goes to stderr.")] = False,
-    seconds: Annotated[float | None, typer.Option(help=f"Of steady state; default {STEADY_SECONDS:g}.")] = None,
-    repeats: Annotated[int | None, typer.Option(help=f"Runs of a configuration; default {REPEATS}.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Only show that it works; its figures say that they are quick.")
-    ] = False,
-) -> None:
-    """Measure, and print what came out. Fails when something was computed wrongly."""
-    default_seconds, default_repeats = (QUICK_SECONDS, QUICK_REPEATS) if quick else (STEADY_SECONDS, REPEATS)
-    effort = Effort(seconds or default_seconds, repeats or default_repeats, quick)
-    console = Console(stderr=as_json, width=None if Console(stderr=as_json).is_terminal else 240)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the results. Fail when a benchmark computed something wrong."""
+    command = parser()
+    options = command.parse_args(arguments)
+    default_seconds, default_repeats = (QUICK_SECONDS, QUICK_REPEATS) if options.quick else (STEADY_SECONDS, REPEATS)
+    size = RunSize(options.seconds or default_seconds, options.repeats or default_repeats, options.quick)
+    loaded = {name: load(name) for name in options.names or NAMES}
+    try:
+        cases_of = select({name: each.configurations(size) for name, each in loaded.items()}, options.only)
+    except NothingMatchesError as error:
+        command.error(str(error))
+    console = Console(stderr=options.json, width=None if Console(stderr=options.json).is_terminal else 240)
     with session() as place:
-        for name in names or list(Name):
+        for name, cases in cases_of.items():
             results = []
-            for result in _measure_of(name)(effort, place):
+            for result in loaded[name].measure(cases, size, place):
                 results.append(result)
-                if as_json:
-                    typer.echo(result.json())
+                if options.json:
+                    print(result.json(), flush=True)
             console.print(table_of(results), "")
 
 
-def _measure_of(name: Name) -> Callable[[Effort, Place], Iterator[Result]]:
-    # Imported when its turn comes: most need Spark and Ray, which take seconds to import.
-    module = import_module(f"benchmarks.{name.value.replace('-', '_')}")
-    measure: Callable[[Effort, Place], Iterator[Result]] = module.measure
-    return measure
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    names = "\n".join(f"  {name:<15} {what}" for name, what in NAMES.items())
+    command = argparse.ArgumentParser(
+        "python -m benchmarks",
+        description="Measure, and print a table or JSON lines. The default is every benchmark.",
+        epilog=_EPILOG.format(names=names),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("names", metavar="NAME", nargs="*", type=_name, help="a benchmark of the list below")
+    command.add_argument("--json", action="store_true", help="print a JSON line a result; the table goes to stderr")
+    command.add_argument(
+        "--only",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=_condition,
+        help="run just the configurations that match all conditions; keys and values are those of the JSON lines",
+    )
+    command.add_argument("--seconds", type=_positive, help=f"of steady state (default: {STEADY_SECONDS:g})")
+    command.add_argument("--repeats", type=_count, help=f"rounds of a configuration (default: {REPEATS})")
+    command.add_argument("--quick", action="store_true", help="only show that it works; the figures say so")
+    return command
+
+
+def _name(text: str) -> str:
+    if text not in NAMES:
+        raise argparse.ArgumentTypeError(f"there is no benchmark {text!r}; there are: {', '.join(NAMES)}")
+    return text
+
+
+def _condition(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE; names of benchmarks stand before --only")
+    return text
+
+
+def _positive(text: str) -> float:
+    if not (seconds := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (count := int(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return count
+
+
+def load(name: str) -> Benchmark:
+    """Import the module of a benchmark, because most import Spark and Ray, which takes seconds."""
+    return cast(Benchmark, import_module(f"benchmarks.{name.replace('-', '_')}"))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -1,7 +1,7 @@
-"""What the two processes of the channel benchmark do in turn: streams and ping-pongs, over channels and bare sockets.
+"""The steps of the channel benchmark: streams and ping-pongs between two processes, over channels and plain sockets.
 
-Both go through the same list of steps; each step has a socket pair of its own, of the kind that workers of one host
-use. Knows the code of `channels` and of `snapshot.channel`, and nothing of a runtime.
+Both processes run the same list of steps. Each step has its own socket pair, of the kind that workers of one host use.
+The module knows `channels` and `snapshot.channel`, and no runtime.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from snapshot.ids import ChannelId, Subtask
 
 #: The message of a ping-pong.
 PING = ("key-00000", 1)
-#: Every so many frames one is compared whole with what was sent; all are counted, and numbered without a gap.
+#: One frame of so many is compared with the messages sent. The channel itself numbers all frames without a gap.
 CHECKED_FRAMES = 16
-#: Messages between two looks at the socket; of batches, one.
+#: Messages sent between two reads of the socket. Batches are sent one between two reads.
 SLICE = 512
 _PEER = Identity("benchmark", "peer", 1)
 _THERE = ChannelId(Subtask("one"), Subtask("other"))
@@ -42,53 +42,57 @@ _BACK = ChannelId(Subtask("other"), Subtask("one"))
 
 
 class Way(Enum):
-    """What is measured."""
+    """The transport of a step."""
 
     CHANNEL = "channel"
-    BARE = "bare"  #: the bytes of the same frames over the bare socket
-    CHECKED = "checked"  #: the same, with the checksum of each frame at both ends: what no channel can be faster than
-    BUSY = "busy"  #: the bare ping-pong, with each side busy for `BUSY_SECONDS` before it sends; that time left out
+    #: a plain socket with the bytes of the same frames
+    BASELINE = "baseline"
+    #: a plain socket with a checksum of each frame at both ends, which no channel can be faster than
+    CHECKED = "checked"
+    #: a plain ping-pong with each side busy for `BUSY_SECONDS` before it sends, and these seconds left out
+    BUSY = "busy"
 
 
-#: What is measured of a stream, and of a ping-pong.
-STREAM_WAYS = (Way.CHANNEL, Way.BARE, Way.CHECKED)
-PING_PONG_WAYS = (Way.CHANNEL, Way.BARE, Way.BUSY)
+#: Transports of a stream, and of a ping-pong.
+STREAM_WAYS = (Way.CHANNEL, Way.BASELINE, Way.CHECKED)
+PING_PONG_WAYS = (Way.CHANNEL, Way.BASELINE, Way.BUSY)
 
-#: A little work. Whoever sleeps so long may be woken more slowly than one that only just fell asleep.
+#: Seconds of work before each send. A process that slept so long may wake more slowly.
 BUSY_SECONDS = 10e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One measurement."""
+    """A measurement."""
 
     way: Way
     is_ping_pong: bool
-    #: None: small messages
+    #: rows of a batch, or None for small messages
     rows_per_batch: int | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """One side of a stream: when the first byte was sent, or when the last had been taken."""
+    """One side of a stream."""
 
+    #: when the first byte was sent, or when the last was received, by the monotonic clock
     at: float
     messages: int = 0
     payload_bytes: int = 0
 
 
-def what_is_sent(step: Step) -> list[Any]:
-    """Messages, or batches, that are sent again and again."""
+def messages_to_send(step: Step) -> list[Any]:
+    """Messages, or batches, that a step sends again and again."""
     if step.rows_per_batch is None:
         return [message for burst in bursts() for message in burst]
     return batches("int64", step.rows_per_batch)[:16]
 
 
 def frames_of(step: Step) -> list[bytes]:
-    """The payloads of `what_is_sent`, as a sending end fills them."""
+    """The payloads of `messages_to_send`, as a sending end fills them."""
     end, frames = SendingEnd(_THERE, Codec(), Gate()), []
-    _send(end, what_is_sent(step), step)
+    _send(end, messages_to_send(step), step)
     end.seal()
     while end.has_data:
         frame = end.take()
@@ -107,12 +111,12 @@ def _send(end: SendingEnd, messages: list[Any], step: Step) -> None:
 
 @cache
 def ping_bytes() -> int:
-    """What one message of a ping-pong is on the wire."""
+    """Bytes of one message of a ping-pong on the wire."""
     return HEADER_BYTES + 1 + len(Codec().encode(list(PING)))
 
 
 class Side:
-    """One end of a link with a channel each way, and the loop around it."""
+    """One end of a link with a channel each way, and its loop."""
 
     def __init__(self, sock: socket.socket, *, is_first: bool) -> None:
         outgoing, incoming = (_THERE, _BACK) if is_first else (_BACK, _THERE)
@@ -128,7 +132,7 @@ class Side:
         self._poll.register(self.link, self._awaited)
 
     def wait(self) -> None:
-        """Sleep until the socket is readable, or writable while something waits to be written."""
+        """Sleep until the socket is readable, or writable while bytes wait to be written."""
         awaited = select.POLLIN | (select.POLLOUT if self.link.wants_write else 0)
         if awaited != self._awaited:
             self._awaited = awaited
@@ -136,13 +140,13 @@ class Side:
         self._poll.poll()
 
     def receive(self) -> None:
-        """Take what came."""
+        """Read the socket, and deliver its frames to the receiving end."""
         for _, item in self.link.receive():
             assert isinstance(item, Frame)
             self.receiving.deliver(item)
 
     def next_frame(self) -> Frame | None:
-        """The next frame that came, taken as processed: its credit is given back."""
+        """Remove and return the next frame, and give its credit back. Return None when there is no frame."""
         head = self.receiving.head
         assert not isinstance(head, Marker)
         if head is not None:
@@ -151,7 +155,7 @@ class Side:
         return head
 
     def drain(self) -> None:
-        """Write all that waits."""
+        """Write all waiting bytes."""
         self.link.pump()
         while self.sending.has_data or self.link.wants_write:
             self.wait()
@@ -160,8 +164,8 @@ class Side:
 
 
 def send_stream(sock: socket.socket, step: Step) -> Streamed:
-    """Send for so many seconds, then the end."""
-    side, table = Side(sock, is_first=True), what_is_sent(step)
+    """Send for the seconds of the step, then the end of the stream."""
+    side, table = Side(sock, is_first=True), messages_to_send(step)
     size = SLICE if step.rows_per_batch is None else 1
     slices = cycle([table[at : at + size] for at in range(0, len(table), size)])
     began_at = time.monotonic()
@@ -177,24 +181,24 @@ def send_stream(sock: socket.socket, step: Step) -> Streamed:
     return Streamed(began_at)
 
 
-def take_stream(sock: socket.socket, step: Step) -> Streamed:
-    """Decode all that comes until the end.
+def receive_stream(sock: socket.socket, step: Step) -> Streamed:
+    """Receive and decode until the end of the stream.
 
     Raises
     ------
     RuntimeError
-        if something else comes than was sent.
+        if a message differs from the message sent.
     """
-    side, table = Side(sock, is_first=False), what_is_sent(step)
-    frames = taken_bytes = 0
+    side, table = Side(sock, is_first=False), messages_to_send(step)
+    frames = received_bytes = 0
     while True:
         side.wait()
         side.receive()
         while (frame := side.next_frame()) is not None:
             if frame.kind is PayloadKind.END:
-                return Streamed(time.monotonic(), frame.first - 1, taken_bytes)
+                return Streamed(time.monotonic(), frame.first - 1, received_bytes)
             messages = messages_of(frame, side.codec)
-            taken_bytes += len(frame.payload)
+            received_bytes += len(frame.payload)
             if frames % CHECKED_FRAMES == 0:
                 _check(frame, messages, table)
             frames += 1
@@ -202,7 +206,7 @@ def take_stream(sock: socket.socket, step: Step) -> Streamed:
 
 
 def _check(frame: Frame, messages: list[Any] | pa.RecordBatch, table: list[Any]) -> None:
-    """Batches may share a frame, so of them the rows count."""
+    """Compare a frame with the messages sent. Batches are compared by rows, because they may share a frame."""
     if isinstance(messages, pa.RecordBatch):
         rows = pa.Table.from_batches(table)
         start = (frame.first - 1) % rows.num_rows
@@ -215,7 +219,7 @@ def _check(frame: Frame, messages: list[Any] | pa.RecordBatch, table: list[Any])
 
 
 def send_bytes(sock: socket.socket, step: Step) -> Streamed:
-    """The bare socket: one `sendall` a frame."""
+    """Send over the plain socket with one `sendall` a frame."""
     frames, is_checked = cycle(frames_of(step)), step.way is Way.CHECKED
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
@@ -227,39 +231,39 @@ def send_bytes(sock: socket.socket, step: Step) -> Streamed:
     return Streamed(began_at)
 
 
-def take_bytes(sock: socket.socket, step: Step) -> Streamed:
-    """The bare socket: everything into one buffer of the largest frame's size, again and again."""
+def receive_bytes(sock: socket.socket, step: Step) -> Streamed:
+    """Receive from the plain socket into one buffer of the size of the largest frame."""
     lengths = [len(frame) for frame in frames_of(step)]
-    buffer, is_checked, taken = memoryview(bytearray(max(lengths))), step.way is Way.CHECKED, 0
+    buffer, is_checked, received = memoryview(bytearray(max(lengths))), step.way is Way.CHECKED, 0
     for length in cycle(lengths):
         count = sock.recv_into(buffer, *((length, socket.MSG_WAITALL) if is_checked else ()))
         if not count:
             break
         if is_checked:
             xxh3_64_intdigest(buffer[:length])
-        taken += count
-    return Streamed(time.monotonic(), 0, taken)
+        received += count
+    return Streamed(time.monotonic(), 0, received)
 
 
 def ping(sock: socket.socket, step: Step) -> list[float]:
-    """Send one message and wait until it is back, for so many seconds; returns seconds of each round trip."""
-    side, taken = Side(sock, is_first=True), []
+    """Send a message and wait until it is back, for the seconds of the step. Return the seconds of each round trip."""
+    side, received = Side(sock, is_first=True), []
     until = time.monotonic() + step.seconds
     while (began_at := time.perf_counter()) and time.monotonic() < until:
         side.sending.send(PING)
         side.sending.seal()
         side.link.pump()
         answer = _await_message(side)
-        taken.append(time.perf_counter() - began_at)
+        received.append(time.perf_counter() - began_at)
         if answer != PING:
             raise RuntimeError(f"channel: {answer} came back for {PING}")
     side.sending.send_end()
     side.drain()
-    return taken
+    return received
 
 
 def pong(sock: socket.socket, step: Step) -> None:
-    """Send back what comes, until the end."""
+    """Send back each message, until the end of the stream."""
     side = Side(sock, is_first=False)
     while (message := _await_message(side)) is not None:
         side.sending.send(message)
@@ -274,21 +278,21 @@ def _await_message(side: Side) -> Any:
     return None if frame.kind is PayloadKind.END else messages_of(frame, side.codec)[0]
 
 
-def ping_bare(sock: socket.socket, step: Step) -> list[float]:
-    """The bare socket: as many bytes there and back."""
-    data, taken, busy_seconds = bytes(ping_bytes()), [], 2 * BUSY_SECONDS if step.way is Way.BUSY else 0.0
+def ping_baseline(sock: socket.socket, step: Step) -> list[float]:
+    """Send the bytes of a ping over the plain socket and back. Return the seconds of each round trip."""
+    data, received, busy_seconds = bytes(ping_bytes()), [], 2 * BUSY_SECONDS if step.way is Way.BUSY else 0.0
     until = time.monotonic() + step.seconds
     while (began_at := time.perf_counter()) and time.monotonic() < until:
         _work(step)
         sock.sendall(data)
         sock.recv(len(data), socket.MSG_WAITALL)
-        taken.append(time.perf_counter() - began_at - busy_seconds)
+        received.append(time.perf_counter() - began_at - busy_seconds)
     sock.shutdown(socket.SHUT_WR)
-    return taken
+    return received
 
 
-def pong_bare(sock: socket.socket, step: Step) -> None:
-    """The bare socket: send back what comes."""
+def pong_baseline(sock: socket.socket, step: Step) -> None:
+    """Send back the bytes of each ping over the plain socket."""
     while data := sock.recv(ping_bytes(), socket.MSG_WAITALL):
         _work(step)
         sock.sendall(data)

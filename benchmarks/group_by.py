@@ -1,6 +1,6 @@
-"""The limit of keyed batches: DuckDB and Polars counting and adding up the same rows by key, all at once.
+"""The baseline of keyed batches: DuckDB and Polars count and add up the same rows by key, all at once.
 
-Each query runs in a process that has as many cores as the run has subtasks, on rows that are in memory already.
+Each query runs in a process with as many cores as the run has subtasks. The rows are in memory before the query.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from benchmarks.keyed_rows import groups_of_batches, require_equal, table_of_rows
 from benchmarks.processes import at_one_time
-from benchmarks.timed_run import MARGIN_SECONDS
+from benchmarks.run_size import MARGIN_SECONDS, RunSize
 
-#: How often the rows of one source are in the table: large enough that starting a query's threads counts for nothing.
-_TIMES = 32
+#: Copies of the rows of one source in the table, so that starting the threads of a query counts for nothing.
+_COPIES = 32
 
 Query = Callable[[], pa.Table]
 
 
-def group_by_rows_per_second(key_type: str, cores: int, seconds: float) -> Mapping[str, float]:
+def group_by_rows_per_second(key_type: str, cores: int, size: RunSize) -> Mapping[str, float]:
     """Rows per second: ``{"duckdb": …, "polars": …}``.
 
     Raises
@@ -30,18 +30,19 @@ def group_by_rows_per_second(key_type: str, cores: int, seconds: float) -> Mappi
     RuntimeError
         if an answer is wrong.
     """
-    [rates] = at_one_time([(measure_queries, (key_type, cores, seconds))], seconds + MARGIN_SECONDS)
+    arguments = key_type, cores, size.seconds, size.choose(_COPIES, 1)
+    [rates] = at_one_time([(measure_queries, arguments)], size.seconds + MARGIN_SECONDS)
     found: Mapping[str, float] = rates
     return found
 
 
-def measure_queries(key_type: str, cores: int, seconds: float) -> dict[str, float]:
-    """In a process of its own: the thread pools that Polars and DuckDB make are as large as there are cores."""
+def measure_queries(key_type: str, cores: int, seconds: float, copies: int) -> dict[str, float]:
+    """Measure both engines. The process must be fresh, because the thread pools are as large as there are cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    rows = pa.concat_tables([table_of_rows(key_type)] * _TIMES)
+    rows = pa.concat_tables([table_of_rows(key_type)] * copies)
     return {
-        "duckdb": rows.num_rows / _seconds(_duckdb_query(rows, cores), key_type, seconds / 2),
-        "polars": rows.num_rows / _seconds(_polars_query(rows), key_type, seconds / 2),
+        "duckdb": rows.num_rows / _seconds(_duckdb_query(rows, cores), key_type, copies, seconds / 2),
+        "polars": rows.num_rows / _seconds(_polars_query(rows), key_type, copies, seconds / 2),
     }
 
 
@@ -63,17 +64,17 @@ def _polars_query(rows: pa.Table) -> Query:
     return lambda: frame.group_by("key").agg(*aggregates).to_arrow()
 
 
-def _seconds(query: Query, key_type: str, seconds: float) -> float:
-    """The median of as many queries as fit in `seconds`, after one that warms up and is checked."""
-    expected = groups_of_batches(key_type, rows_per_batch=1 << 20, rounds=[_TIMES])
+def _seconds(query: Query, key_type: str, copies: int, seconds: float) -> float:
+    """The median of as many queries as fit in `seconds`, after a first query that warms up and is checked."""
+    expected = groups_of_batches(key_type, rows_per_batch=1 << 20, rounds=[copies])
     answer = query()
     columns = (answer.column(name).to_pylist() for name in ("key", "count", "total"))
     found = {key: (count, total) for key, count, total in zip(*columns, strict=True)}
     require_equal("group-by", found, expected)
     until = time.monotonic() + seconds
-    taken: list[float] = []
-    while not taken or time.monotonic() < until:
+    durations: list[float] = []
+    while not durations or time.monotonic() < until:
         began_at = time.perf_counter()
         query()
-        taken.append(time.perf_counter() - began_at)
-    return median(taken)
+        durations.append(time.perf_counter() - began_at)
+    return median(durations)

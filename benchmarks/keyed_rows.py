@@ -1,4 +1,4 @@
-"""The records of the keyed benchmarks, and what they must come to: a function of how many were sent."""
+"""The records of the keyed benchmarks, and their expected sums, computed from the number of records sent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 KEY_COUNT = 10_000
-#: Values are 0 to 999.
+#: Values are 0 to `VALUE_COUNT` - 1.
 VALUE_COUNT = 1_000
 #: Messages that a source sends in one poll.
 BURST_MESSAGES = 256
-#: Messages before a source begins anew: several of each key.
+#: Messages before a source repeats them. Each key has several.
 TABLE_MESSAGES = 65_536
-#: Rows before a source begins anew.
+#: Rows before a source repeats them.
 TABLE_ROWS = 1 << 20
 
 Message = tuple[str, int]
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 
 def bursts() -> list[list[Message]]:
-    """What a source of messages sends, one after the other, again and again."""
+    """The bursts that a source of messages sends again and again, in order."""
     chance = Random(7)
     names = [f"key-{number:05}" for number in range(KEY_COUNT)]
     table = [(chance.choice(names), chance.randrange(VALUE_COUNT)) for _ in range(TABLE_MESSAGES)]
@@ -32,7 +32,7 @@ def bursts() -> list[list[Message]]:
 
 
 def sums_of_bursts(rounds: Sequence[int]) -> dict[str, int]:
-    """The sum by key, when each source has sent as many bursts as `rounds` says."""
+    """``{key: sum}`` when each source subtask has sent its number of bursts in `rounds`."""
     sums: dict[str, int] = {}
     for number, burst in enumerate(bursts()):
         times = _times(rounds, number, TABLE_MESSAGES // BURST_MESSAGES)
@@ -42,7 +42,7 @@ def sums_of_bursts(rounds: Sequence[int]) -> dict[str, int]:
 
 
 def table_of_rows(key_type: str) -> pa.Table:
-    """All rows of a source: a key of `key_type` (``int64`` or ``string``) and an int64 value."""
+    """All rows of a source. A row has a key of `key_type` (``int64`` or ``string``) and an int64 value."""
     chance = np.random.default_rng(7)
     keys = pa.array(chance.integers(0, KEY_COUNT, TABLE_ROWS))
     values = pa.array(chance.integers(0, VALUE_COUNT, TABLE_ROWS))
@@ -50,13 +50,13 @@ def table_of_rows(key_type: str) -> pa.Table:
 
 
 def batches(key_type: str, rows_per_batch: int) -> list[pa.RecordBatch]:
-    """What a source of batches sends, one after the other, again and again."""
+    """The batches that a source of batches sends again and again, in order."""
     found: list[pa.RecordBatch] = table_of_rows(key_type).to_batches(max_chunksize=rows_per_batch)
     return found
 
 
 def groups_of_batches(key_type: str, rows_per_batch: int, rounds: Sequence[int]) -> dict[object, tuple[int, int]]:
-    """{key: (count, sum)}, when each source has sent as many batches as `rounds` says."""
+    """``{key: (count, sum)}`` when each source subtask has sent its number of batches in `rounds`."""
     counts, sums = np.zeros(KEY_COUNT, np.int64), np.zeros(KEY_COUNT, np.int64)
     every = batches(key_type, rows_per_batch)
     for number, batch in enumerate(every):
@@ -71,16 +71,17 @@ def groups_of_batches(key_type: str, rows_per_batch: int, rounds: Sequence[int])
 
 
 def _times(rounds: Sequence[int], number: int, length: int) -> int:
-    """How often all sources have sent what has this `number` among `length`."""
+    """How often all subtasks together have sent item `number` of a table of `length` items."""
     return sum((sent - number + length - 1) // length for sent in rounds)
 
 
 def require_equal(what: str, found: Mapping[Key, object], expected: Mapping[Key, object]) -> None:
-    """Fail when a result is not the reference's, and name the first differences.
+    """Compare a result with the expected one, and name the first differences.
 
     Raises
     ------
     RuntimeError
+        if the results differ.
     """
     if found != expected:
         keys = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]

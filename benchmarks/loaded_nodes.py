@@ -1,6 +1,6 @@
-"""The nodes of the snapshot and scale benchmarks: a source that floods or trickles, and a holder of a large state.
+"""The nodes of the snapshot and scale benchmarks: a source with bursts or pauses, and a holder of a large state.
 
-A file of its own, with few imports: workers that are forked import it.
+The module has few imports, because forked workers import it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from snapshot import Context, Node, Source
 
-#: Pauses between two messages that are worth a line, in seconds. Shorter ones are those of a busy loop.
+#: seconds of a pause between two messages that is noted. A busy loop has shorter pauses.
 GAP_SECONDS_MIN = 0.0005
 
 State = tuple[int, npt.NDArray[np.uint64]]
 
 
 class Flow(Source):
-    """Sends `burst` messages of so many bytes, pauses, and so on without an end. State: the number sent."""
+    """Sends `burst` messages of `message_bytes`, pauses, and repeats without an end. State: the number sent."""
 
     def __init__(self, message_bytes: int, *, burst: int = 1, pause: float = 0.0) -> None:
         self.message_bytes, self.burst, self.pause = message_bytes, burst, pause
@@ -41,16 +41,16 @@ class Flow(Source):
 
 
 class Holder(Node):
-    """Changes one place of a large array with each message, and notes every long pause between two messages.
+    """Changes a number of a large array with each message, and notes every long pause between two messages.
 
     Parameters
     ----------
     length : int
-        of the array, in numbers of 8 bytes.
+        numbers of 8 bytes in the array.
     delay : float
-        seconds that a message takes; with more than the source's pause, back-pressure.
+        seconds that a message takes. A delay above the pause of the source causes back-pressure.
     gaps : Path or None
-        file that gets a line ``end length`` for each pause, in seconds of the monotonic clock.
+        file that gets a line ``end length`` for each pause, in seconds of the monotonic clock, or None for no notes.
     """
 
     def __init__(self, length: int, *, delay: float = 0.0, gaps: Path | None = None) -> None:
@@ -88,7 +88,7 @@ class Holder(Node):
 
 
 def is_right(state: State, count: int) -> bool:
-    """Whether a holder's state is what so many messages make of it."""
+    """Whether the state of a holder is that after `count` messages."""
     found, array = state
     rounds, rest = divmod(count, len(array))
     return found == count and bool((array[:rest] == rounds + 1).all()) and bool((array[rest:] == rounds).all())

@@ -1,8 +1,11 @@
-"""What one message cannot cost less than, in Python, where it is sent in lists and handled alone.
+"""Measure each step of a message alone, in one process: the least that a message costs in Python.
 
-Each step of its way by itself, in one process, with nothing around it: no frame, no socket, no snapshot, no loop of a
-worker. Their sum is the floor of `keyed-messages`; the bare loop beside that one does not share out by key and handles
-messages without a call. No Spark and no Ray.
+Messages are sent in lists and processed one by one. No frame, socket, snapshot or worker loop is around the steps. So
+their sum is a lower limit for `keyed-messages`. The baseline loop of `keyed-messages` can be faster, because the loop
+does not split by key and processes messages without a call. Spark and Ray are not needed.
+
+A measurement, in an hour in which an empty call took 53 ns (26 ns in another hour): split by key 107 ns a message,
+check that tuples are flat 72, encode 24, decode 71, process 140. A message sent alone took 520 ns up to its decoding.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
-from benchmarks.effort import Effort
 from benchmarks.keyed_nodes import RunningSum
 from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of_bursts
 from benchmarks.result import Result, metric
+from benchmarks.run_size import Cases, RunSize
 from benchmarks.session import Place
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import encoded_together, messages_of
@@ -29,21 +32,26 @@ from snapshot.ids import ChannelId, Subtask
 _TARGETS = 2
 
 
-def measure(effort: Effort, place: Place) -> Iterator[Result]:
+def configurations(size: RunSize) -> Cases:
+    """The only case."""
+    return {"messages": {"payload": "messages", **size.configuration()}}
+
+
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
     """One result: nanoseconds of each step, and the rate of a core that does nothing else."""
     table = bursts()
     steps = _steps(table)
-    share = effort.seconds / len(steps)
-    samples = [{name: _nanoseconds(step, share) for name, step in steps.items()} for _ in range(effort.repeats)]
+    share = size.seconds / len(steps)
+    samples = [{name: _nanoseconds(step, share) for name, step in steps.items()} for _ in range(size.repeats)]
     sums = [sum(sample.values()) for sample in samples]
     metrics = {f"{name}_ns": metric("ns", [sample[name] for sample in samples]) for name in steps}
     metrics["sum_ns"] = metric("ns", sums)
     metrics["messages_per_s"] = metric("messages/s", [1e9 / each for each in sums])
-    yield Result("message-floor", {"payload": "messages", **effort.configuration()}, metrics, {})
+    yield Result("message-floor", cases["messages"], metrics)
 
 
 def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
-    """Each goes over the whole table once and returns how many messages that were."""
+    """The steps. Each runs once over the whole table, and returns the number of messages."""
     codec, hashed = Codec(), HashPartitioner(itemgetter(0), _TARGETS)
     count = len(table) * BURST_MESSAGES
     shares = [share for burst in table for _, share in hashed.share(burst)]
@@ -80,7 +88,7 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
 
 
 def _frames(shares: list[list[Any]], codec: Codec) -> list[Frame]:
-    """As a sending end fills them."""
+    """Frames as a sending end fills them."""
     end = SendingEnd(ChannelId(Subtask("records"), Subtask("sums")), codec, Gate())
     for share in shares:
         end.send_all(share, are_tuples=True)
@@ -95,9 +103,9 @@ def _encoded(messages: list[Any], codec: Codec) -> tuple[PayloadKind, bytes]:
 
 
 def _nanoseconds(step: Callable[[], int], seconds: float) -> float:
-    """Processor time of one message, the best of many rounds: a floor, so what others took does not count."""
+    """Processor time of one message. The best of many rounds counts, because the figure is a floor."""
     until, best = time.monotonic() + seconds, float("inf")
-    gc.disable()  # in a worker it is calm
+    gc.disable()  # because the collector of a worker rarely runs
     try:
         while True:
             began_at = time.process_time_ns()

@@ -1,14 +1,19 @@
-"""What the live page costs a run of 64 subtasks with a snapshot every half second.
+"""Measure what the live page costs a run of 64 subtasks with a snapshot every half second.
 
-One run, in windows of two seconds: without a page, with one that nobody looks at, with none, with one whose stream is
-read by a small process, with none, with one that Chromium shows. Each is compared with its neighbours: from one run to
-the next the machine changes by far more than a page costs. On a machine that the job fills, Chromium takes what it
-needs to draw from the job; what the page itself takes is what the reader's windows lose, and what the driver's process
-used more.
+The run is split into windows of two seconds. Windows without a page alternate with windows with a page. The page has no
+reader, is read by a small process, or is shown by Chromium. Each window with a page is compared with its two
+neighbours, because the machine varies more from run to run than a page costs.
+
+On a machine that the job fills, Chromium takes processor time for drawing from the job. The cost of the page itself is
+what windows with the small reader lose, and the additional time of the driver's process.
+
+The figures of docs/SPEED.md were measured when the sources sent messages one by one. Sources now send lists.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,28 +26,31 @@ from statistics import median
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from barrier_runtime import Run
-from benchmarks.counted_messages import Board, CountedMessages
-from benchmarks.effort import Effort
-from benchmarks.keyed_nodes import RunningSum
+from benchmarks.keyed_nodes import CountedMessages, RunningSum, SharedCounters
 from benchmarks.keyed_rows import BURST_MESSAGES, require_equal, sums_of_bursts
+from benchmarks.live import Live, wait_for
 from benchmarks.result import Result, metric
+from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
 from benchmarks.timed_run import timed_run
 from snapshot import Graph
-from tests.page.chromium import chromium
-from tests.system.live import Live, wait_for
 
 PARALLELISM = 32
 WORKERS = 2
 SNAPSHOT_INTERVAL_SECONDS = 0.5
 WINDOW_SECONDS = 2.0
-#: After the first record, before the first window.
+QUICK_WINDOW_SECONDS = 0.5
+#: Windows of each viewer for each second of a round of the other benchmarks, so that there are 15 of each.
+ROUNDS_PER_SECOND = 2
+#: Names of the program in the distributions. ``scripts/setup`` searches for the same names.
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+#: Seconds after the first record and before the first window, in which the rate becomes steady.
 SETTLE_SECONDS = 2.0
 
-#: Reads a stream, and the metrics with each of its documents, once a second; prints after each how many it had.
+#: Program that reads a stream, reads the metrics with each document, and prints the number of documents so far.
 _READER = """
 import sys, urllib.request
 with urllib.request.urlopen(sys.argv[1]) as stream:
@@ -55,7 +63,7 @@ with urllib.request.urlopen(sys.argv[1]) as stream:
             print(documents, flush=True)
 """
 
-#: Notes the longest time for which the browser could not react.
+#: Script that notes the longest time for which the browser could not react.
 _LONGEST_TASK = """
 window.longestTask = 0;
 new PerformanceObserver((list) => {
@@ -65,50 +73,86 @@ new PerformanceObserver((list) => {
 
 
 class Viewer(Enum):
-    """Who looks at the page."""
+    """The reader of the page in a window."""
 
-    OFF = "off"  #: there is none
+    #: no page
+    OFF = "off"
+    #: a page without a reader
     NOBODY = "nobody"
-    STREAM = "stream"  #: a small process, which reads the metrics as well
+    #: a small process, which reads the metrics too
+    STREAM = "stream"
+    #: Chromium
     BROWSER = "browser"
 
 
 class Window(NamedTuple):
-    """A few seconds of the run."""
+    """Some seconds of the run with the same viewer."""
 
     viewer: Viewer
     records_per_second: float
-    #: processor time of the driver's process, for each second
+    #: seconds of processor time of the driver's process in a second
     driver_seconds: float
 
 
 @dataclass
 class Watch:
-    """What was seen of the one run."""
+    """Measurements of the run."""
 
     windows: list[Window] = field(default_factory=list)
-    #: {what viewers say: each time}
+    #: {name of a figure of the viewers: its values}
     seen: dict[str, list[float]] = field(default_factory=dict)
 
 
-def measure(effort: Effort, place: Place) -> Iterator[Result]:
-    """One result for each viewer."""
-    viewers = effort.choose((Viewer.NOBODY, Viewer.STREAM, Viewer.BROWSER), (Viewer.STREAM,))
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium of the distribution."""
+    path = next(filter(None, map(shutil.which, _CHROMIUM)), None)
+    if path is None:
+        raise FileNotFoundError("Chromium is missing. Install it (Debian: apt-get install chromium).")
+    # Chromium refuses to sandbox root.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+def configurations(size: RunSize) -> Cases:
+    """One case for each viewer."""
+    return {
+        viewer: {
+            "viewer": viewer.value,
+            "subtasks": 2 * PARALLELISM,
+            "parallelism": PARALLELISM,
+            "snapshot_interval_s": SNAPSHOT_INTERVAL_SECONDS,
+            "window_s": size.choose(WINDOW_SECONDS, QUICK_WINDOW_SECONDS),
+            **size.configuration(),
+        }
+        for viewer in size.choose(tuple(Viewer), (Viewer.OFF, Viewer.STREAM))
+    }
+
+
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+    """One result for each case. Windows without a page are always between the others, because they are compared."""
+    viewers = [viewer for viewer in cases if viewer is not Viewer.OFF]
     turns = [each for viewer in viewers for each in (Viewer.OFF, viewer)]
-    rounds = max(1, round(effort.seconds * effort.repeats / WINDOW_SECONDS))
-    watch = _run(place(), turns * rounds + [Viewer.OFF])
-    for viewer in (Viewer.OFF, *viewers):
-        yield _result(viewer, watch, effort)
+    rounds = max(1, round(ROUNDS_PER_SECOND * size.seconds * size.repeats))
+    show_progress("page", next(iter(cases.values())), 1, 1)
+    watch = _run(place(), turns * rounds + [Viewer.OFF], size)
+    for viewer, configuration in cases.items():
+        yield _result(viewer, watch, configuration)
 
 
-def _run(live: Live, turns: list[Viewer]) -> Watch:
+def _run(live: Live, turns: list[Viewer], size: RunSize) -> Watch:
     watch = Watch()
+    settle_seconds = size.choose(SETTLE_SECONDS, QUICK_WINDOW_SECONDS)
+    window_seconds = size.choose(WINDOW_SECONDS, QUICK_WINDOW_SECONDS)
     with scratch(live) as folder, ExitStack() as open_at_last:
-        board = Board(folder / "board", PARALLELISM)
+        counters = SharedCounters(folder / "counters", PARALLELISM)
         graph = Graph("page")
-        graph.add("records", CountedMessages(folder / "board"), parallelism=PARALLELISM)
+        graph.add("records", CountedMessages(folder / "counters"), parallelism=PARALLELISM)
         graph.add("sums", RunningSum(), parallelism=PARALLELISM)
-        graph.connect("records", "sums")  # pairs: snapshots are small and the rate is steady, so that little shows
+        graph.connect("records", "sums")  # in pairs, for small snapshots and a steady rate
 
         @contextmanager
         def watched(run: Run) -> Iterator[None]:
@@ -116,12 +160,12 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
             if Viewer.BROWSER in turns:
                 tab = open_at_last.enter_context(chromium()).new_page(viewport={"width": 1280, "height": 900})
                 tab.add_init_script(_LONGEST_TASK)
-            wait_for("records", lambda: board.all_have_begun)
-            time.sleep(SETTLE_SECONDS)
+            wait_for("records", lambda: counters.all_have_begun)
+            time.sleep(settle_seconds)
             for viewer in turns:
                 with _viewing(viewer, run, tab, watch.seen):
-                    watch.windows.append(_window(viewer, board))
-            board.end()
+                    watch.windows.append(_window(viewer, counters, window_seconds))
+            counters.end()
             yield
 
         timed = timed_run(
@@ -129,7 +173,7 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
             graph,
             source="records",
             last="sums",
-            seconds=0.0,  # all have ended then
+            seconds=0.0,  # because the sources have ended by then
             interval=SNAPSHOT_INTERVAL_SECONDS,
             workers=WORKERS,
             page=True,
@@ -143,10 +187,10 @@ def _run(live: Live, turns: list[Viewer]) -> Watch:
     return watch
 
 
-def _window(viewer: Viewer, board: Board) -> Window:
-    began_at, began_with, before = time.monotonic(), board.rounds, time.process_time()
-    time.sleep(WINDOW_SECONDS)
-    seconds, sent = time.monotonic() - began_at, (board.rounds - began_with) * BURST_MESSAGES
+def _window(viewer: Viewer, counters: SharedCounters, length: float) -> Window:
+    began_at, began_with, before = time.monotonic(), counters.rounds, time.process_time()
+    time.sleep(length)
+    seconds, sent = time.monotonic() - began_at, (counters.rounds - began_with) * BURST_MESSAGES
     return Window(viewer, sent / seconds, (time.process_time() - before) / seconds)
 
 
@@ -154,7 +198,7 @@ def _window(viewer: Viewer, board: Board) -> Window:
 def _viewing(viewer: Viewer, run: Run, tab: Page | None, seen: dict[str, list[float]]) -> Iterator[None]:
     match viewer:
         case Viewer.OFF:
-            # As a run that was submitted without one: nothing is shown. The server waits, and does nothing.
+            # The run is like one submitted without a page. The server waits, and does nothing.
             run._page, page = None, run._page
             try:
                 yield
@@ -191,7 +235,7 @@ def _reading(run: Run, seen: dict[str, list[float]]) -> Iterator[None]:
             reader.kill()
 
 
-def _result(viewer: Viewer, watch: Watch, effort: Effort) -> Result:
+def _result(viewer: Viewer, watch: Watch, configuration: Configuration) -> Result:
     windows = [each for each in watch.windows if each.viewer is viewer]
     metrics = {
         "records_per_s": metric("records/s", [each.records_per_second for each in windows]),
@@ -206,23 +250,11 @@ def _result(viewer: Viewer, watch: Watch, effort: Effort) -> Result:
     if seen is not None:
         name, unit = seen
         metrics[name] = metric(unit, watch.seen[name])
-    return Result(
-        "page",
-        {
-            "viewer": viewer.value,
-            "subtasks": 2 * PARALLELISM,
-            "parallelism": PARALLELISM,
-            "snapshot_interval_s": SNAPSHOT_INTERVAL_SECONDS,
-            "window_s": WINDOW_SECONDS,
-            **effort.configuration(),
-        },
-        metrics,
-        ratios,
-    )
+    return Result("page", configuration, metrics, ratios)
 
 
 def _shares_of_neighbours(viewer: Viewer, windows: list[Window]) -> list[float]:
-    """Of the mean rate of the windows before and after, in which there was no page."""
+    """The rates of a viewer, divided by the mean rate of the windows without a page before and after."""
     around = zip(windows, windows[1:], windows[2:], strict=False)
     return [
         2 * each.records_per_second / (before.records_per_second + after.records_per_second)

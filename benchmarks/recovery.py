@@ -1,6 +1,6 @@
-"""From a fault to the first message that had not been processed before, tier by tier, and where the time goes.
+"""Measure the seconds from a fault to the first message that was not processed before, and the steps of that time.
 
-The parts are told from what anybody can see, so that nothing is slowed down by being watched::
+Each step ends with an event that can be observed from outside, because an observed run must not be slower::
 
     fault ─detect─> the coordinator counts a restart ─decide─> its claim is written
           ─relaunch─> the youngest worker was forked ─restore─> a node acts ─replay─> the failure point is passed
@@ -8,7 +8,6 @@ The parts are told from what anybody can see, so that nothing is slowed down by 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,41 +17,38 @@ import numpy as np
 import ray
 
 from barrier_runtime import Run
-from benchmarks.effort import Effort
-from benchmarks.result import Result, metric
-from benchmarks.session import Place, scratch
-from benchmarks.tripwire import Steady, Tripwire
-from snapshot.errors import CutlineError
-from state_backends import FileSystemBackend
-from tests.system.live import (
+from benchmarks.failing_node import FailingNode, Steady
+from benchmarks.live import (
     DEADLINE_S,
     Job,
     Live,
     assert_exact,
     await_snapshots,
-    coordinators,
-    is_gone,
-    kill,
     longest_gap,
-    parent_of,
     pipeline,
     recovery_seconds,
     wait_for,
 )
+from benchmarks.process_table import coordinators, forked_at, is_gone, kill, parent_of
+from benchmarks.result import Result, metric
+from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
+from benchmarks.session import Place, scratch
+from snapshot.errors import CutlineError
+from state_backends import FileSystemBackend
 
 #: Subtasks of each node, and workers.
 PARALLELISM = 2
-#: Records of a second, of each source: little to do, so that catching up takes little.
+#: Records a second of each source, so few that catching up takes little time.
 RATE = 5_000.0
 
 
 class State(NamedTuple):
-    """How much there is to restore."""
+    """Size of the state to restore."""
 
     total_bytes: int
     #: seconds between snapshots
     interval: float
-    #: faults of each kind in one run, for each that was asked for
+    #: faults of each kind in a run, for each round
     rounds: int
 
 
@@ -61,17 +57,17 @@ STEPS = ("detect", "decide", "relaunch", "restore", "replay")
 
 
 class Recovered(NamedTuple):
-    """One recovery: its seconds, and those of each step."""
+    """Seconds of a recovery, and of each of its steps."""
 
     seconds: float
     steps: dict[str, float]
 
 
 def _raise(job: Job, run: Run) -> float:
-    tripped = job.folder / "tripped"
-    tripped.unlink(missing_ok=True)
-    (job.folder / "wire").touch()
-    return float(wait_for("the exception", lambda: tripped.exists() and tripped.read_text()))
+    failed = job.folder / "failed"
+    failed.unlink(missing_ok=True)
+    (job.folder / "fail").touch()
+    return float(wait_for("the exception", lambda: failed.exists() and failed.read_text()))
 
 
 def _kill_worker(job: Job, run: Run) -> float:
@@ -87,30 +83,57 @@ FAULTS: dict[str, Callable[[Job, Run], float]] = {
     "worker_kill": _kill_worker,
     "task_kill": _kill_task,
 }
+COORDINATOR_KILL = "coordinator_kill"
 
 
-def measure(effort: Effort, place: Place) -> Iterator[Result]:
-    """One result for each fault and size of state; and one for the loss of a coordinator, which stops no data."""
+class Case(NamedTuple):
+    """A fault, and the name of the state that is restored after it."""
+
+    fault: str
+    state: str
+
+
+def configurations(size: RunSize) -> Cases:
+    """One case for each state and fault. The loss of a coordinator stops no data, so its pause is measured."""
+    return {
+        Case(fault, state): _configuration(fault, state, size)
+        for state in size.choose(tuple(STATES), ("small",))
+        for fault in (*FAULTS, COORDINATOR_KILL)
+    }
+
+
+def _configuration(fault: str, state: str, size: RunSize) -> Configuration:
+    parallelism = {} if fault == COORDINATOR_KILL else {"parallelism": PARALLELISM}
+    return {"fault": fault, "state": state, **parallelism, **size.configuration()}
+
+
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+    """One result for each case. All faults of a state happen in turn in one run."""
     live = place()
-    for name in effort.choose(tuple(STATES), ("small",)):
-        rounds = effort.repeats * effort.choose(STATES[name].rounds, 1)
-        found: dict[str, list[Recovered]] = {fault: [] for fault in FAULTS}
+    for name in dict.fromkeys(case.state for case in cases):
+        chosen = {case: configuration for case, configuration in cases.items() if case.state == name}
+        rounds = size.repeats * size.choose(STATES[name].rounds, 1)
+        found: dict[Case, list[Recovered]] = {case: [] for case in chosen if case.fault in FAULTS}
         pauses: list[float] = []
         with scratch(live) as folder:
             job, run = _start(live, folder, STATES[name])
-            for _ in range(rounds):
-                for fault, recoveries in found.items():
-                    recoveries.append(_recover(job, run, FAULTS[fault]))
-                pauses.append(_lose_coordinator(job, run))
+            for number in range(rounds):
+                for case, configuration in chosen.items():
+                    show_progress("recovery", configuration, number + 1, rounds)
+                    if case.fault == COORDINATOR_KILL:
+                        pauses.append(_lose_coordinator(job, run))
+                    else:
+                        found[case].append(_recover(job, run, FAULTS[case.fault]))
             _finish(job, run, STATES[name])
-        for fault, recoveries in found.items():
-            yield _result(name, fault, recoveries, effort)
-        configuration = {"fault": "coordinator_kill", "state": name, **effort.configuration()}
-        yield Result("recovery", configuration, {"pause_ms": metric("ms", [pause * 1e3 for pause in pauses])})
+        for case, recoveries in found.items():
+            yield _result(chosen[case], recoveries)
+        if pauses:
+            configuration = chosen[Case(COORDINATOR_KILL, name)]
+            yield Result("recovery", configuration, {"pause_ms": metric("ms", [pause * 1e3 for pause in pauses])})
 
 
 def _start(live: Live, folder: Path, state: State) -> tuple[Job, Run]:
-    middle = Tripwire(folder, state.total_bytes // 8 // PARALLELISM)
+    middle = FailingNode(folder, state.total_bytes // 8 // PARALLELISM)
     source = Steady(folder / "done", RATE, time.time())
     job = pipeline(folder, PARALLELISM, name="recovery", source=source, middle=middle)
     run = live.run(
@@ -133,13 +156,13 @@ def _recover(job: Job, run: Run, fault: Callable[[Job, Run], float]) -> Recovere
     reached = (
         _monotonic(run.status["restarts"][-1]["timestamp"]),
         _monotonic(_claimed_at(job.folder / "snapshots")),
-        max(_forked_at(pid) for pid in run.status["workers"].values()),
+        max(forked_at(pid) for pid in run.status["workers"].values()),
         _acting_at(job, incarnation),
         fault_at + seconds,
     )
     steps, before = {}, fault_at
     for step, at in zip(STEPS, reached, strict=True):
-        # Some go on side by side: a step ends no sooner than the one before it.
+        # Some steps overlap. A step ends no sooner than the step before it.
         steps[step], before = max(0.0, at - before), max(at, before)
     return Recovered(seconds, steps)
 
@@ -149,25 +172,18 @@ def _monotonic(epoch: float) -> float:
 
 
 def _claimed_at(root: Path) -> float:
-    """When the newest claim got its name."""
+    """When the newest claim was written."""
     return max(path.stat().st_mtime for path in root.glob("*/claims/*"))
 
 
-def _forked_at(pid: int) -> float:
-    """When a process began, in seconds of the monotonic clock; the kernel counts hundredths since the boot."""
-    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    since_boot = ticks / os.sysconf("SC_CLK_TCK")
-    return since_boot - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()
-
-
 def _acting_at(job: Job, incarnation: int) -> float:
-    """The first message in the middle after `incarnation`."""
+    """When the node in the middle received the first message after `incarnation`."""
     lines = (line.split() for line in (job.folder / "acting").read_text().splitlines())
     return min(float(at) for number, at in lines if int(number) > incarnation)
 
 
 def _lose_coordinator(job: Job, run: Run) -> float:
-    """The longest pause of data, 0 for none above the noise, until the next life has published a snapshot."""
+    """Kill the coordinator. Return the longest pause of data until its successor has published, or 0 for none."""
     await_snapshots(run, 2)
     [coordinator] = coordinators()
     at = time.monotonic()
@@ -178,7 +194,7 @@ def _lose_coordinator(job: Job, run: Run) -> float:
 
 
 def _finish(job: Job, run: Run, state: State) -> None:
-    """Let the run end; every record must have come once and in order, and the arrays as they were."""
+    """Let the run end. Check that every record arrived once and in order, and that the arrays are unchanged."""
     job.finish()
     run.awaitTermination(DEADLINE_S)
     assert_exact(job, run)
@@ -188,9 +204,8 @@ def _finish(job: Job, run: Run, state: State) -> None:
             raise CutlineError("recovery: an array came back changed")
 
 
-def _result(state: str, fault: str, recoveries: list[Recovered], effort: Effort) -> Result:
+def _result(configuration: Configuration, recoveries: list[Recovered]) -> Result:
     metrics = {"seconds": metric("s", [each.seconds for each in recoveries])}
     for step in STEPS:
         metrics[f"{step}_s"] = metric("s", [each.steps[step] for each in recoveries])
-    configuration = {"fault": fault, "state": state, "parallelism": PARALLELISM, **effort.configuration()}
     return Result("recovery", configuration, metrics)

@@ -1,4 +1,8 @@
-"""A local Spark and an embedded Ray for benchmarks of whole runs, started when the first one asks for them."""
+"""Start a local Spark and an embedded Ray for benchmarks of whole runs, when the first benchmark asks for them.
+
+Tests take their settings of Spark from here. The module imports neither Spark nor Ray, because the environment of
+both must be set before.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from tests.conftest import SPARK_SETTINGS
-from tests.system.live import Live
+if TYPE_CHECKING:
+    from benchmarks.live import Live
 
-#: Where runs are submitted. Called only by benchmarks that need Spark and Ray.
-Place = Callable[[], Live]
+#: Options of Java that halve the processor time of a JVM that lives for seconds. The better compiler and the parallel
+#: collector do not repay their cost in so short a life.
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+#: Settings that a session under Cutline wants, and settings that keep a session small and on loopback.
+SPARK_SETTINGS = {
+    "spark.python.task.killTimeout": "100ms",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JAVA,
+}
+
+#: Where runs are submitted. Only benchmarks that need Spark and Ray call it.
+Place: TypeAlias = "Callable[[], Live]"
 
 
 @contextmanager
 def session() -> Iterator[Place]:
-    """Where jobs are submitted; what they leave is removed."""
+    """Yield the place where runs are submitted. Remove at the end what the runs leave."""
     opened: list[Live] = []
     with tempfile.TemporaryDirectory(prefix="cutline-benchmark-", ignore_cleanup_errors=True) as folder:
 
@@ -39,12 +62,12 @@ def session() -> Iterator[Place]:
 
 @contextmanager
 def scratch(live: Live) -> Iterator[Path]:
-    """An empty folder for one run: snapshots of gigabytes must not outlive it."""
+    """Yield an empty folder for one run, because snapshots of gigabytes must not outlive their run."""
     folder = Path(tempfile.mkdtemp(dir=live.folder))
     try:
         yield folder
     finally:
-        # A run that is still on when something went wrong writes on; the session's folder goes at the end.
+        # A run that is active after an error writes on. The session removes its own folder at the end.
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -54,6 +77,7 @@ def _open(folder: Path) -> Live:
     from pyspark.sql import SparkSession
 
     from barrier_runtime.coordinator_client import ensure_ray
+    from benchmarks.live import Live
 
     builder = SparkSession.builder.master("local[4]").appName("cutline-benchmarks")
     for key, value in SPARK_SETTINGS.items():

@@ -1,6 +1,7 @@
-"""The simulator itself: events per second of a small ring, and a whole snapshot of up to ten thousand subtasks.
+"""Measure the simulator: events per second of a small ring, and a snapshot of up to ten thousand subtasks.
 
-No Spark and no Ray. Beside the time it prints what grows: messages, markers, steps of the coordinator.
+Spark and Ray are not needed. The results also count what grows with the graph: messages, markers, and steps of the
+coordinator.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.effort import Effort
 from benchmarks.result import Result, metric
+from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place
 from snapshot import Context, Graph, Node
 from snapshot.testing import History, Odds, Simulator
 from snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
 from snapshot.trace import Kind
 
-#: Nodes of the large graphs; each has `PARALLELISM` subtasks and a channel from each of them to each of the next node.
+#: Nodes of the large graphs. Each has `PARALLELISM` subtasks, with a channel to every subtask of the next node.
 NODES = (10, 100, 1_000)
 PARALLELISM = 10
 WORKERS = 16
@@ -26,10 +27,11 @@ WORKERS = 16
 RING_NODES = 10
 RING_TOKENS = 10
 RING_HOPS = 100
+QUICK_RING_HOPS = 20
 
 
 class Hop(Node):
-    """Passes tokens on until they have hopped often enough."""
+    """Passes tokens on until they have made `hops` hops. State: tokens received."""
 
     def __init__(self, tokens: int, hops: int) -> None:
         self.tokens, self.hops = tokens, hops
@@ -51,38 +53,47 @@ class Hop(Node):
         self.handled = state
 
 
-def measure(effort: Effort, place: Place) -> Iterator[Result]:
-    """One result for the ring, one for each size."""
-    yield _ring(effort)
-    for nodes in effort.choose(NODES, NODES[:1]):
-        yield _scale(nodes, effort)
+def configurations(size: RunSize) -> Cases:
+    """One case for the ring (0 nodes), one for each number of nodes of a large graph."""
+    cases: dict[int, Configuration] = {0: {"graph": "ring", "subtasks": RING_NODES, **size.configuration()}}
+    for nodes in size.choose(NODES, NODES[:1]):
+        subtasks = nodes * PARALLELISM
+        channels = subtasks * PARALLELISM
+        cases[nodes] = {"graph": "layers", "subtasks": subtasks, "channels": channels, **size.configuration()}
+    return cases
 
 
-def _ring(effort: Effort) -> Result:
-    rates, steps = [], []
-    for seed in range(effort.repeats):
-        graph = _graph(RING_NODES, 1, Hop(RING_TOKENS, RING_HOPS))
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+    """One result for each case."""
+    for nodes, configuration in cases.items():
+        show_progress("simulation", configuration, 1, 1)
+        yield _layers(nodes, configuration) if nodes else _ring(configuration, size)
+
+
+def _ring(configuration: Configuration, size: RunSize) -> Result:
+    rates, steps, hops = [], [], size.choose(RING_HOPS, QUICK_RING_HOPS)
+    for seed in range(size.repeats):
+        graph = _graph(RING_NODES, 1, Hop(RING_TOKENS, hops))
         began_at = time.perf_counter()
         history = Simulator(graph, seed, snapshotInterval=1.0).run()
         seconds = time.perf_counter() - began_at
-        _require(history, RING_NODES * RING_TOKENS * (RING_HOPS + 1))
-        # What happens in a subtask is in the history; what moves between two of them is a step.
+        _require(history, RING_NODES * RING_TOKENS * (hops + 1))
+        # Events of a subtask are in the history. A move between two subtasks is a step of the schedule.
         moved = sum(isinstance(step, Transmit | Arrive) for step in history.schedule)
         rates.append((len(history.events) + moved) / seconds)
         steps.append(len(history.schedule) / seconds)
     return Result(
         "simulation",
-        {"graph": "ring", "subtasks": RING_NODES, **effort.configuration()},
+        configuration,
         {"events_per_s": metric("events/s", rates), "steps_per_s": metric("steps/s", steps)},
-        {},
     )
 
 
-def _scale(nodes: int, effort: Effort) -> Result:
+def _layers(nodes: int, configuration: Configuration) -> Result:
     graph = _graph(nodes, PARALLELISM, Hop(1, 0))
     gc.collect()
     gc.freeze()
-    gc.disable()  # millions of objects live to the end: looking through them again and again would be most of the time
+    gc.disable()  # because millions of objects live to the end, and each collection would visit them all
     try:
         began_at = time.perf_counter()
         history = Simulator(graph, 1, workers=WORKERS, snapshotTimeout=1e9, maxSteps=10**9, odds=Odds(orders=0)).run()
@@ -98,7 +109,7 @@ def _scale(nodes: int, effort: Effort) -> Result:
     work = sum(isinstance(step, Think | Listen | Answer | Wake) for step in history.schedule)
     return Result(
         "simulation",
-        {"graph": "layers", "subtasks": nodes * PARALLELISM, "channels": channels, **effort.configuration()},
+        configuration,
         {
             "seconds": metric("s", [seconds]),
             "messages": metric("messages", [float(nodes * PARALLELISM)]),
@@ -107,7 +118,6 @@ def _scale(nodes: int, effort: Effort) -> Result:
             "coordinator_steps": metric("steps", [float(work)]),
             "us_per_marker": metric("us", [seconds / markers * 1e6]),
         },
-        {},
     )
 
 
@@ -122,7 +132,7 @@ def _graph(nodes: int, parallelism: int, node: Node) -> Graph:
 
 
 def _require(history: History, messages: int) -> None:
-    """All messages were handled, and the run is over."""
+    """Check that all messages were handled, and that the run is over."""
     handled = sum(event.kind is Kind.RECEIVE for event in history.events)
     if history.outcome is None or handled != messages:
         raise RuntimeError(f"simulation: {handled} of {messages} messages were handled; {history.reason}")

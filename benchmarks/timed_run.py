@@ -1,4 +1,4 @@
-"""A bounded run from its first record to its last, and what it came to."""
+"""Run a bounded graph to its end, and measure from its first record to its last."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from barrier_runtime import Run
+from benchmarks.live import Live
+from benchmarks.run_size import MARGIN_SECONDS
 from benchmarks.session import scratch
 from snapshot import Graph, Snapshot
 from snapshot.ids import first_snapshot_id
 from state_backends import FileSystemBackend
-from tests.system.live import Live
-
-#: Seconds beyond those of its sources that a run may take: its start, its last snapshot, a crowded machine.
-MARGIN_SECONDS = 90.0
 
 
 class Timed(NamedTuple):
-    """One finished run. `final` was read: its parts are removed with the run's folder."""
+    """Times and results of a finished run."""
 
-    #: from submit to the first record of any source
+    #: seconds from submit to the first record of any source
     startup_seconds: float
-    #: from the first record to the last
+    #: seconds from the first record to the last
     seconds: float
-    #: rounds of each source
+    #: rounds of each source subtask
     rounds: list[int]
-    #: {stretch: rounds of all sources in it}
-    by_stretch: Mapping[int, int]
-    #: of each subtask of the node that ends last, what it computed
+    #: {number of the window: rounds of all source subtasks in it}
+    by_window: Mapping[int, int]
+    #: result of each subtask of the node that ends last
     results: list[object]
-    #: published and aborted
+    #: number of snapshots, aborted ones included
     snapshots: int
 
 
@@ -50,13 +48,13 @@ def timed_run(
 ) -> Timed:
     """Run `graph` to its end with local files as backend.
 
-    States must be those of `benchmarks.keyed_nodes`: (when it began, rounds, rounds by stretch) of `source`, (when it
-    ended, what it computed) of `last`. `watch` accompanies the run.
+    States must be those of `benchmarks.keyed_nodes`. A subtask of `source` has (when it began, rounds, rounds by
+    window), a subtask of `last` (when it ended, its result). The context manager `watch` is open while the run is on.
 
     Raises
     ------
     RuntimeError
-        if it took far longer than its sources send, or restarted: its times mean nothing then.
+        if the run took far longer than its sources send, or restarted. Its times mean nothing then.
     """
     with scratch(live) as folder:
         submitted_at = time.monotonic()
@@ -79,7 +77,7 @@ def _timed(submitted_at: float, final: Snapshot, source: str, last: str) -> Time
         startup_seconds=first_at - submitted_at,
         seconds=last_at - first_at,
         rounds=[rounds for _, rounds, _ in began],
-        by_stretch=sum((Counter(by_stretch) for _, _, by_stretch in began), Counter()),
+        by_window=sum((Counter(by_window) for _, _, by_window in began), Counter()),
         results=[result for _, result in ended],
         snapshots=final.id - first_snapshot_id(1) + 1,
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks.session import SHORT_LIVED_JAVA, SPARK_SETTINGS
 from tests.leaks import LeakCheck
 
 if TYPE_CHECKING:
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
 
 #: What Hypothesis tries by default; CUTLINE_EXAMPLES=10 makes it ten times as many, for a long night.
 EXAMPLES = 100
-
-#: A JVM that lives for seconds does not repay what its better compiler and its parallel collector cost: half the CPU.
-_SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-#: Settings that a session under Cutline wants, and those that keep a test's session small and on loopback.
-SPARK_SETTINGS = {
-    "spark.python.task.killTimeout": "100ms",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.log.level": "ERROR",
-    "spark.driver.extraJavaOptions": _SHORT_LIVED_JAVA,
-    "spark.executor.extraJavaOptions": _SHORT_LIVED_JAVA,
-}
 
 #: Fixtures that start a Spark, a Ray, a browser or a server. A test that uses one is live.
 _LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "s3_endpoint", "browser", "show"))
@@ -145,7 +129,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory))
-        .config("spark.driver.extraJavaOptions", f"{_SHORT_LIVED_JAVA} -Djava.io.tmpdir={directory}")
+        .config("spark.driver.extraJavaOptions", f"{SHORT_LIVED_JAVA} -Djava.io.tmpdir={directory}")
         .getOrCreate()
     )
     yield session

@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.process_table import Process, process_table
 from state_backends.deadlines import WAITING
 
 #: How long background threads and processes that were told to end may take. Generous: passing tests do not wait.
@@ -38,16 +39,6 @@ _INFRASTRUCTURE = (
     "/ray/autoscaler/",
     "multiprocessing.resource_tracker",
 )
-
-
-class Process(NamedTuple):
-    """One line of the process table."""
-
-    pid: int
-    parent: int
-    group: int
-    state: str
-    command: str
 
 
 class Connection(NamedTuple):
@@ -103,21 +94,6 @@ class LeakCheck:
             family += new
             self._groups += [p.pid for p in new if _is_python_daemon(p) and p.pid not in self._groups]
         return [p for p in family if p.state != "Z" or p.parent == os.getpid()]
-
-
-def process_table() -> list[Process]:
-    """Every process that can be seen."""
-    return [process for name in os.listdir("/proc") if name.isdigit() and (process := _read_process(int(name)))]
-
-
-def _read_process(pid: int) -> Process | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None  # it ended while we were looking
-    state, parent, group = stat.rpartition(")")[2].split()[:3]
-    return Process(pid, int(parent), int(group), state, command)
 
 
 def _is_python_daemon(process: Process) -> bool:

@@ -172,7 +172,7 @@ class SubtaskMachine:
         event : ControlEvent
             A marker or a request must not come before `Started` (PROTOCOL 5.4).
         now : float
-            seconds since the epoch
+            seconds since the epoch; `Context.now` of hooks that act. A cut has the time of the last event before it
 
         Raises
         ------
@@ -181,7 +181,6 @@ class SubtaskMachine:
         ChannelError
             if messages ahead of a marker are missing.
         """
-        self._tick(now)
         match event:
             case MarkerArrived(channel, marker):
                 self._marker_arrived(channel, marker)
@@ -194,10 +193,13 @@ class SubtaskMachine:
             case RequestAnswered():
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
+                self._tick(now)
                 self._published(snapshot_id)
             case ComponentEnded():
+                self._tick(now)
                 self._end_component()
             case Started():
+                self._tick(now)
                 self._start()
             case _:
                 assert_never(event)

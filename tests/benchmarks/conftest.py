@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.live import Live
 from tests.leaks import LeakCheck
-from tests.system.live import Live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,11 @@ from playwright.sync_api import Browser
 from barrier_runtime.page.orders import Kind
 from barrier_runtime.page.server import RunPage, close_page, open_page
 from barrier_runtime.page.settings import Page
+from benchmarks.live import Live
+from benchmarks.page import chromium
 from tests.leaks import LeakCheck
-from tests.page.chromium import chromium
 from tests.page.reports import pipeline
 from tests.source_files import ROOT
-from tests.system.live import Live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, Response, expect
 
 from barrier_runtime import Page as PageSettings
+from benchmarks.live import Live, wait_for
 from tests.page.conftest import ShowPage
 from tests.page.programs import REASON, watched
 from tests.page.reports import SPITEFUL, pipeline, report
-from tests.system.live import Live, wait_for
 
 #: Milliseconds that anything on the page may take to appear on a crowded machine. Passing tests do not wait.
 _DEADLINE_MS = 60_000

@@ -13,11 +13,11 @@ from barrier_runtime.page.run_view import RunView
 from barrier_runtime.page.server import close_page, open_page
 from barrier_runtime.page.settings import Page
 from barrier_runtime.page.snapshot_table import REPORTS_MAX, SnapshotTable
+from benchmarks.live import wait_for
 from snapshot.errors import SnapshotAborted
 from tests.page.asking import ask, events
 from tests.page.conftest import ShowPage
 from tests.page.reports import pipeline, report, snapshot_report
-from tests.system.live import wait_for
 
 NOTHING = dict.fromkeys(Kind, lambda: None)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SPARK_SETTINGS
+from benchmarks.session import SPARK_SETTINGS
 from tests.leaks import LeakCheck
 from tests.programs import run_script
 from tests.source_files import PACKAGES, ROOT

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.conftest import SPARK_SETTINGS
+from benchmarks.session import SPARK_SETTINGS
 from tests.leaks import LeakCheck
 from tests.programs import run_script
 

@@ -6,8 +6,8 @@ import time
 from typing import Any, Literal, NamedTuple
 
 from barrier_runtime import Run
+from benchmarks.live import DEADLINE_S, Live, wait_for
 from snapshot import Context, Graph, Node, Sink, Source
-from tests.system.live import DEADLINE_S, Live, wait_for
 
 #: What the sink takes for a message.
 MESSAGE_SECONDS = 0.001

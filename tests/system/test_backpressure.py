@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.live import Live
+from benchmarks.live import Live
 from tests.system.pressure import measure
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.live import DEADLINE_S, Live, assert_exact, pipeline, recovery_seconds, wait_for
+from benchmarks.process_table import is_gone, kill
 from tests.programs import Script
 from tests.source_files import ROOT
-from tests.system.live import DEADLINE_S, Live, assert_exact, is_gone, kill, pipeline, recovery_seconds, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from snapshot.errors import CutlineError
-from tests.conftest import SPARK_SETTINGS
-from tests.system.live import Live, await_snapshots, pipeline
+from benchmarks.session import SPARK_SETTINGS
+from benchmarks.live import Live, await_snapshots, pipeline
 
 builder = SparkSession.builder.master("local[2]")
 for key, value in SPARK_SETTINGS.items():

@@ -8,22 +8,19 @@ import pytest
 import ray
 
 from barrier_runtime import Run
-from tests.system.live import (
+from benchmarks.live import (
     DEADLINE_S,
-    HeldBackend,
     Job,
     Live,
     assert_exact,
     await_snapshots,
-    coordinators,
-    is_gone,
-    kill,
     longest_gap,
-    parent_of,
     pipeline,
     recovery_seconds,
     wait_for,
 )
+from benchmarks.process_table import coordinators, is_gone, kill, parent_of
+from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

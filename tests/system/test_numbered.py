@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.live import DEADLINE_S, Job, Live, assert_exact, folders, pipeline
+from benchmarks.numbered_nodes import Lane, Ledger, Numbers, Record, Relay
 from snapshot import Graph
-from tests.system.live import DEADLINE_S, Job, Live, assert_exact, folders, pipeline
-from tests.system.programs import Faults, Gate, Lane, Ledger, Numbers, Record, Relay, Shaky
+from tests.system.faults import Faults, Gate, Shaky
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

@@ -12,22 +12,14 @@ import pytest
 import ray
 
 from barrier_runtime import BarrierRuntime, RestartPolicy, Run
+from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
+from benchmarks.numbered_nodes import Relay
+from benchmarks.process_table import coordinators, kill
 from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
 from snapshot.snapshot import Snapshot
 from state_backends import FileSystemBackend, MemoryBackend
-from tests.system.live import (
-    DEADLINE_S,
-    DimDisk,
-    Live,
-    assert_exact,
-    await_snapshots,
-    coordinators,
-    kill,
-    pipeline,
-    wait_for,
-)
-from tests.system.programs import Relay
+from tests.system.faults import DimDisk
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

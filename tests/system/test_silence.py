@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, recovery_seconds, wait_for
+from benchmarks.numbered_nodes import Relay
+from benchmarks.process_table import is_gone
 from channels.limits import HEARTBEAT_DEADLINE_SECONDS
 from snapshot import Context
-from tests.system.live import (
-    DEADLINE_S,
-    Live,
-    assert_exact,
-    await_snapshots,
-    is_gone,
-    pipeline,
-    recovery_seconds,
-    wait_for,
-)
-from tests.system.programs import Relay
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
 

@@ -9,12 +9,14 @@ import pytest
 
 from barrier_runtime import Run
 from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX
+from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
+from benchmarks.process_table import kill
 from channels.limits import CONTROL_BACKLOG_BYTES_MAX
 from snapshot import END, Context, Graph, Node, Source, Subtask
 from snapshot.errors import RestoreRefused, SnapshotAborted
 from snapshot.node import End
 from state_backends import MemoryBackend
-from tests.system.live import DEADLINE_S, HeldBackend, Live, assert_exact, await_snapshots, kill, pipeline, wait_for
+from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.live import DEADLINE_S, Live, wait_for
 from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
-from tests.system.live import DEADLINE_S, Live, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

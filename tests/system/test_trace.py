@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from barrier_runtime import Run
+from benchmarks.live import Live, await_snapshots, wait_for
+from benchmarks.process_table import kill
 from snapshot import Context, Graph, Node, Subtask
 from snapshot.channel.serialization import Codec
 from snapshot.trace import Event, Kind, Trace
 from tests.snapshot.sample import TOPOLOGY, P
-from tests.system.live import Live, await_snapshots, kill, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

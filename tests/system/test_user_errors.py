@@ -11,11 +11,12 @@ from weakref import WeakSet
 import pytest
 
 from barrier_runtime import RestartPolicy
+from benchmarks.live import DEADLINE_S, Job, Live, assert_exact, await_snapshots, pipeline, wait_for
+from benchmarks.numbered_nodes import Lane, Ledger, Numbers, Relay
 from snapshot import Context, Node
 from snapshot.errors import RunFailed
 from snapshot.node import End
-from tests.system.live import DEADLINE_S, Job, Live, assert_exact, await_snapshots, pipeline, wait_for
-from tests.system.programs import Faults, Lane, Ledger, Numbers, Relay, Shaky
+from tests.system.faults import Faults, Shaky
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 

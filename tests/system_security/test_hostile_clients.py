@@ -9,6 +9,7 @@ import pytest
 from barrier_runtime import Run
 from barrier_runtime.control_link import COORDINATOR
 from barrier_runtime.launch import WorkerLaunch
+from benchmarks.live import Live
 from channels.dialer import connect
 from channels.handshake import HandshakeFailed
 from channels.identity import Identity, Purpose, Refusal
@@ -16,7 +17,6 @@ from channels.limits import PENDING_HANDSHAKES_MAX
 from channels.sockets import Address
 from snapshot.errors import ChannelError
 from tests.spark.counting import ENDLESS, counting_graph, stop_and_check, wait_for_snapshots, wait_until
-from tests.system.live import Live
 from tests.system_security.strangers import bomb_at, crowd, dawdle, listening_port, prove_with_bomb, send_garbage
 
 #: Connections beyond what a listener keeps.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from barrier_runtime import Run
+from benchmarks.live import Live
 from state_backends import FileSystemBackend, ObjectStoreBackend
 from tests.spark.counting import (
     ENDLESS,
@@ -25,7 +26,6 @@ from tests.spark.counting import (
     wait_until,
 )
 from tests.state_backends.conftest import BUCKET, OPTIONS
-from tests.system.live import Live
 from tests.system_stores.faulty_proxy import FaultyProxy, Mode
 
 _COUNT = 10_000

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.frame import Marker
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node

@@ -1,15 +1,16 @@
-"""The node classes of the system tests: a numbered source, nodes with scheduled faults, a ledger that verifies.
+"""The nodes of jobs of numbered records: a source, a relay, and a ledger that verifies.
 
-Every record is a number, a header that is a function of it, and payload bytes that are a function of both
-(RELIABILITY, checker 7). Records keep to lanes: all numbers that leave the same remainder take the same way through
-a graph, so within a lane they must arrive in order, and the ledger sees what is lost, doubled, late or damaged.
+Every record is a number, a header computed from the number, and payload bytes computed from both (RELIABILITY,
+checker 7). Numbers with the same remainder form a lane, and take the same way through a graph. Records of a lane must
+arrive in order. So the ledger finds records that are lost, doubled, late or damaged.
+
+The module has few imports, because forked workers import it.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,11 +19,11 @@ from typing import Any
 from snapshot import END, Context, Node, Sink, Source
 from snapshot.node import End
 
-#: Lanes of one source subtask: enough to spread over every parallelism that is tested.
+#: Lanes of one source subtask. Eight reach every subtask at each parallelism that is tested.
 LANES = 8
-#: Records that a source still sends once it is to end, so that what a late fault broke would be seen.
+#: Records that a source sends before it ends, because they show damage done by a late fault.
 TAIL = 200
-#: Multiplier of the headers: odd and with bits all over (Knuth's golden ratio), so that neighbours differ in all bytes.
+#: Multiplier of the headers (Knuth's golden ratio). Neighbouring numbers differ in all bytes of their headers.
 _MIX = 0x9E3779B97F4A7C15
 _HEADER_MASK = 2**63 - 1
 
@@ -30,14 +31,9 @@ Record = tuple[int, int, bytes]
 
 
 def record_of(number: int) -> Record:
-    """The whole record, as a function of its number."""
+    """Compute the record of a number."""
     header = number * _MIX & _HEADER_MASK
     return number, header, header.to_bytes(8, "big") * (number % 5)
-
-
-def number_of(record: Record) -> int:
-    """The key of record edges that need no lanes."""
-    return record[0]
 
 
 class Numbers(Source):
@@ -50,7 +46,7 @@ class Numbers(Source):
     burst : int
         records in a poll.
     pause : float
-        seconds between two polls; 0: as fast as the channels take them.
+        seconds between two polls, or 0 for as fast as the channels take records.
     """
 
     def __init__(self, done: Path, enough: int = 1, *, burst: int = 20, pause: float = 0.002) -> None:
@@ -84,37 +80,13 @@ class Numbers(Source):
 
 
 class Lane:
-    """The key of a record: which of the lanes of its source it takes."""
+    """The key of a record: the number of its lane within its source."""
 
     def __init__(self, sources: int) -> None:
         self.sources = sources
 
     def __call__(self, record: Record) -> int:
         return record[0] // self.sources % LANES
-
-
-class Faults:
-    """Faults that fire once each, in order, remembered in files so that no restart forgets them."""
-
-    def __init__(self, folder: Path, schedule: tuple[str, ...]) -> None:
-        self.folder, self.schedule = folder, schedule
-
-    def fire(self, name: str) -> bool:
-        """Whether it is the turn of `name`; whoever is told so is the only one, and must fail."""
-        if name not in self.schedule:
-            return False
-        earlier = self.schedule[: self.schedule.index(name)]
-        if any(not (self.folder / fault).exists() for fault in earlier):
-            return False
-        try:
-            (self.folder / name).touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
-
-    def fired(self) -> list[str]:
-        """What has fired, in the order of the schedule."""
-        return [fault for fault in self.schedule if (self.folder / fault).exists()]
 
 
 class Relay(Node):
@@ -134,64 +106,10 @@ class Relay(Node):
         self.count = state
 
 
-class Shaky(Relay):
-    """Passes every message on, except when a fault is due.
-
-    What kills or raises between messages waits until this instance has seen a snapshot published, so that there is
-    something to go back to and progress between two faults.
-    """
-
-    def __init__(self, faults: Faults) -> None:
-        super().__init__()
-        self.faults = faults
-        self.published = False
-
-    def onPublished(self, snapshotId: int) -> None:
-        self.published = True
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        if self.published:
-            if self.faults.fire("onMessage"):
-                raise RuntimeError("scheduled: onMessage")
-            if self.faults.fire("kill"):
-                os.kill(os.getpid(), signal.SIGKILL)
-        super().onMessage(message, context)
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        if self.faults.fire("snapshotState"):
-            raise RuntimeError("scheduled: snapshotState")
-        return super().snapshotState(snapshotId, timestamp)
-
-    def restoreState(self, state: Any) -> None:
-        if self.faults.fire("restoreState"):
-            raise RuntimeError("scheduled: restoreState")
-        super().restoreState(state)
-
-    def close(self) -> None:
-        if self.faults.fire("close"):
-            raise RuntimeError("scheduled: close")
-
-
-class Gate(Node):
-    """Where records enter a ring, go round `laps` times, and leave it."""
-
-    def __init__(self, laps: int) -> None:
-        self.laps = laps
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        assert context.sender is not None
-        if context.sender.node == "numbers":
-            context.send((self.laps, message), "ring")
-        elif message[0] > 1:
-            context.send((message[0] - 1, message[1]), "ring")
-        else:
-            context.send(message[1], "ledger")
-
-
 class Ledger(Sink):
-    """Verifies every record and writes it in two phases: files in ``prepared``, moved to ``committed``.
+    """Verifies every record, and writes it in two phases: files in ``prepared`` are moved to ``committed``.
 
-    State: next number of every lane, numbers that were skipped, and the counts of what went wrong.
+    State: the next number of every lane, the skipped numbers, and the counts of errors by kind.
     """
 
     def __init__(self, folder: Path, sources: int, *, delay: float = 0.0) -> None:
@@ -257,14 +175,14 @@ class Ledger(Sink):
 
 
 class Watermark:
-    """Tells other processes when a subtask acted on something new: ``incarnation seconds what`` a line.
+    """Notes for other processes when a subtask acted on something new, as lines ``incarnation seconds what value``.
 
-    The highest number ever seen survives the process, in a mapped file; so ``new`` is said of the first record of an
-    incarnation that no earlier one had processed, and ``gap`` of every pause of more than `GAP_SECONDS`.
-    Seconds are of the monotonic clock, which all processes of a machine share.
+    The highest number ever seen survives the process in a mapped file. ``new`` is noted with the first record of an
+    incarnation that no earlier one had processed. ``gap`` is noted with every pause of more than `GAP_SECONDS`.
+    Seconds are of the monotonic clock, because all processes of a machine share it.
     """
 
-    #: Pauses shorter than this are the machine's: a busy core, a slice of another process.
+    #: seconds of a pause that is noted. A busy core alone causes shorter pauses.
     GAP_SECONDS = 0.1
 
     def __init__(self, path: Path, incarnation: int) -> None:

@@ -1,6 +1,6 @@
-"""A source that asks for snapshots in every other stretch of a run.
+"""A source that requests snapshots in every second window of a run.
 
-A file of its own, with few imports: workers that are forked import it.
+The module has few imports, because forked workers import it.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import NamedTuple
 from snapshot import END, Context, Graph, Source
 from snapshot.node import End
 
-#: A run touches one more: the first and the last are not whole, and half of the others have snapshots.
-COUNT = 31
+#: Windows of a run. A run touches one more, because its first and its last window are cut short.
+COUNT = 17
 
 
-class Stretches(NamedTuple):
-    """How a run is cut; those with odd numbers have snapshots."""
+class InterleavedWindows(NamedTuple):
+    """Windows of the monotonic clock. Windows with odd numbers have snapshots."""
 
-    #: of each
+    #: seconds of each window
     seconds: float
-    #: between two snapshots; there is one at least
+    #: seconds between two snapshots of a window, which has at least one
     interval: float
 
     @property
     def run_seconds(self) -> float:
-        """Of all."""
+        """Seconds of all windows."""
         return self.seconds * COUNT
 
-    def ask(self, graph: Graph) -> None:
-        """Add who asks for the snapshots."""
-        graph.add("asks", Asking(self), parallelism=1)
+    def add_trigger(self, graph: Graph) -> None:
+        """Add the source that requests the snapshots."""
+        graph.add("snapshot-trigger", SnapshotTriggerSource(self), parallelism=1)
 
     @property
     def _first(self) -> float:
@@ -49,22 +49,22 @@ class Stretches(NamedTuple):
         return (number + 1) * self.seconds + self._first
 
 
-class Asking(Source):
-    """Asks for snapshots where a stretch should have them, until the run has lasted long enough. State: until when."""
+class SnapshotTriggerSource(Source):
+    """Requests snapshots in odd windows until the run has lasted `run_seconds`. State: when the run ends."""
 
-    def __init__(self, stretches: Stretches) -> None:
-        self.stretches = stretches
+    def __init__(self, windows: InterleavedWindows) -> None:
+        self.windows = windows
         self.until = self.next_at = 0.0
 
     def poll(self, context: Context) -> float | End | None:
         now = time.monotonic()
         if not self.until:
-            self.until = now + self.stretches.run_seconds
+            self.until = now + self.windows.run_seconds
         elif now >= self.until:
             return END
         elif now >= self.next_at:
             context.requestSnapshot()
-        self.next_at = self.stretches.next_at(now)
+        self.next_at = self.windows.next_at(now)
         return min(self.next_at, self.until) - now
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> float:

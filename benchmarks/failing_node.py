@@ -1,6 +1,6 @@
-"""The nodes of the recovery benchmark: a source that catches up, and a node that raises when it is told to.
+"""The nodes of the recovery benchmark: a source that catches up, and a node that raises on request.
 
-A file of its own: a worker that is forked anew imports what its nodes' modules import, and that counts as recovery.
+The module has few imports, because a forked worker imports it and that time counts as recovery.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.numbered_nodes import Numbers, Relay
 from snapshot import Context
 from snapshot.node import End
-from tests.system.programs import Numbers, Relay
 
 
 class Steady(Numbers):
-    """Sends `rate` records a second, as a queue would bring them: what it is behind after a fault it sends at once.
+    """Sends `rate` records a second like a queue. The records that are late after a fault are sent at once.
 
     Parameters
     ----------
     done : Path
-        As `Numbers`.
+        as of `Numbers`.
     rate : float
-        of each subtask.
+        records a second of each subtask.
     since : float
-        when it began, in seconds since the epoch.
+        when the source began, in seconds since the epoch.
     """
 
-    #: Records of one poll, however far it is behind.
+    #: Records of one poll at most.
     BURST_MAX = 200
 
     def __init__(self, done: Path, rate: float, since: float) -> None:
@@ -44,22 +44,22 @@ class Steady(Numbers):
         return 0.0 if behind > self.burst and isinstance(wait, float) else wait
 
 
-class Tripwire(Relay):
-    """Raises once for each time that a file appears; notes its faults, and the first message of each incarnation.
+class FailingNode(Relay):
+    """Raises once each time that a file appears. Notes its faults, and the first message of each incarnation.
 
     Parameters
     ----------
     folder : Path
-        ``wire`` in it makes a subtask raise, which says when in ``tripped``; ``acting`` gets a line
-        ``incarnation seconds`` with each first message. Seconds are of the monotonic clock.
+        a file ``fail`` in it makes a subtask raise. The subtask notes when in the file ``failed``. The file
+        ``acting`` gets a line ``incarnation seconds`` with each first message. Seconds are of the monotonic clock.
     length : int
-        of an array of numbers of 8 bytes that is carried along as state.
+        of an array of numbers of 8 bytes, which is part of the state.
     """
 
     def __init__(self, folder: Path, length: int) -> None:
         super().__init__()
         self.folder, self.length = folder, length
-        self.wire = folder / "wire"
+        self.request = folder / "fail"
         self.is_acting = False
 
     def onStart(self, context: Context) -> None:
@@ -70,12 +70,12 @@ class Tripwire(Relay):
             self.is_acting = True
             with (self.folder / "acting").open("a") as lines:
                 lines.write(f"{context.incarnation} {time.monotonic()}\n")
-        if self.wire.exists():
+        if self.request.exists():
             try:
-                self.wire.unlink()
+                self.request.unlink()
             except FileNotFoundError:
-                return super().onMessage(message, context)  # another subtask was faster
-            (self.folder / "tripped").write_text(repr(time.monotonic()))
+                return super().onMessage(message, context)  # because another subtask was faster
+            (self.folder / "failed").write_text(repr(time.monotonic()))
             raise RuntimeError("a benchmark's fault")
         return super().onMessage(message, context)
 

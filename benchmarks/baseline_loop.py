@@ -1,4 +1,7 @@
-"""The limit of keyed messages: the same codec, one socket a process, the same sum, and nothing else."""
+"""The baseline of keyed messages: MessagePack, one socket a process, and a sum by key, without a runtime.
+
+The loop encodes and decodes whole bursts in one call each. The loop does not split by key, and adds up in place.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ import msgpack
 
 from benchmarks.keyed_rows import Message, bursts, require_equal, sums_of_bursts
 from benchmarks.processes import at_one_time
-from benchmarks.timed_run import MARGIN_SECONDS
+from benchmarks.run_size import MARGIN_SECONDS
 
-#: Bursts in one frame: about what a sending end seals.
+#: Bursts in one frame, which is then about as large as the frames of a channel.
 _FRAME_BURSTS = 16
 _LENGTH = struct.Struct("!I")
 
 
-def bare_messages_per_second(processes: int, seconds: float) -> float:
-    """Each process encodes for the next one in the ring, decodes what comes and adds it up.
+def baseline_messages_per_second(processes: int, seconds: float) -> float:
+    """Messages per second of a ring of processes that encode, send, receive, decode and add up.
 
     Raises
     ------
@@ -34,32 +37,32 @@ def bare_messages_per_second(processes: int, seconds: float) -> float:
 
 
 def loop(to_next: socket.socket, from_previous: socket.socket, seconds: float) -> tuple[float, float, int]:
-    """One process; returns when it began and ended, and the messages that it took."""
+    """Run one process of the ring. Return when the process began and ended, and the number of messages received."""
     table = bursts()
     frames = [list(chain(*table[at : at + _FRAME_BURSTS])) for at in range(0, len(table), _FRAME_BURSTS)]
     packer = msgpack.Packer()
     sums: dict[str, int] = {}
     began_at = time.monotonic()
     rounds = messages = 0
-    # Every process sends one frame and takes one frame in a round, so all agree on the number but for the last.
+    # Every process sends and receives one frame in a round. So the processes agree on all rounds but the last.
     while time.monotonic() < began_at + seconds:
         data = packer.pack(frames[rounds % len(frames)])
         to_next.sendall(_LENGTH.pack(len(data)) + data)
-        taken = _take(from_previous, sums)
-        if not taken:
+        received = _receive(from_previous, sums)
+        if not received:
             break
-        messages += taken
+        messages += received
         rounds += 1
     to_next.shutdown(socket.SHUT_WR)
-    while taken := _take(from_previous, sums):
-        messages += taken
+    while received := _receive(from_previous, sums):
+        messages += received
         rounds += 1
     ended_at = time.monotonic()
-    require_equal("bare loop", sums, sums_of_bursts([rounds * _FRAME_BURSTS]))
+    require_equal("baseline loop", sums, sums_of_bursts([rounds * _FRAME_BURSTS]))
     return began_at, ended_at, messages
 
 
-def _take(sock: socket.socket, sums: dict[str, int]) -> int:
+def _receive(sock: socket.socket, sums: dict[str, int]) -> int:
     header = sock.recv(_LENGTH.size, socket.MSG_WAITALL)
     if not header:
         return 0
