@@ -10,21 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barrier_runtime.dataframes import DataFrameSource, ParquetSink
+    from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
+    from barrier_runtime.driver.run import Run
+    from barrier_runtime.driver.runtime import BarrierRuntime
     from barrier_runtime.page.settings import Page
-    from barrier_runtime.run import Run
-    from barrier_runtime.runtime import BarrierRuntime
     from snapshot.coordinator.restart_policy import RestartPolicy
 
 __all__ = ["BarrierRuntime", "DataFrameSource", "Page", "ParquetSink", "RestartPolicy", "Run"]
 
 _HOMES = {
-    "BarrierRuntime": "barrier_runtime.runtime",
-    "DataFrameSource": "barrier_runtime.dataframes",
+    "BarrierRuntime": "barrier_runtime.driver.runtime",
+    "DataFrameSource": "barrier_runtime.dataframes.nodes",
     "Page": "barrier_runtime.page.settings",
-    "ParquetSink": "barrier_runtime.dataframes",
+    "ParquetSink": "barrier_runtime.dataframes.nodes",
     "RestartPolicy": "snapshot.coordinator.restart_policy",
-    "Run": "barrier_runtime.run",
+    "Run": "barrier_runtime.driver.run",
 }
 
 

@@ -22,14 +22,15 @@ from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import Spent, Standing
+from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 
 _TUPLE = -1
 
 _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
-    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, Standing, SubtaskRecord, Spent, WorkerProgress,
+    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, SnapshotTimings,
+    WorkerProgress,
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,

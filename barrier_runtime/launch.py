@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from channels.sockets import Address
-from snapshot.declared.built import Built
 from snapshot.errors import GraphError
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.subtask.limits import SubtaskLimits
 from state_backends.base import StateBackend
 
@@ -32,8 +32,9 @@ class WorkerLaunch:
     #: of the run; in no log and no error
     secret: bytes
     worker_count: int
-    #: cloudpickle of `snapshot.declared.built.Built`: only the worker process opens it, it may need the user's modules
-    built: bytes
+    #: cloudpickle of `snapshot.plan.compiled_graph.CompiledGraph`: only the worker process opens it, it may need the
+    #: user's modules
+    compiled: bytes
     #: pickle of the `StateBackend`
     backend: bytes
     limits: SubtaskLimits
@@ -49,7 +50,7 @@ class WorkerLaunch:
     def __repr__(self) -> str:
         return f"WorkerLaunch({self.run!r}, {self.launch})"
 
-    def open_graph(self) -> Built:
+    def open_graph(self) -> CompiledGraph:
         """The built graph; may import the user's modules.
 
         Raises
@@ -58,14 +59,14 @@ class WorkerLaunch:
             if they are not there.
         """
         try:
-            graph = pickle.loads(self.built)  # noqa: S301  # came with the code, from the driver
+            graph = pickle.loads(self.compiled)  # noqa: S301  # came with the code, from the driver
         except (ImportError, AttributeError) as error:
             raise GraphError(
                 f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). "
                 "Its modules must be installed there, sent with addPyFile, or registered with "
                 "cloudpickle.register_pickle_by_value"
             ) from error
-        assert isinstance(graph, Built)
+        assert isinstance(graph, CompiledGraph)
         return graph
 
     def open_backend(self) -> StateBackend:

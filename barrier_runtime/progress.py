@@ -1,6 +1,7 @@
 """What the workers have done so far, told to the coordinator about twice a second, and what it makes of that.
 
-Owns the numbers between workers and `Run.status`; `barrier_runtime.meter` takes them. Knows no clock: shares of time
+Owns the numbers between workers and `Run.status`; `barrier_runtime.worker.meter` takes them. Knows no clock: shares
+of time
 are measured where the time passes.
 """
 
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from snapshot.declared.topology import Topology
+from snapshot.plan.topology import Topology
 
 #: Seconds between two reports of one worker: fast enough to watch, too slow to cost anything.
 PROGRESS_INTERVAL_SECONDS = 0.5
@@ -60,7 +61,7 @@ class WorkerProgress:
     refused: dict[str, int]
 
 
-class ProgressBoard:
+class ProgressTracker:
     """The newest reports of all workers. `note` on one thread, all else on any.
 
     Parameters

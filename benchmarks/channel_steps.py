@@ -22,11 +22,11 @@ from benchmarks.keyed_rows import batches, bursts
 from channels.connection import Connection
 from channels.identity import Identity
 from channels.wire import HEADER_BYTES
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.gate import Gate
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 
@@ -91,7 +91,7 @@ def messages_to_send(step: Step) -> list[Any]:
 
 def frames_of(step: Step) -> list[bytes]:
     """The payloads of `messages_to_send`, as a sending end fills them."""
-    end, frames = SendingEnd(_THERE, Codec(), Gate()), []
+    end, frames = ChannelSender(_THERE, Codec(), BackpressureFlag()), []
     _send(end, messages_to_send(step), step)
     end.seal()
     while end.has_data:
@@ -101,7 +101,7 @@ def frames_of(step: Step) -> list[bytes]:
     return frames
 
 
-def _send(end: SendingEnd, messages: list[Any], step: Step) -> None:
+def _send(end: ChannelSender, messages: list[Any], step: Step) -> None:
     if step.rows_per_batch is None:
         end.send_all(messages, are_tuples=True)
         return
@@ -121,9 +121,9 @@ class Side:
     def __init__(self, sock: socket.socket, *, is_first: bool) -> None:
         outgoing, incoming = (_THERE, _BACK) if is_first else (_BACK, _THERE)
         self.codec = Codec()
-        self.gate = Gate()
-        self.sending = SendingEnd(outgoing, self.codec, self.gate)
-        self.receiving = ReceivingEnd(incoming)
+        self.backpressure = BackpressureFlag()
+        self.sending = ChannelSender(outgoing, self.codec, self.backpressure)
+        self.receiving = ChannelReceiver(incoming)
         self.link = Connection(sock, _PEER)
         self._incoming = 1 if is_first else 0
         self.link.attach_sending(1 - self._incoming, self.sending)
@@ -170,11 +170,11 @@ def send_stream(sock: socket.socket, step: Step) -> Streamed:
     slices = cycle([table[at : at + size] for at in range(0, len(table), size)])
     began_at = time.monotonic()
     while time.monotonic() < began_at + step.seconds:
-        if not side.gate.closed:
+        if not side.backpressure.closed:
             _send(side.sending, next(slices), step)
         side.receive()
         side.link.pump()
-        if side.gate.closed:
+        if side.backpressure.closed:
             side.wait()
     side.sending.send_end()
     side.drain()

@@ -21,12 +21,12 @@ from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, RunSize
 from benchmarks.session import Place
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import encoded_together, messages_of
-from snapshot.channel.gate import Gate
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.partitioning import HashPartitioner
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spread import HashPartitioner
 from snapshot.ids import ChannelId, Subtask
 
 _TARGETS = 2
@@ -89,7 +89,7 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
 
 def _frames(shares: list[list[Any]], codec: Codec) -> list[Frame]:
     """Frames as a sending end fills them."""
-    end = SendingEnd(ChannelId(Subtask("records"), Subtask("sums")), codec, Gate())
+    end = ChannelSender(ChannelId(Subtask("records"), Subtask("sums")), codec, BackpressureFlag())
     for share in shares:
         end.send_all(share, are_tuples=True)
     end.seal()

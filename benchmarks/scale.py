@@ -87,7 +87,7 @@ def _run(live: Live, count: int, size: RunSize) -> Scaled:
         graph = Graph(f"scale-{count}")
         graph.add("flow", Flow(MESSAGE_BYTES, pause=PAUSE_SECONDS), parallelism=count // 2)
         graph.add("holder", Holder(STATE_LENGTH), parallelism=count // 2)
-        graph.connect("flow", "holder", spread="rebalance")
+        graph.connect("flow", "holder", partitioning="rebalance")
         backend = FileSystemBackend(folder)
         run = live.run(graph, backend=backend, workers=WORKERS, snapshotInterval=None)
         wait_for("the run to run", lambda: run.status["phase"] == "running")

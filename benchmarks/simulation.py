@@ -96,7 +96,7 @@ def _layers(nodes: int, configuration: Configuration) -> Result:
     gc.disable()  # because millions of objects live to the end, and each collection would visit them all
     try:
         began_at = time.perf_counter()
-        history = Simulator(graph, 1, workers=WORKERS, snapshotTimeout=1e9, maxSteps=10**9, odds=Odds(orders=0)).run()
+        history = Simulator(graph, 1, workers=WORKERS, snapshotTimeout=1e9, maxSteps=10**9, odds=Odds(requests=0)).run()
         seconds = time.perf_counter() - began_at
     finally:
         gc.enable()
@@ -126,8 +126,8 @@ def _graph(nodes: int, parallelism: int, node: Node) -> Graph:
     for number in range(nodes):
         graph.add(f"n{number}", node, parallelism=parallelism)
     for number in range(nodes):
-        spread: Any = None if parallelism == 1 else "rebalance"
-        graph.connect(f"n{number}", f"n{(number + 1) % nodes}", spread=spread)
+        partitioning: Any = None if parallelism == 1 else "rebalance"
+        graph.connect(f"n{number}", f"n{(number + 1) % nodes}", partitioning=partitioning)
     return graph
 
 

@@ -5,9 +5,9 @@ control message says. It knows `snapshot` for frames, markers, channel ends and 
 
 ::
 
-    SendingEnd ─ schedule ─┬─ connection ─ frame_socket ─ wire ═ socket ═ ... connection ─ ReceivingEnd
+    ChannelSender ─ schedule ─┬─ connection ─ frame_socket ─ wire ═ socket ═ ... connection ─ ChannelReceiver
                            │                      └─ shared_payloads ═ memory ═ ...  (large ones, on one host)
-                           └─ in_process (both subtasks in one worker) ──────────────────── ReceivingEnd
+                           └─ in_process (both subtasks in one worker) ──────────────────── ChannelReceiver
     listener, dialer ─ handshake ─ admission    who may connect
     control, heartbeat ─ frame_socket           what else crosses an authenticated socket
 """

@@ -28,9 +28,9 @@ from channels.wire import (
     marker_of,
     place_of,
 )
+from snapshot.channel.buffer_divisor import buffer_divisor
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.narrowing import narrowing
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
@@ -61,15 +61,15 @@ class Connection:
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}
 
-    def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
+    def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
         """`channel` leaves by this connection, from `end`; its receiver has so many input channels."""
-        end.room = self._frames.room
-        self._outgoing.attach(channel, end, SendingCredit(self._window_bytes // narrowing(siblings)))
+        end.allocate = self._frames.allocate
+        self._outgoing.attach(channel, end, SendingCredit(self._window_bytes // buffer_divisor(siblings)))
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
         """`channel` comes by this connection, to a receiver that has so many input channels."""
         assert channel not in self._incoming
-        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings))
+        self._incoming[channel] = ReceivingCredit(self._window_bytes // buffer_divisor(siblings))
 
     def fileno(self) -> int:
         """For selectors; -1 once closed."""

@@ -140,9 +140,9 @@ class FrameSocket:
         self.traffic.frames_in += len(frames)
         return frames
 
-    def room(self, size: int) -> memoryview:
+    def allocate(self, size: int) -> memoryview:
         """Memory for a payload of `size` bytes: where `put_data` need not copy it, if there is such."""
-        room = None if self._shared is None else self._shared.room(size)
+        room = None if self._shared is None else self._shared.allocate(size)
         return new_memory(size) if room is None else room
 
     def put(self, frame: WireFrame) -> None:

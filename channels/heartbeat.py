@@ -116,7 +116,7 @@ class Heartbeats:
         before = next_beat = self._clock()
         while not self._closing:
             ready = self._selector.select(max(0.0, next_beat - self._clock()))
-            self._hear(ready)
+            self._receive(ready)
             now = self._clock()
             self._judge(min(now - before, 2 * self._interval))
             before = now
@@ -124,7 +124,7 @@ class Heartbeats:
                 self._beat()
                 next_beat = now + self._interval
 
-    def _hear(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
+    def _receive(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
         for key, _ in ready:
             peer: _Peer | None = key.data
             if peer is None:

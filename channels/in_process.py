@@ -11,8 +11,8 @@ from channels.credits import ReceivingCredit, SendingCredit
 from channels.frame_socket import Traffic
 from channels.limits import CREDIT_WINDOW_BYTES, LOCAL_FRAMES, PUMP_BYTES_MAX
 from channels.schedule import SendingSchedule
-from snapshot.channel.narrowing import narrowing
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.buffer_divisor import buffer_divisor
+from snapshot.channel.channel_sender import ChannelSender
 
 
 class InProcessConnection:
@@ -31,16 +31,16 @@ class InProcessConnection:
         self._incoming: dict[int, ReceivingCredit] = {}
         self._moved: list[Received] = []
 
-    def attach_sending(self, channel: int, end: SendingEnd, *, siblings: int = 1) -> None:
+    def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
         """`channel` leaves from `end`; its receiver has so many input channels."""
         end.frames_min = LOCAL_FRAMES
-        credit = SendingCredit(self._window_bytes // narrowing(siblings), LOCAL_FRAMES)
+        credit = SendingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
         self._outgoing.attach(channel, end, credit)
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
         """`channel` arrives here, at a receiver that has so many input channels."""
         assert channel not in self._incoming
-        self._incoming[channel] = ReceivingCredit(self._window_bytes // narrowing(siblings), LOCAL_FRAMES)
+        self._incoming[channel] = ReceivingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
 
     @property
     def wants_write(self) -> bool:

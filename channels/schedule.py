@@ -10,12 +10,12 @@ from functools import partial
 from typing import NamedTuple
 
 from channels.credits import SendingCredit
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.sending_end import SendingEnd
 
 
 class _Outgoing(NamedTuple):
-    end: SendingEnd
+    end: ChannelSender
     credit: SendingCredit
 
 
@@ -28,11 +28,11 @@ class SendingSchedule:
         #: channels that may have something to take, in the order of their turns
         self.waiting: dict[int, _Outgoing] = {}
         #: channels of which a marker is next
-        self.marked: dict[int, SendingEnd] = {}
+        self.marked: dict[int, ChannelSender] = {}
         #: channels that had no credit when it was their turn
         self._blocked: dict[int, _Outgoing] = {}
 
-    def attach(self, channel: int, end: SendingEnd, credit: SendingCredit) -> None:
+    def attach(self, channel: int, end: ChannelSender, credit: SendingCredit) -> None:
         """Serve one more channel."""
         assert channel not in self._outgoing
         self._outgoing[channel] = _Outgoing(end, credit)

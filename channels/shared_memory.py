@@ -87,7 +87,7 @@ class OutgoingMemory:
         #: by `start`
         self._places: list[_Place] = []
 
-    def room(self, length: int) -> memoryview | None:
+    def allocate(self, length: int) -> memoryview | None:
         """A place to write a payload to, for `send`; None if none is so long now. Free again once it is let go of.
 
         The first one that fits: memory that was used last is warm, and the rest is never reached.

@@ -37,11 +37,11 @@ class SharedPayloads:
         """What goes ahead of all data."""
         return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
 
-    def room(self, size: int) -> memoryview | None:
+    def allocate(self, size: int) -> memoryview | None:
         """Where a payload of `size` bytes is to be written, so that it need not be copied; None: anywhere."""
         if self._outgoing is None or not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES:
             return None
-        return self._outgoing.room(size)
+        return self._outgoing.allocate(size)
 
     def replaced(self, frame: WireFrame) -> WireFrame:
         """What is to be sent for `frame`, a large DATA frame: it, or where its payload is."""
@@ -116,7 +116,7 @@ class SharedPayloads:
         if self._outgoing is None:
             return None
         start = self._outgoing.send(payload)
-        if start is None and (room := self.room(len(payload))) is not None:
+        if start is None and (room := self.allocate(len(payload))) is not None:
             room[:] = memoryview(payload).cast("B")
             start = self._outgoing.send(room)
         return start

@@ -112,7 +112,7 @@ class Killer:
         self.kills = 0
         self._spared_up_to = 0  # snapshot id
 
-    def look(self, progress: Mapping[str, Any]) -> str | None:
+    def check(self, progress: Mapping[str, Any]) -> str | None:
         """Kill if it is time to; returns what is to be said about it."""
         new = [snapshot_id for snapshot_id in progress["snapshots"] if snapshot_id > self._spared_up_to]
         if progress["phase"] != "running" or len(new) < _SNAPSHOTS_PER_KILL or len(progress["workers"]) < WORKERS:
@@ -156,46 +156,46 @@ def run_demo(spark: SparkSession, console: Console, *, seconds: float, accounts:
         )
         with console.status("submitting the graph"):
             run = runtime.submit(graph)
-        told = 0
+        shown = 0
         for progress in watch(run, graph, console):
-            told = _tell_verdicts(conservation, told, console)
-            said = killer.look(progress)
+            shown = _print_verdicts(conservation, shown, console)
+            said = killer.check(progress)
             if said:
-                _say(console, said)
+                _print(console, said)
         run.awaitTermination()
-        _tell_verdicts(conservation, told, console)
-        return _tell_end(run.status, conservation, killer, console)
+        _print_verdicts(conservation, shown, console)
+        return _print_end(run.status, conservation, killer, console)
 
 
-def _tell_verdicts(conservation: Conservation, told: int, console: Console) -> int:
-    """Print the verdicts from number `told` on; returns how many there are."""
-    verdicts = conservation.verdicts[told:]
+def _print_verdicts(conservation: Conservation, shown: int, console: Console) -> int:
+    """Print the verdicts from number `shown` on; returns how many there are."""
+    verdicts = conservation.verdicts[shown:]
     for verdict in verdicts:
-        _say(
+        _print(
             console,
             f"snapshot {verdict.snapshot_id}: {verdict.balances:,} on accounts + {verdict.in_flight:,} in "
             f"{verdict.transfers:,} transfers = {verdict.money:,} "
             f"{'ok' if verdict.money == conservation.total else 'VIOLATED'}",
         )
-    return told + len(verdicts)
+    return shown + len(verdicts)
 
 
-def _tell_end(status: Mapping[str, Any], conservation: Conservation, killer: Killer, console: Console) -> bool:
+def _print_end(status: Mapping[str, Any], conservation: Conservation, killer: Killer, console: Console) -> bool:
     verdicts = conservation.verdicts
     violations = status["invariants"]["money-is-constant"]["violations"]
     moving = sum(1 for verdict in verdicts if verdict.transfers)
-    _say(
+    _print(
         console,
         f"{len(verdicts)} snapshots, {moving} of them with transfers in flight; {killer.kills} workers killed, "
         f"{len(status['restarts'])} restarts; money was {'NOT ' if violations else ''}constant",
     )
     if not (killer.kills and moving):
-        _say(
+        _print(
             console,
             "no worker was killed, or no snapshot saw transfers in flight: nothing was proved; try more seconds",
         )
     return not violations and bool(killer.kills and moving)
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -25,7 +25,7 @@ from rich.console import Console
 from barrier_runtime import BarrierRuntime, DataFrameSource, ParquetSink
 from barrier_runtime.cli.progress import watch
 from snapshot import Context, Graph, KeyedAggregate, Node
-from snapshot.drawing.words import duration_text
+from snapshot.drawing.labels import duration_text
 from snapshot.errors import GraphError
 from state_backends import FileSystemBackend
 
@@ -170,17 +170,17 @@ def run_demo(
         total = sum(expected.values())
         if not total:
             raise GraphError(f"there are no words below {folder}")
-        _say(console, f"Spark counts {total:,} words, {len(expected):,} distinct ones")
+        _print(console, f"Spark counts {total:,} words, {len(expected):,} distinct ones")
         target = str(output.absolute()) if output else f"{scratch}/counts"
         killing = Kill(total // (2 * parallelism), Path(scratch) / "killed") if kill else None
         restarts = _count(spark, console, make_graph(lines, target, parallelism, killing), scratch, interval, killing)
         killed = killing is not None and killing.at is not None
         rows = [(row["word"], row["count"]) for row in spark.read.parquet(target).toLocalIterator()]
         is_equal = len(rows) == len(expected) and dict(rows) == expected
-        _say(console, f"Cutline counts {sum(n for _, n in rows):,} words, {len(rows):,} distinct ones")
-        _say(console, "every count is equal" if is_equal else "THE COUNTS DIFFER")
+        _print(console, f"Cutline counts {sum(n for _, n in rows):,} words, {len(rows):,} distinct ones")
+        _print(console, "every count is equal" if is_equal else "THE COUNTS DIFFER")
     if kill and not (killed and restarts):
-        _say(console, "no worker was killed: nothing was proved; try more text")
+        _print(console, "no worker was killed: nothing was proved; try more text")
         return False
     return is_equal
 
@@ -203,9 +203,9 @@ def _count(
         begun = [began_at for _, began_at in snapshots[-1].node("count").states if (began_at or 0) > killed_at]
         after = duration_text(min(begun) - killed_at) if begun else "not needed"
         recovered = f", recovery {after} from SIGKILL to the next words counted"
-    _say(console, f"{len(snapshots)} snapshots, {restarts} restarts{recovered}")
+    _print(console, f"{len(snapshots)} snapshots, {restarts} restarts{recovered}")
     return restarts
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)

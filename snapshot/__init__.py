@@ -1,6 +1,5 @@
 """What a snapshot is, and what a user declares to get one. Pure: no sockets, files, threads, clocks, Spark or Ray."""
 
-from snapshot.aggregate import KeyedAggregate, PartialAggregate
 from snapshot.errors import (
     ChannelError,
     CutlineError,
@@ -15,6 +14,7 @@ from snapshot.errors import (
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.node import END, Context, Node, Sink, Source
+from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
 from snapshot.snapshot import Snapshot
 from snapshot.stream import Stream
 

@@ -1,12 +1,14 @@
-"""What a user declares: nodes, edges, invariants. Only writes down; `snapshot.declared.built` checks and expands it."""
+"""What a user declares: nodes, edges, invariants. Only writes down; `snapshot.plan.compiled_graph` checks and expands
+it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snapshot.declared.built import build
-from snapshot.declared.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, SpreadName
-from snapshot.declared.explain import explanation
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, PartitioningName
+from snapshot.plan.explain import explanation
 from snapshot.stream import Branch, Stream
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Graph:
         target: str,
         *,
         key: Key | None = None,
-        spread: SpreadName | None = None,
+        partitioning: PartitioningName | None = None,
         schema: str | pa.Schema | None = None,
         alignment: AlignmentWish | None = None,
     ) -> Graph:
@@ -64,14 +66,14 @@ class Graph:
         ----------
         key : str, sequence of str, or function of the message
             spread by hash: messages with equal keys go to the same subtask.
-        spread : "forward", "rebalance", "broadcast" or "directed"
+        partitioning : "forward", "rebalance", "broadcast" or "directed"
             None: forward where both nodes have the same parallelism, else rebalance.
         schema : str or pyarrow.Schema
             DDL such as ``"word string, count long"``, or Arrow. Needed where messages become batches.
         alignment : "unaligned", "aligned" or float
             None: what the run asks for, where it can be. A float: aligned for so many seconds, then unaligned.
         """
-        self.edges.append(EdgeDeclaration(source, target, key, spread, schema, alignment, ()))
+        self.edges.append(EdgeDeclaration(source, target, key, partitioning, schema, alignment, ()))
         return self
 
     def addInvariant(self, name: str, holds: Invariant) -> Graph:

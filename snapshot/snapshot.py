@@ -16,9 +16,9 @@ from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
-from snapshot.declared.topology import Topology
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, problems
 from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest

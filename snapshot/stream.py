@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from snapshot.declared.declarations import EdgeDeclaration, Key, SpreadName
-from snapshot.declared.transforms import Transform, TransformKind
 from snapshot.errors import GraphError
+from snapshot.plan.declarations import EdgeDeclaration, Key, PartitioningName
+from snapshot.plan.transforms import Transform, TransformKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ class Branch:
     node: str
     transforms: tuple[Transform, ...] = ()
     key: Key | None = None
-    spread: SpreadName | None = None
+    partitioning: PartitioningName | None = None
 
 
 class Stream:
@@ -62,19 +62,19 @@ class Stream:
     def keyBy(self, *key: str | Callable[[Any], Any]) -> Stream:
         """Spread by hash of a column, of several columns, or of what a function returns."""
         if len(key) == 1:
-            return self._spread_out(key=key[0])
+            return self._partitioned(key=key[0])
         columns = tuple(each for each in key if isinstance(each, str))
         if not key or len(columns) != len(key):
             raise GraphError(f"keyBy takes names of columns or one function, got {key!r} ({self._where()})")
-        return self._spread_out(key=columns)
+        return self._partitioned(key=columns)
 
     def broadcast(self) -> Stream:
         """Send each message to every subtask of the next node."""
-        return self._spread_out(spread="broadcast")
+        return self._partitioned(partitioning="broadcast")
 
     def rebalance(self) -> Stream:
         """Send messages to the subtasks of the next node in turn."""
-        return self._spread_out(spread="rebalance")
+        return self._partitioned(partitioning="rebalance")
 
     def process(self, name: str, node: Node, *, parallelism: int = 1, schema: str | pa.Schema | None = None) -> Stream:
         """Add `node` behind this stream and return the stream that leaves it.
@@ -92,21 +92,23 @@ class Stream:
     def _end_in(self, name: str, node: Node, parallelism: int, schema: str | pa.Schema | None) -> None:
         self._graph.add(name, node, parallelism=parallelism)
         for branch in self._branches:
-            edge = EdgeDeclaration(branch.node, name, branch.key, branch.spread, schema, None, branch.transforms)
+            edge = EdgeDeclaration(branch.node, name, branch.key, branch.partitioning, schema, None, branch.transforms)
             self._graph.edges.append(edge)
 
     def _transform(self, kind: TransformKind, function: Callable[[Any], Any]) -> Stream:
         # It runs before the message is spread, so behind keyBy it would change the key that was asked for.
-        self._refuse_if_spread(kind.value)
+        self._refuse_if_partitioned(kind.value)
         added = (Transform(kind, function),)
         return Stream(self._graph, tuple(replace(b, transforms=b.transforms + added) for b in self._branches))
 
-    def _spread_out(self, *, key: Key | None = None, spread: SpreadName | None = None) -> Stream:
-        self._refuse_if_spread(spread or "keyBy")
-        return Stream(self._graph, tuple(replace(branch, key=key, spread=spread) for branch in self._branches))
+    def _partitioned(self, *, key: Key | None = None, partitioning: PartitioningName | None = None) -> Stream:
+        self._refuse_if_partitioned(partitioning or "keyBy")
+        return Stream(
+            self._graph, tuple(replace(branch, key=key, partitioning=partitioning) for branch in self._branches)
+        )
 
-    def _refuse_if_spread(self, method: str) -> None:
-        if any(branch.key is not None or branch.spread is not None for branch in self._branches):
+    def _refuse_if_partitioned(self, method: str) -> None:
+        if any(branch.key is not None or branch.partitioning is not None for branch in self._branches):
             raise GraphError(
                 f"{method} after keyBy, broadcast or rebalance ({self._where()}): how a stream is spread is said last, "
                 "just before process or to"

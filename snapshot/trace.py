@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgpack
 
 from snapshot.channel.serialization import Codec
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 
 if TYPE_CHECKING:
     from snapshot.drawing.diagram import Diagram
@@ -170,7 +170,7 @@ class _Merge:
         self._ready: list[tuple[float, int, _Log]] = []
         self._waiting: defaultdict[_Cause, list[_Log]] = defaultdict(list)
         for log in self._logs:
-            self._look_at(log)
+            self._check(log)
 
     def next(self) -> Event | None:
         """Take one; None: none is left."""
@@ -180,7 +180,7 @@ class _Merge:
             if queue and queue[0][1] == index:  # else it went when a circle was broken
                 event = queue.popleft()[2]
                 self._happened(event)
-                self._look_at(log)
+                self._check(log)
                 return event
         return None
 
@@ -203,9 +203,9 @@ class _Merge:
         self._awaited[cause] -= 1
         if self._awaited[cause] <= 0:
             for log in self._waiting.pop(cause, ()):
-                self._look_at(log)
+                self._check(log)
 
-    def _look_at(self, log: _Log) -> None:
+    def _check(self, log: _Log) -> None:
         queue = self._logs[log]
         if not queue:
             return

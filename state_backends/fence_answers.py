@@ -10,6 +10,7 @@ from typing import assert_never
 from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
+    CheckForClaim,
     ClaimLost,
     ClaimSeen,
     ClaimsListed,
@@ -18,7 +19,6 @@ from snapshot.coordinator.fence_events import (
     HistoryListed,
     ListClaims,
     ListHistory,
-    LookForClaim,
     ManifestAborted,
     ManifestUndecided,
     ManifestWritten,
@@ -63,7 +63,7 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
             if not store.write_base(base):
                 raise OSError(f"{store.backend}: another base of claim {base.claim} is there already")
             return BaseWritten(effect)
-        case LookForClaim(number):
+        case CheckForClaim(number):
             return ClaimSeen(effect, store.read_claim(number))
         case WriteManifest():
             assert manifest is not None

@@ -147,7 +147,7 @@ def ray_instance() -> Iterator[None]:
     """The one Ray of this process, started as a driver starts it."""
     import ray
 
-    from barrier_runtime.coordinator_client import ensure_ray
+    from barrier_runtime.driver.coordinator_client import ensure_ray
 
     ensure_ray(None)
     yield

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from barrier_runtime.cli import demo_commands, snapshot_commands
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
+from barrier_runtime.cli.formatting import plain
 from barrier_runtime.cli.session import default_master
 from barrier_runtime.cli.stored import open_backend
 from barrier_runtime.cli.top import top
-from barrier_runtime.cli.words import plain
 from barrier_runtime.page.settings import PORT_DEFAULT, Page
 from snapshot.errors import CutlineError
 

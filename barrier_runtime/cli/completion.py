@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import typer
 
+from barrier_runtime.cli.formatting import time_text
 from barrier_runtime.cli.stored import open_backend, read_run
-from barrier_runtime.cli.words import time_text
-from snapshot.drawing.words import size_text
+from snapshot.drawing.labels import size_text
 from snapshot.errors import CutlineError
 from state_backends.filesystem import FileSystemBackend
 from state_backends.store import runs

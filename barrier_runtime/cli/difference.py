@@ -10,9 +10,9 @@ from typing import Any
 from barrier_runtime.cli.records import counts, summary
 from barrier_runtime.cli.stored import CODEC
 from barrier_runtime.cli.value_difference import Change, changes
-from snapshot.declared.topology import Topology
-from snapshot.drawing.words import size_text
+from snapshot.drawing.labels import size_text
 from snapshot.errors import RestoreRefused
+from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.subtask.node_state import NodeState
@@ -119,7 +119,7 @@ def _state_changes(before: NodeState, after: NodeState) -> Iterator[Change]:
 
 
 def _side(record: SubtaskRecord | None) -> dict[str, Any] | None:
-    return None if record is None else {"state_bytes": record.state.size, "ended": record.standing.ended}
+    return None if record is None else {"state_bytes": record.state.size, "ended": record.status.ended}
 
 
 def _graph_changes(before: Snapshot, after: Snapshot) -> list[str]:
@@ -129,17 +129,17 @@ def _graph_changes(before: Snapshot, after: Snapshot) -> list[str]:
         for each in (old, new)
     )
     edges = (
-        {str(edge): _facts(edge.spread.value, edge.key, str(edge.alignment)) for edge in each.edges}
+        {str(edge): _facts(edge.partitioning.value, edge.key, str(edge.alignment)) for edge in each.edges}
         for each in (old, new)
     )
-    return [*_told("node", *nodes), *_told("edge", *edges)]
+    return [*_described("node", *nodes), *_described("edge", *edges)]
 
 
 def _facts(*facts: object) -> str:
     return ", ".join(str(fact) for fact in facts if fact is not None)
 
 
-def _told(kind: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
+def _described(kind: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
     lines = [f"{kind} {name} is gone" for name in before if name not in after]
     lines += [f"{kind} {name} is new: {facts}" for name, facts in after.items() if name not in before]
     both = [name for name in before if name in after and before[name] != after[name]]

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from barrier_runtime.cli.words import cell, numbers, plain, plain_table
-from snapshot.drawing.words import duration_text, size_text
+from barrier_runtime.cli.formatting import cell, numbers, plain, plain_table
+from snapshot.drawing.labels import duration_text, size_text
 
 #: Rows of a table, and changes of one state; all of them are in the JSON.
 ROWS_MAX = 40

@@ -12,7 +12,7 @@ from snapshot.errors import CutlineError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from barrier_runtime.run import Run
+    from barrier_runtime.driver.run import Run
     from snapshot.snapshot import Snapshot
 
 #: Seconds that "at once" may take: workers are told to leave, and end with this process in any case.
@@ -20,7 +20,7 @@ STOP_SECONDS_MAX = 5.0
 
 
 class Interrupts:
-    """While entered, Ctrl-C only is counted, and `look` acts on it.
+    """While entered, Ctrl-C only is counted, and `check` acts on it.
 
     Enter it on the main thread. Behind it Ctrl-C is the ordinary one.
 
@@ -51,7 +51,7 @@ class Interrupts:
         if self._stopping is not None and self.count == 1:
             self._stopping.join()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Act on what was pressed; True: stop watching, the run was stopped at once."""
         if self.count > 1:
             self._console.print("stopping at once")

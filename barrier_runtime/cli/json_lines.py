@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from barrier_runtime.cli.progress import LOOK_SECONDS, PLAIN_SECONDS
-from barrier_runtime.cli.words import as_json
+from barrier_runtime.cli.formatting import as_json
+from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS
 
 if TYPE_CHECKING:
-    from barrier_runtime.run import Run
+    from barrier_runtime.driver.run import Run
     from snapshot.snapshot import Snapshot
 
 
@@ -28,7 +28,7 @@ def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
     """Print how `run` goes until it has ended, and yield each report that was looked at, so that the caller may act."""
     next_line = time.monotonic()
     while run.isActive:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         progress = run.lastProgress
         if progress is None:
             continue

@@ -78,7 +78,7 @@ class PageClient:
         document: dict[str, Any] = self._ask("GET", f"/api/runs/{quote(run, safe='')}")
         return document
 
-    def order_snapshot(self, run: str) -> bool:
+    def request_snapshot(self, run: str) -> bool:
         """Have a snapshot taken; returns at once. False: one that was ordered before is still being taken."""
         return self._ask("POST", f"/api/runs/{quote(run, safe='')}/snapshot") is not None
 

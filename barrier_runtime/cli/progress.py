@@ -15,17 +15,17 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from snapshot.drawing.words import duration_text, size_text
+from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import CutlineError
 from snapshot.node import Sink, Source
 
 if TYPE_CHECKING:
-    from barrier_runtime.run import Run
+    from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
     from snapshot.snapshot import Snapshot
 
 #: Seconds between two looks; as often as the run itself looks.
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 
 #: Seconds over which rates are taken: workers report about twice a second, so shorter ones would flicker.
 RATE_SECONDS = 2.0
@@ -48,14 +48,14 @@ def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
     view = _View(run, graph, console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while run.isActive:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             progress = run.lastProgress
             if progress is not None:
-                view.tell_news(progress)
+                view.show_events(progress)
                 view.show(progress, live)
                 yield progress
     if run.lastProgress is not None:
-        view.tell_news({**run.lastProgress, **run.status})
+        view.show_events({**run.lastProgress, **run.status})
 
 
 def _short(reason: str) -> str:
@@ -100,17 +100,19 @@ class _View:
         self._console = console
         self._began = time.monotonic()
         self._next_line = self._began
-        self._told: dict[tuple[str, Any], None] = {}
+        self._printed: dict[tuple[str, Any], None] = {}
         self._snapshot: Snapshot | None = None
         self._newest = 0
 
-    def tell_news(self, progress: Mapping[str, Any]) -> None:
+    def show_events(self, progress: Mapping[str, Any]) -> None:
         """Print what happened since the last call."""
         for number, restart in enumerate(progress["restarts"], 1):
-            self._tell(("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}")
+            self._print_line(
+                ("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}"
+            )
         for aborted in progress["aborted"]:
             text = f"[yellow]snapshot {aborted['id']} aborted[/]: {_short(aborted['reason'])}"
-            self._tell(("aborted", aborted["id"]), text)
+            self._print_line(("aborted", aborted["id"]), text)
         self._note_snapshots(progress["snapshots"])
 
     def show(self, progress: Mapping[str, Any], live: Live) -> None:
@@ -121,9 +123,9 @@ class _View:
             self._next_line = time.monotonic() + PLAIN_SECONDS
             self._console.print(self._line(progress), markup=False, highlight=False, soft_wrap=True)
 
-    def _tell(self, key: tuple[str, Any], text: str) -> None:
-        if key not in self._told:
-            self._told[key] = None
+    def _print_line(self, key: tuple[str, Any], text: str) -> None:
+        if key not in self._printed:
+            self._printed[key] = None
             self._console.print(text, highlight=False, soft_wrap=True)
 
     def _note_snapshots(self, ids: Sequence[int]) -> None:
@@ -135,7 +137,9 @@ class _View:
             self._snapshot = self._run.snapshots()[-1]
         except (OSError, CutlineError) as error:
             self._snapshot = None
-            self._tell(("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {_short(str(error))}")
+            self._print_line(
+                ("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {_short(str(error))}"
+            )
 
     def _display(self, progress: Mapping[str, Any]) -> Group:
         rows_in, rows_out = self._flow.rates(self._run.recentProgress)

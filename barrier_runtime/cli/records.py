@@ -57,7 +57,7 @@ def run_record(run: StoredRun) -> dict[str, Any]:
 def subtasks(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The subtasks of ``snapshots show``."""
     return [
-        {"subtask": str(record.subtask), "state_bytes": record.state.size, "ended": record.standing.ended}
+        {"subtask": str(record.subtask), "state_bytes": record.state.size, "ended": record.status.ended}
         for record in snapshot.manifest.records
     ]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from barrier_runtime.cli.graph_place import find_graph, python_file
+from barrier_runtime.cli.formatting import verdict_lines
+from barrier_runtime.cli.graph_loader import find_graph, python_file
 from barrier_runtime.cli.interrupts import Interrupts
 from barrier_runtime.cli.json_lines import print_end_line, progress_lines
 from barrier_runtime.cli.progress import watch
 from barrier_runtime.cli.session import ship, spark_session
-from barrier_runtime.cli.words import verdict_lines
 from snapshot.coordinator.run_state import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from barrier_runtime.run import Run
+    from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
     from state_backends.base import StateBackend
 
@@ -79,16 +79,16 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
             run = _submit(request, graph, spark)
         with Interrupts(run, console, request.snapshot_timeout) as interrupts:
             for _ in progress_lines(run) if request.as_json else watch(run, graph, console):
-                if interrupts.look():
+                if interrupts.check():
                     break
         command = shlex.join([*resume_arguments, "--name", run.name, "--backend", str(request.backend)])
         if request.as_json:
             print_end_line(run, interrupts.snapshot, command)
-        return _tell_end(run, interrupts, command, console)
+        return _print_end(run, interrupts, command, console)
 
 
 def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
-    from barrier_runtime.runtime import BarrierRuntime
+    from barrier_runtime.driver.runtime import BarrierRuntime
 
     runtime = BarrierRuntime(
         spark, backend=request.backend, snapshotTimeout=request.snapshot_timeout, **request.options
@@ -96,7 +96,7 @@ def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
     return runtime.submit(graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow)
 
 
-def _tell_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:
+def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:
     """Say how it ended, and how to go on; returns the exit code."""
     if interrupts.count and (run.isActive or run.status["outcome"] == Outcome.STOPPED.value):
         snapshot = interrupts.snapshot

@@ -84,7 +84,7 @@ def spark_session(
 
 def ship(spark: SparkSession, files: Sequence[Path]) -> None:
     """Have every worker's Python find these ``.py``, ``.zip`` and ``.egg`` files."""
-    from barrier_runtime.stage import is_connect
+    from barrier_runtime.driver.stage import is_connect
 
     for file in files:
         if is_connect(spark):

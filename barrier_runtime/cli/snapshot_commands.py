@@ -16,6 +16,7 @@ from barrier_runtime.cli import records
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.difference import difference
 from barrier_runtime.cli.difference_tables import difference_tables
+from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, print_all, print_json, time_text
 from barrier_runtime.cli.stored import (
     StoredRun,
     find_snapshot,
@@ -24,8 +25,7 @@ from barrier_runtime.cli.stored import (
     read_run,
     run_names,
 )
-from barrier_runtime.cli.words import age_text, cell, numbers, plain_table, print_all, print_json, time_text
-from snapshot.drawing.words import duration_text, size_text
+from snapshot.drawing.labels import duration_text, size_text
 from state_backends.verify import Findings, verify_run
 
 app = typer.Typer(no_args_is_help=True, help="List, show, verify and compare stored snapshots.")
@@ -52,7 +52,7 @@ def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
         for each in lines:
             table.add_row(cell(each["run"]), *_run_columns(each), cell("finished" if each["final"] else ""))
         print_all(table)
-    _tell_damage(found, as_json)
+    _print_damage(found, as_json)
 
 
 @app.command("list")
@@ -68,7 +68,7 @@ def list_snapshots(store: StoreArgument, run: RunOption = None, as_json: JsonOpt
             notes = " ".join(word for word in ("pinned", "final") if each[word])
             table.add_row(cell(each["run"]), *_columns(each), cell(notes))
         print_all(table)
-    _tell_damage(found, as_json)
+    _print_damage(found, as_json)
 
 
 @app.command()
@@ -145,7 +145,7 @@ def _lines(run: StoredRun) -> list[dict[str, Any]]:
     return sorted([*whole, *damaged], key=lambda line: line["id"] or 0)
 
 
-def _tell_damage(found: Sequence[StoredRun], as_json: bool) -> None:
+def _print_damage(found: Sequence[StoredRun], as_json: bool) -> None:
     """Name what cannot be read, where the JSON does not say it, and end with 1 if there is anything."""
     damaged = [each for run in found for each in run.unreadable]
     if not damaged:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-from barrier_runtime.cli.words import plain
+from barrier_runtime.cli.formatting import plain
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import history
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt

@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from barrier_runtime.cli.formatting import print_json, verdict_lines
 from barrier_runtime.cli.keyboard import Keyboard
 from barrier_runtime.cli.page_client import PageClient
 from barrier_runtime.cli.top_view import top_view
-from barrier_runtime.cli.words import print_json, verdict_lines
 from barrier_runtime.page.settings import PORT_DEFAULT
 
 #: Seconds between two looks. Workers report twice a second, and rates are of two seconds.
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 def top(
@@ -69,12 +69,12 @@ class _Watch:
             try:
                 while True:
                     live.update(self._view(), refresh=True)
-                    key = keyboard.pressed(LOOK_SECONDS)
+                    key = keyboard.pressed(POLL_SECONDS)
                     if key == "q":
                         break
                     if key == "s":
-                        self._order_snapshot()
-                    self._look()
+                        self._request_snapshot()
+                    self._poll()
             except EOFError:
                 pass
         return self._document
@@ -85,7 +85,7 @@ class _Watch:
             note = f"connection lost {time.monotonic() - self._lost_since:.0f} s ago; {note}"
         return top_view(self._document, self._console.width, self._console.height, note)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self._document["isActive"]:
             return  # its page may be gone, and nothing changes any more
         try:
@@ -97,9 +97,9 @@ class _Watch:
         if self._lost_since is not None:
             self._lost_since, self._note = None, ""
 
-    def _order_snapshot(self) -> None:
+    def _request_snapshot(self) -> None:
         try:
-            is_new = self._client.order_snapshot(self._name)
+            is_new = self._client.request_snapshot(self._name)
         except OSError as error:
             self._note = str(error)
             return

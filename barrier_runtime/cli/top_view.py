@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from barrier_runtime.cli.words import age_text, cell, numbers, plain_table, rate_text
-from snapshot.drawing.words import duration_text, size_text
+from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, rate_text
+from snapshot.drawing.labels import duration_text, size_text
 
 #: Columns from which there is room for all that is known.
 WIDE = 110

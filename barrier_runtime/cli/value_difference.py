@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from snapshot.drawing.words import brief
+from snapshot.drawing.labels import brief
 
 #: Levels that are looked into; what lies deeper differs as a whole.
 _DEPTH_MAX = 20

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Present, with any value, in every order.
-ORDER_HEADER = "x-cutline-request"
+COMMAND_HEADER = "x-cutline-request"
 
 #: All that the page loads is its own, and nobody frames it: a click in a frame is no order.
 _HEADERS = {
@@ -80,9 +80,10 @@ class Access:
                     "this page needs its token: open the address that was printed when the run was submitted, "
                     "or send 'Authorization: Bearer TOKEN'",
                 )
-        if request.method not in _READING and not _is_own_order(request, host):
+        if request.method not in _READING and not _is_own_command(request, host):
             return _refusal(
-                HTTPStatus.FORBIDDEN, f"an order needs the header {ORDER_HEADER} and comes from this page, or from none"
+                HTTPStatus.FORBIDDEN,
+                f"an order needs the header {COMMAND_HEADER} and comes from this page, or from none",
             )
         return None
 
@@ -105,13 +106,13 @@ class Access:
         return response
 
 
-def _is_own_order(request: Request, host: str) -> bool:
+def _is_own_command(request: Request, host: str) -> bool:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != host:
         return False
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False
-    return ORDER_HEADER in request.headers
+    return COMMAND_HEADER in request.headers
 
 
 def _is_loopback_name(host: str) -> bool:

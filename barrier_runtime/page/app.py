@@ -30,8 +30,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from barrier_runtime.page.assets import asset
+from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.metrics import metrics_registry
-from barrier_runtime.page.orders import Kind
 from barrier_runtime.page.run_view import RunView
 
 #: Seconds between two documents to one browser: nobody reads faster, and a browser on a small machine takes its time to
@@ -39,7 +39,7 @@ from barrier_runtime.page.run_view import RunView
 UPDATE_SECONDS = 1.0
 
 #: Seconds between two looks whether there is one to send.
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 #: Seconds without news after which an empty line is sent, so that a connection that is gone is noticed.
 _ALIVE_SECONDS = 5.0
@@ -67,7 +67,7 @@ def make_app(shown: Shown) -> Starlette:
             _get("/api/runs", answers.list_runs),
             _get("/api/runs/{name}", answers.one_run),
             _get("/api/runs/{name}/events", answers.events),
-            Route("/api/runs/{name}/{kind}", answers.order, methods=["POST"]),
+            Route("/api/runs/{name}/{kind}", answers.command, methods=["POST"]),
             _get("/metrics", answers.metrics),
         ]
     )
@@ -100,11 +100,11 @@ class _Answers:
         stream = _events(self._view(request), self._shown)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
-    async def order(self, request: Request) -> Response:
+    async def command(self, request: Request) -> Response:
         view, kind = self._view(request), request.path_params["kind"]
         if kind not in [each.value for each in Kind]:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"nobody can order {kind!r}\n")
-        number = view.order(Kind(kind))
+        number = view.command(Kind(kind))
         if number is None:
             raise HTTPException(HTTPStatus.CONFLICT, "an order like this still waits\n")
         return _json({"order": number}, HTTPStatus.ACCEPTED)
@@ -150,4 +150,4 @@ async def _events(view: RunView, shown: Shown) -> AsyncIterator[bytes]:
             yield b"event: end\ndata:\n\n"
         if has_ended or is_closing:
             return
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 RATE_SECONDS = 2.0
 
 
-class LastingCounters(Generic[Key]):
+class CumulativeCounters(Generic[Key]):
     """What was done in all incarnations that were seen, work that was rolled back and done again included.
 
     A coordinator that began anew hears of its workers one by one: what seems to have become less in one incarnation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.declared.topology import Topology
 from snapshot.drawing.layout import layout
+from snapshot.plan.topology import Topology
 
 
 def graph_document(topology: Topology) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def graph_document(topology: Topology) -> dict[str, Any]:
             {
                 "source": edge.source,
                 "target": edge.target,
-                "spread": edge.spread.value,
+                "spread": edge.partitioning.value,
                 "alignment": str(edge.alignment),
             }
             for edge in topology.edges

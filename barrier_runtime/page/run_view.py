@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from barrier_runtime.page.counting import LastingCounters, Rates
+from barrier_runtime.page.commands import Actions, Commands, Kind
+from barrier_runtime.page.counting import CumulativeCounters, Rates
 from barrier_runtime.page.graph_document import flow_ends, graph_document
-from barrier_runtime.page.orders import Actions, Kind, Orders
 from barrier_runtime.page.snapshot_table import SnapshotTable
-from snapshot.declared.topology import Topology
+from snapshot.plan.topology import Topology
 
 #: Seconds between two points of the chart of throughput, and how many are kept: ten minutes.
 POINT_SECONDS = 1.0
@@ -43,7 +43,7 @@ class RunView:
 
     def __init__(self, key: str, topology: Topology, actions: Actions) -> None:
         self.key = key
-        self.orders = Orders(actions, self._changed)
+        self.commands = Commands(actions, self._changed)
         self.snapshots = SnapshotTable()
         #: grows with each change; 0 before the first
         self.version = 0
@@ -54,8 +54,8 @@ class RunView:
         self._lock = threading.Lock()
         self._report: Mapping[str, Any] = {}
         self._rates: Rates[_Counter] = Rates()
-        self._counters: LastingCounters[_Counter] = LastingCounters()
-        self._metrics: LastingCounters[str] = LastingCounters()
+        self._counters: CumulativeCounters[_Counter] = CumulativeCounters()
+        self._metrics: CumulativeCounters[str] = CumulativeCounters()
         self._restarts: dict[tuple[float, str], None] = {}
         self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
         self._next_point = 0.0
@@ -86,15 +86,15 @@ class RunView:
             self.see(last)
         else:
             self._report = {**self._report, **last}
-        self.orders.end()
+        self.commands.end()
         with self._lock:
             self._rates.stop()
             self.version += 1
             self.has_ended = True  # behind the version: who sees that it has ended finds the last document new
 
-    def order(self, kind: Kind) -> int | None:
+    def command(self, kind: Kind) -> int | None:
         """Place an order; None: one like it still waits."""
-        return self.orders.place(kind)
+        return self.commands.submit(kind)
 
     def _changed(self) -> None:
         with self._lock:
@@ -139,7 +139,7 @@ class RunView:
                 "restartCount": len(self._restarts),
                 "invariants": report.get("invariants", {}),
                 "metrics": self._metrics.totals(),
-                "orders": self.orders.as_document(),
+                "orders": self.commands.as_document(),
             }
 
     def counters(self) -> dict[tuple[str, ...], float]:

@@ -21,11 +21,11 @@ import uvicorn
 
 from barrier_runtime.page.access import Access
 from barrier_runtime.page.app import make_app
-from barrier_runtime.page.orders import Actions
+from barrier_runtime.page.commands import Actions
 from barrier_runtime.page.run_view import RunView
 from barrier_runtime.page.settings import Page
-from snapshot.declared.topology import Topology
 from snapshot.errors import RunFailed
+from snapshot.plan.topology import Topology
 
 #: Ports that are tried from the wanted one on; as many drivers on one machine are somebody's mistake.
 PORTS_TRIED = 32

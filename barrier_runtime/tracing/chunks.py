@@ -14,8 +14,8 @@ from typing import Any
 
 import msgpack
 
-from snapshot.declared.topology import Topology
 from snapshot.ids import Subtask
+from snapshot.plan.topology import Topology
 from snapshot.trace import Event, Kind
 
 #: Messages, polls and timers that are kept of one subtask. A picture shows a few hundred; these are all of a slow

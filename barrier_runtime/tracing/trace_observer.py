@@ -11,9 +11,9 @@ from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace, frequent_eve
 from barrier_runtime.tracing.payloads import Encoded, Kept
 from barrier_runtime.tracing.subtask_log import SubtaskLog
 from snapshot.channel.frame import Marker
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node
+from snapshot.plan.topology import Topology
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.trace import Kind, pack_counts

@@ -7,7 +7,8 @@ collector, which looks once in 100,000 new objects: with batches hardly ever, an
     ext 1   tuple           MessagePack array
     ext 2   anything else   cloudpickle
     ext 3   record batch    Arrow IPC stream
-    ext 4   what is outside  [kind, buffers, pickle]: see `Codec.encode_state` and `snapshot.channel.outside`
+    ext 4   what is outside  [kind, buffers, pickle]: see `Codec.encode_state` and
+    `snapshot.channel.out_of_band_buffers`
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import cloudpickle
 import msgpack
 import pyarrow as pa
 
-from snapshot.channel.outside import LARGE_BYTES, Outside, writable
+from snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
 from snapshot.channel.record_batches import decode_batch, encode_batch
 from snapshot.stored.envelope import Buffer
 
 _EXT_TUPLE = 1
 _EXT_PICKLE = 2
 _EXT_BATCH = 3
-_EXT_OUTSIDE = 4
+_EXT_OUT_OF_BAND = 4
 
 #: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
 _BYTES, _BATCH, _PICKLE = 0, 1, 2
@@ -50,13 +51,13 @@ class ExtensionEncoder:
     ----------
     safe : bool
         True refuses cloudpickle.
-    outside : Outside, optional
+    out_of_band : OutOfBandBuffers, optional
         Where large buffers of the one value go that is to be encoded.
     """
 
-    def __init__(self, *, safe: bool, outside: Outside | None = None) -> None:
+    def __init__(self, *, safe: bool, out_of_band: OutOfBandBuffers | None = None) -> None:
         self._safe = safe
-        self._outside = outside
+        self._out_of_band = out_of_band
 
     def packer(self) -> msgpack.Packer:
         """A packer of everything."""
@@ -66,7 +67,7 @@ class ExtensionEncoder:
     @cached_property
     def _nested(self) -> msgpack.Packer:
         """For what is inside an extension: a packer cannot be entered twice. One a level, made once."""
-        return ExtensionEncoder(safe=self._safe, outside=self._outside).packer()
+        return ExtensionEncoder(safe=self._safe, out_of_band=self._out_of_band).packer()
 
     def encode(self, value: Any) -> msgpack.ExtType:
         """The extension that holds a value.
@@ -76,27 +77,27 @@ class ExtensionEncoder:
         NotSerialisable
             if pickle refuses it, or is refused.
         """
-        outside = self._outside
+        out_of_band = self._out_of_band
         if type(value) is tuple:
             return msgpack.ExtType(_EXT_TUPLE, packed(self._nested, list(value)))
         if type(value) is _Large:
-            assert outside is not None
-            return _outside_extension(_BYTES, [outside.add(value.data)])
+            assert out_of_band is not None
+            return _out_of_band_extension(_BYTES, [out_of_band.add(value.data)])
         if isinstance(value, pa.RecordBatch):
-            if outside is None or value.nbytes < LARGE_BYTES:
+            if out_of_band is None or value.nbytes < LARGE_BYTES:
                 return msgpack.ExtType(_EXT_BATCH, bytes(encode_batch(value)))
-            room = outside.memory.room
-            return _outside_extension(_BATCH, [outside.add(encode_batch(value, lambda size: room(size).data))])
+            room = out_of_band.memory.allocate
+            return _out_of_band_extension(_BATCH, [out_of_band.add(encode_batch(value, lambda size: room(size).data))])
         if self._safe:
             raise NotSerialisable(f"{type(value).__qualname__} needs pickle, which safe=True refuses")
         try:
-            if outside is None:
+            if out_of_band is None:
                 return msgpack.ExtType(_EXT_PICKLE, cloudpickle.dumps(value, protocol=5))
-            before = outside.count
-            pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=outside.lift)
-            if outside.count == before:
+            before = out_of_band.count
+            pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=out_of_band.lift)
+            if out_of_band.count == before:
                 return msgpack.ExtType(_EXT_PICKLE, pickled)
-            return _outside_extension(_PICKLE, list(range(before, outside.count)), pickled)
+            return _out_of_band_extension(_PICKLE, list(range(before, out_of_band.count)), pickled)
         except Exception as error:  # pickling runs the value's own code, which may raise anything
             raise NotSerialisable(f"{type(value).__qualname__} cannot be pickled: {error}") from error
 
@@ -135,7 +136,7 @@ class ExtensionDecoder:
             return tuple(self.unpack(data))
         if code == _EXT_BATCH:
             return decode_batch(data)
-        kind, buffers, pickled = (_PICKLE, [], data) if code == _EXT_PICKLE else self._find_outside(code, data)
+        kind, buffers, pickled = (_PICKLE, [], data) if code == _EXT_PICKLE else self._find_out_of_band(code, data)
         if kind == _BYTES:
             return bytes(buffers[0])
         if kind == _BATCH:
@@ -147,9 +148,9 @@ class ExtensionDecoder:
         except Exception as error:  # unpickling runs the class's own code, which may raise anything
             raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
 
-    def _find_outside(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
+    def _find_out_of_band(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
         """What an extension refers to."""
-        if code != _EXT_OUTSIDE:
+        if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")
         kind, numbers, pickled = msgpack.unpackb(data)
         try:
@@ -178,8 +179,8 @@ def lifted(value: Any, depth: int = _LIFTED_DEPTH) -> Any:
     return value
 
 
-def _outside_extension(kind: int, numbers: list[int], pickled: bytes = b"") -> msgpack.ExtType:
-    return msgpack.ExtType(_EXT_OUTSIDE, msgpack.packb([kind, numbers, pickled]))
+def _out_of_band_extension(kind: int, numbers: list[int], pickled: bytes = b"") -> msgpack.ExtType:
+    return msgpack.ExtType(_EXT_OUT_OF_BAND, msgpack.packb([kind, numbers, pickled]))
 
 
 def packed(packer: msgpack.Packer, value: Any) -> bytes:

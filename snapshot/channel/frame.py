@@ -41,11 +41,11 @@ class Marker(NamedTuple):
     """Separates, on one channel, what was sent before the sender's cut from what was sent after it.
 
     ``written`` is **w** of PROTOCOL 1: the number of the last message that is ahead of the marker on the
-    channel. ``floor`` is the lowest snapshot id that is still running (PROTOCOL 3.4). An ``aligned`` marker
+    channel. ``min_snapshot_id`` is the lowest snapshot id that is still running (PROTOCOL 3.4). An ``aligned`` marker
     kept its place among the messages; any other has overtaken what waited in the sender's out-buffer.
     """
 
     snapshot_id: int
-    floor: int
+    min_snapshot_id: int
     written: int
     aligned: bool

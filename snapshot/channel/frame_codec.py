@@ -13,7 +13,7 @@ import msgpack
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.record_batches import Room, decode_rows, encode_batch, new_memory
+from snapshot.channel.record_batches import Allocate, decode_rows, encode_batch, new_memory
 from snapshot.channel.serialization import Codec, array_header
 
 
@@ -38,9 +38,9 @@ def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> 
         return None
 
 
-def frame_of_batch(first: int, batch: pa.RecordBatch, room: Room = new_memory) -> Frame:
-    """A frame of one record batch, encoded into `room`; a row is a message."""
-    return Frame(first, batch.num_rows, PayloadKind.BATCH, encode_batch(batch, room))
+def frame_of_batch(first: int, batch: pa.RecordBatch, allocate: Allocate = new_memory) -> Frame:
+    """A frame of one record batch, encoded into `allocate`; a row is a message."""
+    return Frame(first, batch.num_rows, PayloadKind.BATCH, encode_batch(batch, allocate))
 
 
 def frame_of_end(first: int) -> Frame:

@@ -40,7 +40,7 @@ class KeptMemory:
         """What is kept, and lent to nobody."""
         return sum(block.memory.nbytes for block in self._idle)
 
-    def room(self, size: int) -> npt.NDArray[np.uint8]:
+    def allocate(self, size: int) -> npt.NDArray[np.uint8]:
         """So many bytes to write to; they are kept for another copy as soon as nothing refers to them any more.
 
         Cut no array out of it: NumPy lets that refer to the whole block. Views of its bytes refer to it.
@@ -54,11 +54,11 @@ class KeptMemory:
 
     def copy(self, data: memoryview) -> memoryview:
         """A copy of `data`, in such room."""
-        room = self.room(data.nbytes)
+        room = self.allocate(data.nbytes)
         room[:] = np.frombuffer(data, np.uint8)
         return room.data.toreadonly()
 
-    def look(self, now: float) -> None:
+    def release_idle(self, now: float) -> None:
         """Give back what has not been needed for `KEPT_SECONDS_MAX`; `now` in seconds of any steady clock."""
         for block in list(self._idle):
             if block.idle_since is None:

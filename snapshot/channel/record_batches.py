@@ -20,7 +20,7 @@ import pyarrow as pa
 from snapshot.stored.envelope import Buffer
 
 #: Gives memory of so many bytes to write to.
-Room = Callable[[int], memoryview]
+Allocate = Callable[[int], memoryview]
 
 #: Arrow's defaults; without them each stream asks the environment whether an old format is wanted.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions()
@@ -41,8 +41,8 @@ def new_memory(size: int) -> memoryview:
     return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
-def encode_batch(batch: pa.RecordBatch, room: Room = new_memory) -> memoryview:
-    """One record batch as a stream, in `room` of the right size."""
+def encode_batch(batch: pa.RecordBatch, allocate: Allocate = new_memory) -> memoryview:
+    """One record batch as a stream, in `allocate` of the right size."""
     schema = batch.schema.serialize()
     if _schema_of(schema.to_pybytes()) is None:
         sized = pa.MockOutputStream()
@@ -50,7 +50,7 @@ def encode_batch(batch: pa.RecordBatch, room: Room = new_memory) -> memoryview:
         size = sized.size()
     else:
         size = schema.size + pa.ipc.get_record_batch_size(batch) + _END_BYTES
-    data = room(size)
+    data = allocate(size)
     with pa.FixedSizeBufferWriter(pa.py_buffer(data)) as sink:
         _write_stream(sink, batch)
     return data.toreadonly()

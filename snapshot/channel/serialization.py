@@ -20,7 +20,7 @@ import msgspec
 
 from snapshot.channel.extensions import ExtensionDecoder, ExtensionEncoder, NotSerialisable, lifted, packed
 from snapshot.channel.kept_memory import KeptMemory
-from snapshot.channel.outside import Outside, taken_apart
+from snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
 from snapshot.stored.envelope import Buffer
 
 #: A tuple of nothing but these is flat: MessagePack holds them as they are, without an extension, and no list is in it.
@@ -95,9 +95,11 @@ class Codec:
         NotSerialisable
             as `encode`.
         """
-        outside = Outside(self._memory)
-        packer = ExtensionEncoder(safe=self.safe, outside=outside).packer()  # a new one: nothing of a state stays
-        return outside.beside(packed(packer, lifted(value)))
+        out_of_band = OutOfBandBuffers(self._memory)
+        packer = ExtensionEncoder(
+            safe=self.safe, out_of_band=out_of_band
+        ).packer()  # a new one: nothing of a state stays
+        return out_of_band.join(packed(packer, lifted(value)))
 
     def decode_state(self, data: bytes | memoryview) -> Any:
         """Decode what `encode_state` made, from one piece of memory. What can be changed is a copy.
@@ -108,7 +110,7 @@ class Codec:
             as `decode`.
         """
         try:
-            encoded, inside = taken_apart(data)
+            encoded, inside = split_buffers(data)
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
         return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.part import Handle
-from snapshot.subtask.reports import Spent
+from snapshot.subtask.reports import SnapshotTimings
 
 # ---- from a worker
 
@@ -82,7 +82,7 @@ class SnapshotAcknowledged:
     incarnation: int
     snapshot_id: int
     record: SubtaskRecord
-    spent: Spent
+    timings: SnapshotTimings
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class RestoredSubtask:
 class Deploy:
     """Drop everything, make these subtasks anew under `incarnation`, and say when they are restored.
 
-    What is more than a message holds comes in several, put together by `snapshot.coordinator.instalments`.
+    What is more than a message holds comes in several, put together by `snapshot.coordinator.deploy_chunks`.
     """
 
     incarnation: int
@@ -187,7 +187,7 @@ class TriggerSnapshot:
     snapshot_id: int
     subtasks: tuple[Subtask, ...]
     running: tuple[int, ...]
-    floor: int
+    min_snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +199,11 @@ class AnswerSnapshotRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleSnapshots:
-    """Every snapshot below `floor` is published or aborted (PROTOCOL 3.4)."""
+class DiscardSnapshotsBelow:
+    """Every snapshot below `min_snapshot_id` is published or aborted (PROTOCOL 3.4)."""
 
     incarnation: int
-    floor: int
+    min_snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class AnnouncePublished:
 
     incarnation: int
     snapshot_id: int
-    floor: int
+    min_snapshot_id: int
     #: the run ends with it: say `PublicationDone`, which is waited for
     is_last: bool
 
@@ -246,7 +246,7 @@ CoordinatorMessage = (
     | StartProcessing
     | TriggerSnapshot
     | AnswerSnapshotRequest
-    | SettleSnapshots
+    | DiscardSnapshotsBelow
     | AnnouncePublished
     | EndComponent
     | Finish

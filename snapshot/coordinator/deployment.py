@@ -2,7 +2,7 @@
 
 Owns who is there, how far they are, what they restore, and the deadlines of all that. Must not know of snapshots
 in the making, of claims, nor when a run ends: each method returns what the coordinator has to act on, if anything.
-A failure of data that runs is `Broken`; any other is counted here, once for each attempt.
+A failure of data that runs is `IncarnationFailed`; any other is counted here, once for each attempt.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from snapshot.coordinator.control import (
     Welcome,
     WorkerRegistered,
 )
+from snapshot.coordinator.deploy_chunks import deploy_chunks
 from snapshot.coordinator.events import CancelStage, ReadManifest
-from snapshot.coordinator.instalments import instalments
-from snapshot.coordinator.members import Members
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
 from snapshot.coordinator.restart_policy import Restarts
 from snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
+from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
 from snapshot.stored.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class IncarnationFailed:
     """The incarnation has lost a part: it is to be rolled back. Until then nothing more is reported of it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Hopeless:
+class Unrecoverable:
     """Trying again cannot help, or was tried too often."""
 
     reason: str
@@ -64,7 +64,7 @@ class Started:
     """All were told to act."""
 
 
-News = Broken | Hopeless | Adopted | Restored | Started
+DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started
 
 
 class Deployment:
@@ -75,7 +75,7 @@ class Deployment:
     settings : RunSettings
     placement : mapping of Subtask to int
         Number of the worker of each subtask.
-    members : Members
+    registry : WorkerRegistry
     restarts : Restarts
     outbox : Outbox
     """
@@ -84,7 +84,7 @@ class Deployment:
         self,
         settings: RunSettings,
         placement: Mapping[Subtask, int],
-        members: Members,
+        registry: WorkerRegistry,
         restarts: Restarts,
         outbox: Outbox,
     ) -> None:
@@ -93,7 +93,7 @@ class Deployment:
         self.known: Manifest | None = None
         self._settings = settings
         self._placement = placement
-        self._members = members
+        self._registry = registry
         self._restarts = restarts
         self._outbox = outbox
         #: the claim held, 0 for none; the number of the next incarnation
@@ -110,11 +110,11 @@ class Deployment:
         #: when the phase has lasted too long; None: it may last
         self._until: float | None = None
 
-    def next_alarm(self) -> float | None:
-        """When `look_at_clock` is due."""
+    def next_deadline(self) -> float | None:
+        """When `check_deadlines` is due."""
         return self._restarts.not_before if self._waits_for_delay else self._until
 
-    def look_at_clock(self) -> News | None:
+    def check_deadlines(self) -> DeploymentResult | None:
         """Go on when a delay is over; give the stage up when a phase has lasted too long."""
         if self._waits_for_delay:
             return self._proceed()
@@ -122,7 +122,7 @@ class Deployment:
             return None
         if self.phase is Phase.GATHERING and self._never_started:
             # A barrier stage starts as a whole or not at all, and where it never did it will not the next time.
-            return Hopeless(
+            return Unrecoverable(
                 f"none of {self._settings.worker_count} workers registered in {self._settings.gathering_timeout:g} s. "
                 f"The stage starts when Spark has {self._settings.worker_count} free slots at one time: give it more "
                 "cores, free some, or ask for fewer with BarrierRuntime(workers=...)"
@@ -135,74 +135,74 @@ class Deployment:
         """A rollback was decided: nothing is deployed before its claim is there."""
         self._enter(Phase.CLAIMING, None)
 
-    def claimed(self, claim: int, newest: int | None) -> News | None:
+    def claimed(self, claim: int, newest: int | None) -> DeploymentResult | None:
         """A claim was taken; the run goes on from the snapshot `newest` of its history."""
         self._claim, self._newest = claim, newest
-        self._outbox.tell_all(Welcome(claim, self._settings.worker_count))
+        self._outbox.broadcast(Welcome(claim, self._settings.worker_count))
         return self._gather()
 
     # ---------------------------------------------------------------- who is there
 
-    def registered(self, registration: WorkerRegistered) -> News | None:
+    def registered(self, registration: WorkerRegistered) -> DeploymentResult | None:
         """A worker came, or came back."""
         worker = registration.worker
-        if registration.launch != self._members.launch or not 0 <= worker < self._settings.worker_count:
-            self._outbox.tell(worker, Quit("its stage is over: a newer one takes, or has taken, its place"))
+        if registration.launch != self._registry.launch or not 0 <= worker < self._settings.worker_count:
+            self._outbox.send(worker, Quit("its stage is over: a newer one takes, or has taken, its place"))
             return None
         self._never_started = False
-        news = self.lost(worker, "it registered anew")
-        self._members.register(registration)
+        result = self.lost(worker, "it registered anew")
+        self._registry.register(registration)
         if self._claim:  # a life that has no claim yet cannot say who it is; `claimed` will
-            self._outbox.tell(worker, Welcome(self._claim, self._settings.worker_count))
-        return news or self._proceed()
+            self._outbox.send(worker, Welcome(self._claim, self._settings.worker_count))
+        return result or self._proceed()
 
-    def lost(self, worker: int, reason: str) -> News | None:
+    def lost(self, worker: int, reason: str) -> DeploymentResult | None:
         """A worker is gone."""
-        if worker not in self._members:
+        if worker not in self._registry:
             return None
-        self._members.remove(worker)
+        self._registry.remove(worker)
         return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
 
-    def failed(self, worker: int, incarnation: int, reason: str) -> News | None:
+    def failed(self, worker: int, incarnation: int, reason: str) -> DeploymentResult | None:
         """Nothing runs at this worker any more."""
-        if incarnation == self._members.incarnation and self.phase in DEPLOYED:
+        if incarnation == self._registry.incarnation and self.phase in DEPLOYED:
             return self._broken(reason)
-        if worker not in self._members or not incarnation or self._members[worker].running != incarnation:
+        if worker not in self._registry or not incarnation or self._registry[worker].running != incarnation:
             return None
         # What this life might have adopted is broken.
-        self._members[worker].running = 0
+        self._registry[worker].running = 0
         if self._must_restore:
             return None
         self._must_restore = True
         return self._count(reason) or self._proceed()
 
-    def stage_launched(self, launch: str) -> News | None:
+    def stage_launched(self, launch: str) -> DeploymentResult | None:
         """Only who registers with `launch` belongs to the run from now on."""
-        if launch == self._members.launch:
+        if launch == self._registry.launch:
             return None  # said again
-        news = self._lose_stage("another barrier stage was launched") if self._members.launch else None
-        self._members.new_stage(launch)
+        result = self._lose_stage("another barrier stage was launched") if self._registry.launch else None
+        self._registry.new_stage(launch)
         self._never_started = not self._restarts.history and not self._must_restore
         self._restarts.is_counted = False
-        return news
+        return result
 
-    def stage_ended(self, launch: str, reason: str) -> News | None:
+    def stage_ended(self, launch: str, reason: str) -> DeploymentResult | None:
         """All workers of the stage are gone, or of no use any more."""
-        if not launch or launch != self._members.launch:
+        if not launch or launch != self._registry.launch:
             return None
         return self._lose_stage(f"the barrier stage failed: {reason}")
 
-    def give_up_stage(self, reason: str) -> News | None:
+    def give_up_stage(self, reason: str) -> DeploymentResult | None:
         """A whole deadline has passed. Who hangs in user code hears no message: only the end of the stage ends him."""
-        if self._members.launch:
-            self._outbox.put(CancelStage(self._members.launch, reason))
+        if self._registry.launch:
+            self._outbox.put(CancelStage(self._registry.launch, reason))
         self._restarts.is_counted = False  # so this is a failure of its own
         return self._lose_stage(reason)
 
-    def _lose_stage(self, reason: str) -> News | None:
+    def _lose_stage(self, reason: str) -> DeploymentResult | None:
         # Spark lets the survivors of a failed stage linger for seconds; the next stage needs their slots.
-        self._outbox.tell_all(Quit(reason))
-        self._members.new_stage("")
+        self._outbox.broadcast(Quit(reason))
+        self._registry.new_stage("")
         if self.phase in DEPLOYED:
             return self._broken(reason)
         if self.phase is Phase.GATHERING:
@@ -211,65 +211,65 @@ class Deployment:
 
     # ---------------------------------------------------------------- how far they are
 
-    def manifest_read(self, manifest: Manifest) -> News | None:
+    def manifest_read(self, manifest: Manifest) -> DeploymentResult | None:
         """Answer to `ReadManifest`."""
         self.known = manifest
         return self._gather()  # some may have left in the meantime
 
     def deploy_taken(self, worker: int, incarnation: int) -> None:
         """A worker has an instalment: the next one goes out."""
-        is_current = incarnation == self._members.incarnation and self.phase is Phase.RESTORING
+        is_current = incarnation == self._registry.incarnation and self.phase is Phase.RESTORING
         if is_current and self._to_deploy.get(worker):
             self._deploy_next(worker)
 
-    def restored(self, worker: int, incarnation: int) -> News | None:
+    def restored(self, worker: int, incarnation: int) -> DeploymentResult | None:
         """A worker has its state and channel state."""
-        if incarnation != self._members.incarnation or self.phase is not Phase.RESTORING:
+        if incarnation != self._registry.incarnation or self.phase is not Phase.RESTORING:
             return None
-        self._members[worker].restored = incarnation
-        return None if self._members.not_restored() else Restored(self._is_over)
+        self._registry[worker].restored = incarnation
+        return None if self._registry.not_restored() else Restored(self._is_over)
 
     def connect(self) -> None:
         """All are restored: let them connect."""
         self._enter(Phase.CONNECTING, self._settings.gathering_timeout)
-        self._outbox.tell_all(Connect(self._members.incarnation, self._members.addresses()))
+        self._outbox.broadcast(Connect(self._registry.incarnation, self._registry.addresses()))
 
-    def connected(self, worker: int, incarnation: int) -> News | None:
+    def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
         """A worker has connections to all of its peers. Once all have, they are told to start (PROTOCOL 6.1)."""
-        if incarnation != self._members.incarnation or self.phase is not Phase.CONNECTING:
+        if incarnation != self._registry.incarnation or self.phase is not Phase.CONNECTING:
             return None
-        self._members[worker].connected = incarnation
-        if self._members.not_connected():
+        self._registry[worker].connected = incarnation
+        if self._registry.not_connected():
             return None
         self._enter(Phase.RUNNING, None)
-        self._outbox.tell_all(StartProcessing(incarnation))
+        self._outbox.broadcast(StartProcessing(incarnation))
         return Started()
 
     # ---------------------------------------------------------------- steps
 
-    def _gather(self) -> News | None:
-        is_up = bool(self._members.numbers())
+    def _gather(self) -> DeploymentResult | None:
+        is_up = bool(self._registry.numbers())
         timeout = self._settings.regathering_timeout if is_up else self._settings.gathering_timeout
         self._enter(Phase.GATHERING, timeout)
         return self._proceed()
 
-    def _proceed(self) -> News | None:
-        if self.phase is not Phase.GATHERING or not self._members.all_there:
+    def _proceed(self) -> DeploymentResult | None:
+        if self.phase is not Phase.GATHERING or not self._registry.all_there:
             return None
-        running = self._members.running()
+        running = self._registry.running()
         if not self._must_restore and running != [0]:
             self._must_restore = True
             if len(running) == 1:
-                self._members.incarnation = running[0]
+                self._registry.incarnation = running[0]
                 self._enter(Phase.RUNNING, None)
                 return Adopted()
             # Some failed while no coordinator was there.
-            news = self._count(f"the workers hold different incarnations: {running}; 0 is none")
-            if news is not None:
-                return news
+            result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
+            if result is not None:
+                return result
         return self._restore() if self._outbox.now >= self._restarts.not_before else None
 
-    def _restore(self) -> News | None:
+    def _restore(self) -> DeploymentResult | None:
         settings = self._settings
         source = settings.forked_from if self._newest is None else (settings.run, self._newest)
         if source is None:
@@ -282,7 +282,7 @@ class Deployment:
         try:
             plan = plan_restore(settings.topology, self.known, settings.allow)
         except RestoreRefused as error:
-            return Hopeless(str(error))
+            return Unrecoverable(str(error))
         self._deploy(plan, is_final=self.known.final)
         return None
 
@@ -291,10 +291,10 @@ class Deployment:
         # Nodes that were added to the graph since a final snapshot have still to run.
         self._is_over = is_final and all(restored.state is not None for restored in plan)
         # The claim was taken before anything of this incarnation exists, so its number is the incarnation's.
-        self._members.incarnation = self._claim
-        for worker in self._members.numbers():
+        self._registry.incarnation = self._claim
+        for worker in self._registry.numbers():
             own = (restored for restored in plan if self._placement[restored.subtask] == worker)
-            self._to_deploy[worker] = deque(instalments(own))
+            self._to_deploy[worker] = deque(deploy_chunks(own))
             self._deploy_next(worker)
         # What may be written in the time of a snapshot can be read in it.
         self._enter(Phase.RESTORING, self._settings.policy.timeout)
@@ -302,16 +302,16 @@ class Deployment:
     def _deploy_next(self, worker: int) -> None:
         waiting = self._to_deploy[worker]
         subtasks = waiting.popleft()
-        self._outbox.tell(worker, Deploy(self._members.incarnation, subtasks, has_more=bool(waiting)))
+        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, has_more=bool(waiting)))
 
-    def _broken(self, reason: str) -> Broken:
+    def _broken(self, reason: str) -> IncarnationFailed:
         """PROTOCOL 6.1: several reports in one incarnation are one failure, so only the first finds it deployed."""
         self.await_claim()
-        return Broken(reason)
+        return IncarnationFailed(reason)
 
-    def _count(self, reason: str) -> Hopeless | None:
+    def _count(self, reason: str) -> Unrecoverable | None:
         too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch)
-        return None if too_many is None else Hopeless(too_many)
+        return None if too_many is None else Unrecoverable(too_many)
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self.phase = phase
@@ -319,13 +319,13 @@ class Deployment:
 
     @property
     def _waits_for_delay(self) -> bool:
-        return self.phase is Phase.GATHERING and self._members.all_there
+        return self.phase is Phase.GATHERING and self._registry.all_there
 
     def _who_is_late(self) -> str:
         match self.phase:
             case Phase.GATHERING:
-                return f"workers {self._members.missing()} have not registered"
+                return f"workers {self._registry.missing()} have not registered"
             case Phase.RESTORING:
-                return f"workers {self._members.not_restored()} have not restored their state"
+                return f"workers {self._registry.not_restored()} have not restored their state"
             case _:
-                return f"workers {self._members.not_connected()} have not connected to their peers"
+                return f"workers {self._registry.not_connected()} have not connected to their peers"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
 from snapshot.coordinator.fence_events import Answer, StoreEffect
-from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.coordinator.snapshot_table import SnapshotRequest
 from snapshot.stored.manifest import Manifest
 
 # ---- events
@@ -18,7 +18,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSaid:
+class WorkerMessageReceived:
     """A control message came from the worker with this number."""
 
     worker: int
@@ -83,10 +83,10 @@ class SnapshotsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotOrdered:
+class SnapshotRequested:
     """The driver wants one."""
 
-    order: SnapshotOrder
+    request: SnapshotRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class SnapshotInitiated:
 
 
 @dataclass(frozen=True, slots=True)
-class StopOrdered:
-    """The driver wants the run to end, after the snapshot that `order` asks for if there is one.
+class StopRequested:
+    """The driver wants the run to end, after the snapshot that `request` asks for if there is one.
 
     If that snapshot fails, the run goes on. A new life of the coordinator has to be told again.
     """
 
-    order: SnapshotOrder | None
+    request: SnapshotRequest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class TimePassed:
 
 Event = (
     Begin
-    | WorkerSaid
+    | WorkerMessageReceived
     | WorkerLost
     | StageLaunched
     | StageEnded
@@ -128,9 +128,9 @@ Event = (
     | ManifestRead
     | ManifestUnreadable
     | SnapshotsDeleted
-    | SnapshotOrdered
+    | SnapshotRequested
     | SnapshotInitiated
-    | StopOrdered
+    | StopRequested
     | RunGivenUp
     | TimePassed
 )
@@ -139,7 +139,7 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class TellWorker:
+class SendToWorker:
     """Send a control message. If the worker is gone, `WorkerLost` will say so."""
 
     worker: int
@@ -185,12 +185,12 @@ class CollectOrphans:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseOrder:
+class CloseRequest:
     """Answer one that waits in the driver: with a snapshot, or with the reason why there is none."""
 
-    request: int
+    request_id: int
     snapshot_id: int | None
     reason: str
 
 
-Effect = TellWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CancelStage | CloseOrder
+Effect = SendToWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CancelStage | CloseRequest

@@ -4,9 +4,9 @@ Owns one life of one coordinator as far as the fence goes: taking claims, writin
 A command or an answer of the store goes in, the next thing to do comes out. Must not know how the store is
 reached, what a snapshot holds, or when one is due. ::
 
-    Start ─ ListClaims ─ TakeClaim ─ ListHistory ─ WriteBase ─ LookForClaim ─ Continue
+    Start ─ ListClaims ─ TakeClaim ─ ListHistory ─ WriteBase ─ CheckForClaim ─ Continue
     Rollback ────────────────┘                                      └──────── Stop, for good
-    Publish ─ WriteManifest (─ DecideManifest) ─────────────── LookForClaim ─ Published
+    Publish ─ WriteManifest (─ DecideManifest) ─────────────── CheckForClaim ─ Published
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import assert_never
 from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
+    CheckForClaim,
     ClaimLost,
     ClaimSeen,
     ClaimsListed,
@@ -28,7 +29,6 @@ from snapshot.coordinator.fence_events import (
     HistoryListed,
     ListClaims,
     ListHistory,
-    LookForClaim,
     ManifestAborted,
     ManifestUndecided,
     ManifestWritten,
@@ -77,9 +77,9 @@ class Fence:
         Obeyed by the first life of the owner that writes a base; later ones go on from the newest snapshot.
     """
 
-    def __init__(self, owner: str, life: str, restore_from: RestoreFrom = "latest") -> None:
+    def __init__(self, owner: str, instance: str, restore_from: RestoreFrom = "latest") -> None:
         self.owner = owner
-        self.life = life
+        self.instance = instance
         self.restore_from = restore_from  #: what the next base is to continue from
         self.state = FenceState.NEW
         self.claim = 0  #: number of the claim held, 0 before the first
@@ -119,14 +119,14 @@ class Fence:
 
     def _start(self) -> list[FenceEffect]:
         if self.state is not FenceState.NEW:
-            raise ValueError(f"the fence of {self.life} was started before")
+            raise ValueError(f"the fence of {self.instance} was started before")
         self.state = FenceState.STARTING
         return self._ask(ListClaims())
 
     def _rollback(self, to: RestoreFrom) -> list[FenceEffect]:
         ready = self.state in (FenceState.READY, FenceState.PUBLISHING)
         if self.state is FenceState.NEW or (not ready and to != "latest"):
-            raise ValueError(f"rollback to {to} while the fence of {self.life} is {self.state.name}")
+            raise ValueError(f"rollback to {to} while the fence of {self.instance} is {self.state.name}")
         if not ready:
             return []
         self.state = FenceState.ROLLING_BACK
@@ -157,11 +157,11 @@ class Fence:
             case HistoryListed(_, bases, manifests):
                 return self._on_history_listed(bases, manifests)
             case BaseWritten(asked):
-                return self._look()
+                return self._check_claim()
             case ManifestWritten():
-                return self._look()
+                return self._check_claim()
             case ClaimSeen(_, holder):
-                return self._on_looked(holder)
+                return self._on_claim_checked(holder)
             case ManifestUndecided(asked):
                 return self._on_undecided(asked.snapshot_id)
             case ManifestAborted(asked):
@@ -205,7 +205,7 @@ class Fence:
         newest = self._history[-1] if self._history else None
         return self._ask(WriteBase(Base(self.claim, newest)))
 
-    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
+    def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
         """PROTOCOL 7.2: having looked, act on what was written, or stop."""
         if holder is not None:
             return self._stop(holder)
@@ -234,13 +234,13 @@ class Fence:
         return snapshots[: snapshots.index(self.restore_from) + 1]
 
     def _take(self, number: int) -> list[FenceEffect]:
-        return self._ask(TakeClaim(Claim(number, self.owner, self.life)))
+        return self._ask(TakeClaim(Claim(number, self.owner, self.instance)))
 
-    def _look(self) -> list[FenceEffect]:
+    def _check_claim(self) -> list[FenceEffect]:
         """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it. Numbers have no gaps, so
         the next one alone tells.
         """
-        return self._ask(LookForClaim(self.claim + 1))
+        return self._ask(CheckForClaim(self.claim + 1))
 
     def _publish_next(self) -> list[FenceEffect]:
         self.state = FenceState.PUBLISHING

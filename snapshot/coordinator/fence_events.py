@@ -50,7 +50,7 @@ class WriteBase:
 
 
 @dataclass(frozen=True, slots=True)
-class LookForClaim:
+class CheckForClaim:
     """Read the claim of this number. Answer: `ClaimSeen`."""
 
     number: int
@@ -75,7 +75,7 @@ class DecideManifest:
     snapshot_id: int
 
 
-StoreEffect = ListClaims | TakeClaim | ListHistory | WriteBase | LookForClaim | WriteManifest | DecideManifest
+StoreEffect = ListClaims | TakeClaim | ListHistory | WriteBase | CheckForClaim | WriteManifest | DecideManifest
 
 # ---- effects: what the coordinator is told.
 
@@ -193,7 +193,7 @@ class BaseWritten:
 class ClaimSeen:
     """Who holds the claim that was looked for, if anybody."""
 
-    asked: LookForClaim
+    asked: CheckForClaim
     holder: Claim | None
 
 

@@ -19,7 +19,7 @@ class Claim:
 
     number: int  #: 1, 2, 3, … without a gap
     owner: str  #: one submission of the run; the same for every life of its coordinator
-    life: str  #: one life of one coordinator; never used twice
+    instance: str  #: one life of one coordinator; never used twice
 
 
 @dataclass(frozen=True, slots=True)

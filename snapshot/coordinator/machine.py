@@ -2,7 +2,7 @@
 
 ``step`` is its one door. The shell around it (a Ray actor, the simulator) performs the effects in order and
 brings what comes of them back as events. Who may publish is `snapshot.coordinator.fence`'s, what is done about
-snapshots is `snapshot.coordinator.snapshot_desk`'s, how workers come to run is
+snapshots is `snapshot.coordinator.snapshot_tracker`'s, how workers come to run is
 `snapshot.coordinator.deployment`'s; here is what follows from what. ::
 
     CLAIMING ─> GATHERING ─┬─ all still run one incarnation ───────────────┐
@@ -20,17 +20,25 @@ from typing import assert_never
 
 from snapshot.coordinator import control, events
 from snapshot.coordinator import fence_events as fencing
-from snapshot.coordinator.deployment import Adopted, Broken, Deployment, Hopeless, News, Restored, Started
-from snapshot.coordinator.ending import Ending
+from snapshot.coordinator.deployment import (
+    Adopted,
+    Deployment,
+    DeploymentResult,
+    IncarnationFailed,
+    Restored,
+    Started,
+    Unrecoverable,
+)
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.history import Claim
-from snapshot.coordinator.members import Members
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.restart_policy import Restart, Restarts
 from snapshot.coordinator.retention import Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
-from snapshot.coordinator.snapshot_book import SnapshotBook, SnapshotOrder
-from snapshot.coordinator.snapshot_desk import SnapshotDesk
+from snapshot.coordinator.run_termination import RunTermination
+from snapshot.coordinator.snapshot_table import SnapshotRequest, SnapshotTable
+from snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 
@@ -58,15 +66,15 @@ class Coordinator:
         self._fence = fence
         #: what was to be restored could not be used, and a claim was taken to make sure that the run is still ours
         self._has_doubted = False
-        self._ending = Ending(settings.topology.subtasks)
+        self._termination = RunTermination(settings.topology.subtasks)
         placement = settings.topology.place(settings.worker_count)
-        self._members = Members(settings.worker_count, launch)
-        self._outbox = Outbox(self._members, epoch_offset)
+        self._registry = WorkerRegistry(settings.worker_count, launch)
+        self._outbox = Outbox(self._registry, epoch_offset)
         self._restarts = Restarts(settings.restart_policy)
         self._retention = Retention(settings.retained)
         run, topology, policy = settings.run, settings.topology, settings.policy
-        self._desk = SnapshotDesk(run, topology, placement, policy, self._members, self._outbox)
-        self._deployment = Deployment(settings, placement, self._members, self._restarts, self._outbox)
+        self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
+        self._deployment = Deployment(settings, placement, self._registry, self._restarts, self._outbox)
 
     # ---------------------------------------------------------------- the door
 
@@ -79,13 +87,13 @@ class Coordinator:
             self._take(event)
         return self._outbox.take()
 
-    def next_alarm(self) -> float | None:
+    def next_deadline(self) -> float | None:
         """When `TimePassed` is due; None: not before another event."""
         if self.phase is Phase.ENDED:
             return None
-        times = [self._desk.book.next_deadline(), self._deployment.next_alarm(), self._ending.until]
+        times = [self._tracker.table.next_deadline(), self._deployment.next_deadline(), self._termination.until]
         if self.phase is Phase.RUNNING:
-            times.append(self._desk.book.due_at())
+            times.append(self._tracker.table.trigger_at())
         return min((at for at in times if at is not None), default=None)
 
     @property
@@ -93,12 +101,12 @@ class Coordinator:
         """Where the run stands."""
         if self.outcome is not None:
             return Phase.ENDED
-        return self._deployment.phase if self._ending.until is None else Phase.FINISHING
+        return self._deployment.phase if self._termination.until is None else Phase.FINISHING
 
     @property
     def incarnation(self) -> int:
         """Number of the claim of the last rollback; 0 before the first."""
-        return self._members.incarnation
+        return self._registry.incarnation
 
     @property
     def history(self) -> list[int]:
@@ -113,22 +121,22 @@ class Coordinator:
     @property
     def aborted(self) -> list[tuple[int, str]]:
         """Id and reason of the snapshots that were given up, in order."""
-        return self._desk.aborted
+        return self._tracker.aborted
 
     @property
     def pending(self) -> list[int]:
         """Ids of the snapshots that are being taken, ascending."""
-        return sorted(self._desk.book.pending)
+        return sorted(self._tracker.table.pending)
 
     @property
-    def book(self) -> SnapshotBook:
+    def table(self) -> SnapshotTable:
         """All that is known of its snapshots."""
-        return self._desk.book
+        return self._tracker.table
 
     @property
     def workers(self) -> dict[int, int]:
         """Process ids of the workers that are there, by number."""
-        return self._members.process_ids()
+        return self._registry.process_ids()
 
     @property
     def epoch(self) -> float:
@@ -139,28 +147,28 @@ class Coordinator:
         match event:
             case events.Begin():
                 self._fenced(self._fence.step(fencing.Start()))
-            case events.WorkerSaid(worker, message):
+            case events.WorkerMessageReceived(worker, message):
                 self._on_worker(worker, message)
             case events.WorkerLost(worker, reason):
-                self._on_news(self._deployment.lost(worker, reason))
+                self._on_deployment_result(self._deployment.lost(worker, reason))
             case events.StageLaunched(launch):
-                self._on_news(self._deployment.stage_launched(launch))
+                self._on_deployment_result(self._deployment.stage_launched(launch))
             case events.StageEnded(launch, reason):
-                self._on_news(self._deployment.stage_ended(launch, reason))
+                self._on_deployment_result(self._deployment.stage_ended(launch, reason))
             case events.StoreAnswered(answer):
                 self._on_store(answer)
             case events.ManifestRead(manifest):
-                self._on_news(self._deployment.manifest_read(manifest))
+                self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
             case events.SnapshotsDeleted(snapshot_ids):
                 self._retention.removed(snapshot_ids)
-            case events.SnapshotOrdered(order):
-                self._on_ordered(order)
+            case events.SnapshotRequested(request):
+                self._on_requested(request)
             case events.SnapshotInitiated(snapshot_id):
-                self._desk.book.open_given(snapshot_id, self._outbox.now)
-            case events.StopOrdered(order):
-                self._on_stop(order)
+                self._tracker.table.open_given(snapshot_id, self._outbox.now)
+            case events.StopRequested(request):
+                self._on_stop(request)
             case events.RunGivenUp(reason):
                 self._end(Outcome.FAILED, reason)
             case events.TimePassed():
@@ -170,10 +178,12 @@ class Coordinator:
 
     def _take_after_end(self, event: events.Event) -> None:
         match event:
-            case events.WorkerSaid(worker, control.WorkerRegistered()) if self.outcome is not Outcome.SUPERSEDED:
-                self._outbox.tell(worker, self._farewell())
-            case events.SnapshotOrdered(order) | events.StopOrdered(SnapshotOrder() as order):
-                self._desk.refuse(order, self._why_over())
+            case events.WorkerMessageReceived(worker, control.WorkerRegistered()) if (
+                self.outcome is not Outcome.SUPERSEDED
+            ):
+                self._outbox.send(worker, self._farewell())
+            case events.SnapshotRequested(request) | events.StopRequested(SnapshotRequest() as request):
+                self._tracker.refuse(request, self._why_over())
             case _:
                 pass  # too late to matter
 
@@ -182,28 +192,28 @@ class Coordinator:
     def _on_worker(self, worker: int, message: control.WorkerMessage) -> None:
         match message:
             case control.WorkerRegistered():
-                self._on_news(self._deployment.registered(message))
+                self._on_deployment_result(self._deployment.registered(message))
             case control.DeployTaken(_, incarnation):
                 self._deployment.deploy_taken(worker, incarnation)
             case control.WorkerRestored(_, incarnation):
-                self._on_news(self._deployment.restored(worker, incarnation))
+                self._on_deployment_result(self._deployment.restored(worker, incarnation))
             case control.WorkerConnected(_, incarnation):
-                self._on_news(self._deployment.connected(worker, incarnation))
+                self._on_deployment_result(self._deployment.connected(worker, incarnation))
             case control.WorkerFailed(_, incarnation, reason, is_permanent):
                 if is_permanent and self._is_current(incarnation):
                     self._on_unusable(reason)
                 else:
-                    self._on_news(self._deployment.failed(worker, incarnation, reason))
+                    self._on_deployment_result(self._deployment.failed(worker, incarnation, reason))
             case control.WorkerIdle(_, incarnation, idle):
-                self._members.note_idle(worker, incarnation if idle else 0)
+                self._registry.note_idle(worker, incarnation if idle else 0)
                 self._trigger_waiting()
             case control.SnapshotAskedFor(incarnation, subtask):
                 may_start = self._is_current(incarnation) and self.phase is Phase.RUNNING
-                self._desk.ask(subtask, incarnation, may_start=may_start)
+                self._tracker.ask(subtask, incarnation, may_start=may_start)
             case control.SnapshotAcknowledged(incarnation) if self._is_current(incarnation):
                 self._on_acknowledged(message)
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
-                if self.book.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
+                if self.table.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
@@ -212,31 +222,31 @@ class Coordinator:
         """PROTOCOL 6.1: what another incarnation says is not heard."""
         return incarnation == self.incarnation and self._deployment.phase in DEPLOYED
 
-    def _on_news(self, news: News | None) -> None:
-        match news:
+    def _on_deployment_result(self, result: DeploymentResult | None) -> None:
+        match result:
             case None:
                 pass
-            case Broken(reason):
+            case IncarnationFailed(reason):
                 self._roll_back(reason)
-            case Hopeless(reason):
+            case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
-                self._desk.settle()  # what was pending is aborted
+                self._tracker.announce_min_snapshot_id()  # what was pending is aborted
                 if self.history:
                     # Told again: the life before may have published it without having said so.
-                    self._desk.announce(self.history[-1])
+                    self._tracker.announce(self.history[-1])
                 self._on_running()
             case Restored(is_over):
                 self._on_restored(is_over)
             case Started():
                 self._on_running()
             case _:
-                assert_never(news)
+                assert_never(result)
 
     def _on_restored(self, is_over: bool) -> None:
-        if is_over or self._ending.is_stopping:
+        if is_over or self._termination.is_stopping:
             # Its commits were repeated by the restore, and that is all; so too when a finished run is submitted again.
-            self._end(*self._ending.result())
+            self._end(*self._termination.result())
         else:
             self._deployment.connect()
 
@@ -257,14 +267,14 @@ class Coordinator:
 
     def _fenced(self, effects: list[fencing.FenceEffect]) -> None:
         """Act on what the fence decides."""
-        told = (fencing.Continue, fencing.Published, fencing.Unpublished, fencing.Stop)
+        decisions = (fencing.Continue, fencing.Published, fencing.Unpublished, fencing.Stop)
         # What it asks of the store goes first: what it tells may lead to the next command to it.
-        for effect in sorted(effects, key=lambda effect: isinstance(effect, told)):
+        for effect in sorted(effects, key=lambda effect: isinstance(effect, decisions)):
             match effect:
                 case fencing.Continue(claim, history):
                     self._retention.take_over(history)
-                    self._desk.take_block(claim, history)
-                    self._on_news(self._deployment.claimed(claim, effect.snapshot_id))
+                    self._tracker.take_block(claim, history)
+                    self._on_deployment_result(self._deployment.claimed(claim, effect.snapshot_id))
                 case fencing.Published(snapshot_id):
                     self._on_published(snapshot_id)
                 case fencing.Unpublished(snapshot_id):
@@ -272,7 +282,7 @@ class Coordinator:
                 case fencing.Stop(claim_of_other):
                     self._on_fenced(claim_of_other)
                 case fencing.WriteManifest(snapshot_id):
-                    self._outbox.put(events.AskStore(effect, self._desk.manifest(snapshot_id)))
+                    self._outbox.put(events.AskStore(effect, self._tracker.manifest(snapshot_id)))
                 case _:
                     self._outbox.put(events.AskStore(effect, None))
 
@@ -285,8 +295,8 @@ class Coordinator:
     # ---------------------------------------------------------------- rollback and end
 
     def _roll_back(self, reason: str) -> None:
-        self._desk.give_up_all(f"rolled back: {reason}")
-        self._ending.roll_back()
+        self._tracker.give_up_all(f"rolled back: {reason}")
+        self._termination.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch)
         if too_many is None:
@@ -305,8 +315,8 @@ class Coordinator:
     def _end(self, outcome: Outcome, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
         if outcome is not Outcome.SUPERSEDED:  # else the workers are the other life's
-            self._outbox.tell_all(self._farewell())
-        self._desk.close(self._why_over())
+            self._outbox.broadcast(self._farewell())
+        self._tracker.close(self._why_over())
 
     def _farewell(self) -> control.Finish | control.Quit:
         is_success = self.outcome in (Outcome.FINISHED, Outcome.STOPPED)
@@ -317,57 +327,57 @@ class Coordinator:
 
     def _on_committed(self, snapshot_id: int, subtasks: tuple[Subtask, ...]) -> None:
         """The last snapshot is the newest, so whoever has committed it has committed all."""
-        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._ending.committed(subtasks):
-            self._end(*self._ending.result())
+        if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._termination.committed(subtasks):
+            self._end(*self._termination.result())
 
     # ---------------------------------------------------------------- time
 
     def _on_time(self) -> None:
         now = self._outbox.now
-        self._desk.expire_orders(self.phase.value)
-        for snapshot in self._desk.book.overdue(now):
-            self._abort(snapshot.snapshot_id, self._desk.why_overdue(snapshot))
-        self._on_news(self._deployment.look_at_clock())
-        if self._ending.until is not None and now >= self._ending.until:
-            self._on_news(self._deployment.give_up_stage(self._ending.who_is_late()))
+        self._tracker.expire_requests(self.phase.value)
+        for snapshot in self._tracker.table.overdue(now):
+            self._abort(snapshot.snapshot_id, self._tracker.why_overdue(snapshot))
+        self._on_deployment_result(self._deployment.check_deadlines())
+        if self._termination.until is not None and now >= self._termination.until:
+            self._on_deployment_result(self._deployment.give_up_stage(self._termination.who_is_late()))
         if self.phase is Phase.RUNNING:
-            self._desk.trigger_due()
+            self._tracker.trigger_due()
 
     # ---------------------------------------------------------------- snapshots
 
-    def _on_ordered(self, order: SnapshotOrder) -> None:
-        self._desk.order(order)
+    def _on_requested(self, request: SnapshotRequest) -> None:
+        self._tracker.add_request(request)
         self._trigger_waiting()
 
-    def _on_stop(self, order: SnapshotOrder | None) -> None:
-        if order is None:
+    def _on_stop(self, request: SnapshotRequest | None) -> None:
+        if request is None:
             self._end(Outcome.STOPPED, "stopped by the driver")
         else:
-            self._ending.stop_request = order.request
-            self._on_ordered(order)
+            self._termination.stop_request = request.request_id
+            self._on_requested(request)
 
     def _trigger_waiting(self) -> None:
         """Start what the driver waits for; and when all is quiet: whether a graph is over is read from a snapshot."""
         if self.phase is Phase.RUNNING:
-            self._desk.trigger_ordered()
-            if self._members.all_idle and not self._desk.book.pending:
-                self._desk.trigger_idle()
+            self._tracker.trigger_requested()
+            if self._registry.all_idle and not self._tracker.table.pending:
+                self._tracker.trigger_idle()
 
     def _on_acknowledged(self, message: control.SnapshotAcknowledged) -> None:
-        snapshot = self._desk.acknowledge(message)
+        snapshot = self._tracker.acknowledge(message)
         if snapshot is None:
             return
-        wrong = self._desk.problems(snapshot)
+        wrong = self._tracker.problems(snapshot)
         if wrong:
             self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
         else:
-            self._desk.hand_over(snapshot, self._fence.claim)
+            self._tracker.begin_publish(snapshot, self._fence.claim)
             self._fenced(self._fence.step(fencing.Publish(snapshot.snapshot_id)))
 
     def _on_published(self, snapshot_id: int) -> None:
-        manifest, orders = self._desk.publish(snapshot_id)
-        is_last = self._ending.is_last(orders, is_final=manifest.final)
-        self._desk.announce(snapshot_id, is_last=is_last)
+        manifest, requests = self._tracker.mark_published(snapshot_id)
+        is_last = self._termination.is_last(requests, is_final=manifest.final)
+        self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
         self._restarts.note_progress()
         self._retention.add(snapshot_id)
@@ -376,25 +386,25 @@ class Coordinator:
         if expired := self._retention.next_removal():
             self._outbox.put(events.DeleteSnapshots(expired))
         if is_last:
-            self._ending.await_commits(self._outbox.now + self.settings.policy.timeout)
+            self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
-            self._desk.end_components(manifest)
+            self._tracker.end_components(manifest)
             self._renew_or_trigger()
 
     def _renew_or_trigger(self) -> None:
         """Go on with snapshots; under a new claim where the ids of this one are used up (PROTOCOL 3.2)."""
-        if self._desk.book.is_used_up:
+        if self._tracker.table.is_used_up:
             self._roll_back("all snapshot ids of its claim were used; a new claim brings new ones")
         else:
             self._trigger_waiting()
 
     def _abort(self, snapshot_id: int, reason: str) -> None:
-        if snapshot_id not in self._desk.book.pending:
+        if snapshot_id not in self._tracker.table.pending:
             return
-        self._desk.abort(snapshot_id, reason)
-        if self._desk.book.has_failed_too_often:
-            times = self._desk.book.failures_in_a_row
+        self._tracker.abort(snapshot_id, reason)
+        if self._tracker.table.has_failed_too_often:
+            times = self._tracker.table.failures_in_a_row
             self._roll_back(f"{times} snapshots in a row failed, the last because {reason}")
             return
-        self._desk.settle()
+        self._tracker.announce_min_snapshot_id()
         self._renew_or_trigger()

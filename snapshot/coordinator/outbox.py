@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from snapshot.coordinator.control import CoordinatorMessage
-from snapshot.coordinator.events import Effect, TellWorker
-from snapshot.coordinator.members import Members
+from snapshot.coordinator.events import Effect, SendToWorker
+from snapshot.coordinator.worker_registry import WorkerRegistry
 
 
 class Outbox:
@@ -12,16 +12,16 @@ class Outbox:
 
     Parameters
     ----------
-    members : Members
+    registry : WorkerRegistry
     epoch_offset : float
         Seconds from monotonic time to seconds since the epoch.
     """
 
-    def __init__(self, members: Members, epoch_offset: float) -> None:
+    def __init__(self, registry: WorkerRegistry, epoch_offset: float) -> None:
         #: monotonic seconds
         self.now = 0.0
         self.epoch_offset = epoch_offset
-        self._members = members
+        self._registry = registry
         self._effects: list[Effect] = []
 
     @property
@@ -33,14 +33,14 @@ class Outbox:
         """Have it performed after all that was put before."""
         self._effects.append(effect)
 
-    def tell(self, worker: int, message: CoordinatorMessage) -> None:
+    def send(self, worker: int, message: CoordinatorMessage) -> None:
         """Send to one worker."""
-        self.put(TellWorker(worker, message))
+        self.put(SendToWorker(worker, message))
 
-    def tell_all(self, message: CoordinatorMessage) -> None:
+    def broadcast(self, message: CoordinatorMessage) -> None:
         """Send to every worker that is there."""
-        for worker in self._members.numbers():
-            self.tell(worker, message)
+        for worker in self._registry.numbers():
+            self.send(worker, message)
 
     def take(self) -> list[Effect]:
         """All that was put since the last call."""

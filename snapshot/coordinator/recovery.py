@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from snapshot.coordinator.control import RestoredSubtask
-from snapshot.declared.topology import Topology
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.snapshot_book import SnapshotPolicy
-from snapshot.declared.topology import Topology
+from snapshot.coordinator.snapshot_table import SnapshotPolicy
+from snapshot.plan.topology import Topology
 
 
 class Phase(Enum):

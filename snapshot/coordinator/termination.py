@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from snapshot.declared.topology import Component, Topology
 from snapshot.ids import Subtask
+from snapshot.plan.topology import Component, Topology
 from snapshot.stored.certificate import SubtaskRecord
 
 
 def is_final(records: Sequence[SubtaskRecord]) -> bool:
     """Every subtask has sent its end, and every channel is empty: the run's result."""
-    return all(record.standing.ended for record in records) and not any(
+    return all(record.status.ended for record in records) and not any(
         handle.channel is not None for record in records for handle in record.handles
     )
 
@@ -28,10 +28,10 @@ def ended_components(topology: Topology, records: Sequence[SubtaskRecord]) -> li
 
 def _is_over(part: Component, topology: Topology, records: Mapping[Subtask, SubtaskRecord]) -> bool:
     members = [subtask for subtask in topology.subtasks if subtask.node in part.nodes]
-    standings = [records[subtask].standing for subtask in members]
-    if all(standing.ended for standing in standings):
+    statuses = [records[subtask].status for subtask in members]
+    if all(status.ended for status in statuses):
         return False
-    if not all(s.passive and not s.has_timers and s.outer_inputs_ended for s in standings):
+    if not all(s.passive and not s.has_timers and s.outer_inputs_ended for s in statuses):
         return False
     sent = {entry.channel: entry.sent for subtask in members for entry in records[subtask].sent}
     return all(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from snapshot.drawing.picture import Picture
-from snapshot.drawing.plain import drawn_or_told, needs_matplotlib
+from snapshot.drawing.plain import drawn_or_text, needs_matplotlib
 from snapshot.drawing.text import text_of
 from snapshot.trace import Trace
 
@@ -52,7 +52,7 @@ class Diagram:
         return self.text()
 
     def _repr_svg_(self) -> str:
-        return drawn_or_told(self.svg)
+        return drawn_or_text(self.svg)
 
     def _drawn(self, form: str) -> bytes:
         with needs_matplotlib():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snapshot.declared.built import build
-from snapshot.declared.topology import EdgeSpec, NodeSpec, Topology
-from snapshot.drawing.plain import drawn_or_told, needs_matplotlib, svg_of_lines
-from snapshot.drawing.words import shortened
+from snapshot.drawing.labels import shortened
+from snapshot.drawing.plain import drawn_or_text, needs_matplotlib, svg_of_lines
 from snapshot.errors import GraphError
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
 
 if TYPE_CHECKING:
     from snapshot.graph import Graph
@@ -25,7 +25,7 @@ def svg_of_graph(graph: Graph) -> str:
         topology = build(graph, "unaligned").topology
     except GraphError as error:
         return svg_of_lines(str(error).splitlines())
-    return drawn_or_told(lambda: svg_of_topology(topology))
+    return drawn_or_text(lambda: svg_of_topology(topology))
 
 
 def svg_of_topology(topology: Topology) -> str:
@@ -63,5 +63,5 @@ def role(node: NodeSpec) -> str:
 
 
 def _edge_lines(edge: EdgeSpec) -> list[str]:
-    spread = edge.spread.value if edge.key is None else f"{edge.spread.value} by {edge.key}"
-    return [shortened(spread, _CHARACTERS), str(edge.alignment)]
+    partitioning = edge.partitioning.value if edge.key is None else f"{edge.partitioning.value} by {edge.key}"
+    return [shortened(partitioning, _CHARACTERS), str(edge.alignment)]

@@ -15,8 +15,8 @@ _WIDTH = re.compile(r'width="([0-9.]+)(pt|)"')
 
 def card(title: str, facts: Iterable[tuple[str, str]], *rest: str) -> str:
     """A heading, facts by name on a line, and what is HTML already."""
-    told = " &nbsp; ".join(f"{escape(name)}&nbsp;<b>{escape(value)}</b>" for name, value in facts)
-    return f'<div><div style="font-size:115%"><b>{escape(title)}</b></div><div>{told}</div>{"".join(rest)}</div>'
+    lines = " &nbsp; ".join(f"{escape(name)}&nbsp;<b>{escape(value)}</b>" for name, value in facts)
+    return f'<div><div style="font-size:115%"><b>{escape(title)}</b></div><div>{lines}</div>{"".join(rest)}</div>'
 
 
 def picture(svg: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import cos, pi, sin
 from typing import NamedTuple
 
-from snapshot.declared.topology import Component, Topology
+from snapshot.plan.topology import Component, Topology
 
 #: Places from one node of a ring to the next, along the ring.
 _RING_STEP = 1.25

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import accumulate
 
 from snapshot.drawing.flights import Flights
-from snapshot.drawing.words import shown
+from snapshot.drawing.labels import shown
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, claim_of_snapshot
 from snapshot.trace import Event, Kind, Trace
 

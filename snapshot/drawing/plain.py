@@ -45,7 +45,7 @@ def needs_matplotlib() -> Iterator[None]:
         raise ImportError('a drawing needs matplotlib: pip install "cutline[pictures]"') from error
 
 
-def drawn_or_told(draw: Callable[[], str]) -> str:
+def drawn_or_text(draw: Callable[[], str]) -> str:
     """A drawing; where matplotlib is missing, what to install: a notebook shows it and goes on."""
     try:
         return draw()

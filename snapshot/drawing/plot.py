@@ -29,8 +29,8 @@ from snapshot.drawing.canvas import (
     Labels,
     rendered,
 )
+from snapshot.drawing.labels import shortened
 from snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
-from snapshot.drawing.words import shortened
 from snapshot.ids import Subtask
 from snapshot.trace import Event, Kind
 
@@ -87,7 +87,7 @@ class _Plot:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self._level = {subtask: number for number, subtask in enumerate(picture.subtasks)}
-        self._looks = {cut.snapshot_id: _CUTS[n % len(_CUTS)] for n, cut in enumerate(picture.cuts)}
+        self._styles = {cut.snapshot_id: _CUTS[n % len(_CUTS)] for n, cut in enumerate(picture.cuts)}
         count, levels = len(picture.events), len(self._level)
         wished = max(_EVENT_WIDTH * count, min(_EVENT_WIDTH_MAX * count, _PAGE_WIDTH))
         width = min(max(wished, _WIDTH_MIN), _WIDTH_MAX)
@@ -97,7 +97,7 @@ class _Plot:
         self._axes = self.figure.add_axes((0, 0, 1, 1))
         self._labels = Labels(self._axes, (width / (count + 2), height / (levels - 1 + _ABOVE + _BELOW)))
         self._draw_frame()
-        self._draw_lives()
+        self._draw_incarnations()
         self._draw_cuts()
         # What is in flight across a cut first: its labels have the first choice.
         for arrow in sorted(picture.arrows, key=lambda arrow: not arrow.crosses):
@@ -135,23 +135,23 @@ class _Plot:
         decimals = min(max(1 - floor(log10(step)), 0), _TIME_DECIMALS_MAX) if step > 0 else 3
         axes.set_xticks(places, [f"{round(time, decimals):.12g} s" for time in times], fontsize=SMALL, color=CALM)
 
-    def _draw_lives(self) -> None:
+    def _draw_incarnations(self) -> None:
         """A line from each restore to the subtask's last event in that life; dotted where nothing is alive."""
         ends: dict[Subtask, list[tuple[int, int]]] = {subtask: [(-1, -1)] for subtask in self._level}
         for place, event in enumerate(self._picture.events):
             if event.subtask is None:
                 continue
-            lives = ends[event.subtask]
+            incarnations = ends[event.subtask]
             if event.kind is Kind.RESTORED:
-                lives.append((place, place))
+                incarnations.append((place, place))
             else:
-                lives[-1] = (lives[-1][0], place)
+                incarnations[-1] = (incarnations[-1][0], place)
         right = len(self._picture.events)
-        for subtask, lives in ends.items():
+        for subtask, incarnations in ends.items():
             level = self._level[subtask]
             self._axes.plot([-1, right], [level, level], color=PALE, lw=0.6, ls=":", zorder=1)
-            lives[-1] = (lives[-1][0], right)
-            for start, end in lives:
+            incarnations[-1] = (incarnations[-1][0], right)
+            for start, end in incarnations:
                 self._axes.plot([start, end], [level, level], color=CALM, lw=1.0, zorder=1.5)
 
     def _announce(self, place: int, event: Event) -> None:
@@ -175,7 +175,7 @@ class _Plot:
 
     def _draw_arrow(self, arrow: Arrow) -> None:
         (tail, source), (head, target) = self._ends(arrow)
-        colour, width, style = self._look(arrow)
+        colour, width, style = self._style_of(arrow)
         patch = FancyArrowPatch(
             (tail, source),
             (head, target),
@@ -218,28 +218,28 @@ class _Plot:
 
     def _restored_at(self, arrow: Arrow) -> float | None:
         """Where the life began into which it was restored; None: it was sent, or restored, before the slice."""
-        life = (Kind.RESTORED, arrow.incarnation, arrow.channel.source)
+        restored = (Kind.RESTORED, arrow.incarnation, arrow.channel.source)
         for place, event in enumerate(self._picture.events if arrow.is_restored else ()):
-            if (event.kind, event.incarnation, event.subtask) == life:
+            if (event.kind, event.incarnation, event.subtask) == restored:
                 return float(place)
         return None
 
-    def _look(self, arrow: Arrow) -> tuple[str, float, str]:
+    def _style_of(self, arrow: Arrow) -> tuple[str, float, str]:
         """Colour, width and style."""
         place = arrow.end if arrow.end is not None else arrow.start
         if place is not None and self._picture.is_stale(place):
             return PALE, 0.7, "-"
         if arrow.cargo is Cargo.MARKER:
-            return self._looks.get(arrow.snapshot_id, (CALM,))[0], 0.8, "--"
+            return self._styles.get(arrow.snapshot_id, (CALM,))[0], 0.8, "--"
         if arrow.crosses:
-            return self._looks[arrow.crosses[0]][0], 1.8, "-"
+            return self._styles[arrow.crosses[0]][0], 1.8, "-"
         return CALM, 0.7, ":" if arrow.is_restored else "-"
 
     # ---------------------------------------------------------------- cuts
 
     def _draw_cuts(self) -> None:
         for cut in self._picture.cuts:
-            colour, shape = self._looks[cut.snapshot_id]
+            colour, shape = self._styles[cut.snapshot_id]
             places = [place for place, _ in cut.points]
             levels = [self._level[subtask] for _, subtask in cut.points]
             style = "-" if cut.is_published else (0, (1, 1))

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from snapshot.declared.topology import NodeSpec, Topology
 from snapshot.drawing.html import card, picture, table
-from snapshot.drawing.plain import drawn_or_told, needs_matplotlib
-from snapshot.drawing.words import brief, counted, duration_text, shortened, size_text
+from snapshot.drawing.labels import brief, counted, duration_text, shortened, size_text
+from snapshot.drawing.plain import drawn_or_text, needs_matplotlib
 from snapshot.errors import CutlineError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import NodeSpec, Topology
 from snapshot.stored.part import Handle, PartKind
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Card:
             *([("", "the run's result")] if snapshot.manifest.final else []),
         ]
         title = f"Snapshot {snapshot.id}"
-        return card(title, facts, picture(drawn_or_told(self._svg)), self._table_of_states(), self._table_of_channels())
+        return card(title, facts, picture(drawn_or_text(self._svg)), self._table_of_states(), self._table_of_channels())
 
     # ---------------------------------------------------------------- reading
 
@@ -86,21 +86,21 @@ class _Card:
             if handle.kind is kind and handle.channel == channel
         ]
 
-        def told() -> str:
+        def described() -> str:
             messages = self._snapshot.channel(*channel).messages
             more = ["..."] if len(messages) > _MESSAGES else []
             words = [brief(message, _DRAWN_CHARACTERS) for message in messages[:_MESSAGES]] + more
             return ", ".join(words) or "the end of the stream"
 
-        return self._read(handles, told)
+        return self._read(handles, described)
 
-    def _read(self, handles: list[Handle], tell: Callable[[], str]) -> str:
+    def _read(self, handles: list[Handle], describe: Callable[[], str]) -> str:
         """What is in these parts; why it is not shown, where it is not."""
         size = sum(handle.size for handle in handles)
         if size > _PART_BYTES_MAX:
             return f"({size_text(size)})"
         try:
-            return tell()
+            return describe()
         except (CutlineError, OSError) as error:  # a class that is missing here, a part that is gone
             return f"({error})"
 
@@ -157,7 +157,9 @@ class _Card:
         return table(f"{count} subtasks", heads, rows, left_out=count - len(rows), is_open=is_open)
 
     def _table_of_channels(self) -> str:
-        rows = [[str(channel), str(self._in_flight[channel]), told] for channel, told in self._messages.items()]
+        rows = [
+            [str(channel), str(self._in_flight[channel]), described] for channel, described in self._messages.items()
+        ]
         if not rows:
             return ""
         count = len(self._in_flight)

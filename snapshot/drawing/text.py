@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snapshot.drawing.labels import format_event
 from snapshot.drawing.picture import Arrow, Cargo, Picture
-from snapshot.drawing.words import told
 from snapshot.ids import Subtask
 from snapshot.trace import Event, Kind
 
@@ -64,9 +64,9 @@ def _flying(picture: Picture) -> Iterator[str]:
             if cut.snapshot_id in arrow.crosses:
                 name = "→".join(picture.name(end) for end in arrow.channel)
                 numbers.setdefault(name, []).append(arrow.number)
-        told_numbers = (f"{name} {', '.join(map(str, sorted(held)))}" for name, held in numbers.items())
+        shown_numbers = (f"{name} {', '.join(map(str, sorted(held)))}" for name, held in numbers.items())
         fate = "published" if cut.is_published else "not published"
-        yield f"cut {picture.label(cut.snapshot_id)} ({fate}): in flight {'; '.join(told_numbers) or 'nothing'}"
+        yield f"cut {picture.label(cut.snapshot_id)} ({fate}): in flight {'; '.join(shown_numbers) or 'nothing'}"
 
 
 def _table(picture: Picture) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _table(picture: Picture) -> Iterator[str]:
             continue
         cut = f" {picture.label(event.snapshot_id)}" if event.snapshot_id else ""
         stale = f" (incarnation {event.incarnation})" if picture.is_stale(place) else ""
-        what = f"{told(event, picture.trace.codec)}{cut}{stale}"
+        what = f"{format_event(event, picture.trace.codec)}{cut}{stale}"
         star = _star(picture.arrow_at.get(place)) or " "
         yield f"{_prefix(picture, place)}{star}{picture.name(event.subtask):{width}}  {what}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import SubtaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SubtaskRecord:
     handles: tuple[Handle, ...]  #: one state, and a part for each channel end that held messages
     sent: tuple[SentEntry, ...]  #: one per outgoing channel
     received: tuple[ReceivedEntry, ...]  #: one per incoming channel
-    standing: Standing
+    status: SubtaskStatus
 
     @property
     def state(self) -> Handle:

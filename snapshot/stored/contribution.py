@@ -47,5 +47,5 @@ def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle])
             ReceivedEntry(channel, cut.processed, cut.written, *stored.get((PartKind.RECEIVED, channel), (0, 0)))
             for channel, cut in taken.received.items()
         ),
-        standing=taken.standing,
+        status=taken.status,
     )

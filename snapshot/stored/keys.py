@@ -69,7 +69,7 @@ HANDLE: Final = {
     "inline": "inline",
 }
 
-STANDING: Final = {
+SUBTASK_STATUS: Final = {
     "ended": "ended",
     "passive": "passive",
     "has_timers": "has_timers",

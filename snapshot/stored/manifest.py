@@ -17,7 +17,7 @@ from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.envelope import Buffer, magic_of, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import Convert, StoredArray, StoredMap
 from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import SubtaskStatus
 
 MANIFEST_MAGIC = b"CLMF"
 ABORTED_MAGIC = b"CLAB"
@@ -84,7 +84,7 @@ def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
 
 _SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
 _RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
-_STANDING = StoredMap(Standing, keys.STANDING, read={"uncommitted": tuple})
+_STANDING = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple})
 
 #: For the manifest.
 SUBTASK_RECORD = StoredMap(

@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
-from snapshot.channel.gate import Gate
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spill import Spill
-from snapshot.channel.spread import key_function, partitioner
-from snapshot.declared.built import Built
-from snapshot.declared.topology import Topology
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source, defines
+from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.plan.topology import Topology
 from snapshot.subtask.context import SubtaskContext
-from snapshot.subtask.cutter import CutSettings
 from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.input_channel import InputChannel
+from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.lost_state import LostStateCheck
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.recorder import Recorder
+from snapshot.subtask.snapshotter import CutSettings
 from snapshot.subtask.timers import Timers
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RestoredChannels:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SubtaskEnvironment:
     """What a host gives to every subtask that it runs."""
 
     run: str
@@ -76,12 +76,12 @@ class SubtaskParts:
     topology: Topology
     node: Node
     codec: Codec
-    gate: Gate
+    backpressure: BackpressureFlag
     timers: Timers
     context: SubtaskContext
     recorder: Recorder
-    inputs: tuple[InputChannel, ...]
-    outputs: dict[ChannelId, SendingEnd]
+    inputs: tuple[InputProcessor, ...]
+    outputs: dict[ChannelId, ChannelSender]
     edges: tuple[OutputEdge, ...]
     limits: SubtaskLimits
     cutting: CutSettings
@@ -106,7 +106,9 @@ class SubtaskParts:
         return tuple(self.node.partitions())[self.subtask.index :: self.context.parallelism]
 
 
-def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: RestoredChannels) -> SubtaskParts:
+def assemble(
+    subtask: Subtask, compiled: CompiledGraph, environment: SubtaskEnvironment, restored: RestoredChannels
+) -> SubtaskParts:
     """Make everything that surrounds a fresh copy of the node.
 
     Raises
@@ -116,52 +118,53 @@ def assemble(subtask: Subtask, built: Built, around: Surroundings, restored: Res
     NodeError
         if the node cannot be unpickled for another reason.
     """
-    topology, codec = built.topology, around.codec
-    node = _fresh_node(subtask, built)
-    gate, timers = Gate(), Timers()
+    topology, codec = compiled.topology, environment.codec
+    node = _fresh_node(subtask, compiled)
+    backpressure, timers = BackpressureFlag(), Timers()
     channels = topology.outputs_of(subtask)
     outputs = {
-        channel: SendingEnd(
-            channel, codec, gate, sent=restored.sent.get(channel, 0), siblings=len(channels),
-            spill=around.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+        channel: ChannelSender(
+            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels),
+            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
         )
         for channel in channels
     }  # fmt: skip
-    observer = around.observer_of(subtask)
+    observer = environment.observer_of(subtask)
     if observer is not None:
         for end in outputs.values():
             end.on_marker_taken = observer.marker_sent
-    edges = _edges(subtask, built, outputs, observer)
+    edges = _edges(subtask, compiled, outputs, observer)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(
-        run=around.run,
-        incarnation=around.incarnation,
+        run=environment.run,
+        incarnation=environment.incarnation,
         subtask=subtask,
         parallelism=topology.node(subtask.node).parallelism,
         inputs=EndOfStream(subtask, topology).open_inputs,
         edges=edges,
         timers=timers,
-        logger=around.logger_of(subtask),
-        chance=lambda: around.chance_of(subtask),
+        logger=environment.logger_of(subtask),
+        chance=lambda: environment.chance_of(subtask),
         ask_snapshot=lambda: requests[0](),
     )
     inputs = tuple(
-        _input(channel, built, node, context, gate, codec, restored, observer)
+        _input(channel, compiled, node, context, backpressure, codec, restored, observer)
         for channel in topology.inputs_of(subtask)
     )
     return SubtaskParts(
-        subtask=subtask, topology=topology, node=node, codec=codec, gate=gate, timers=timers, context=context,
-        recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=around.limits,
+        subtask=subtask, topology=topology, node=node, codec=codec, backpressure=backpressure,
+        timers=timers, context=context,
+        recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
-            around.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), around.stopwatch
+            environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
         lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
     )  # fmt: skip
 
 
-def _fresh_node(subtask: Subtask, built: Built) -> Node:
+def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
     try:
-        node = pickle.loads(built.nodes[subtask.node])
+        node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:
         raise GraphError(
             f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
@@ -174,14 +177,16 @@ def _fresh_node(subtask: Subtask, built: Built) -> Node:
 
 
 def _edges(
-    subtask: Subtask, built: Built, outputs: Mapping[ChannelId, SendingEnd], observer: Observer | None
+    subtask: Subtask, compiled: CompiledGraph, outputs: Mapping[ChannelId, ChannelSender], observer: Observer | None
 ) -> tuple[OutputEdge, ...]:
     edges: list[OutputEdge] = []
-    for spec in built.topology.edges:
+    for spec in compiled.topology.edges:
         if spec.source != subtask.node:
             continue
-        code = built.edges[spec.source, spec.target]
-        chooser = partitioner(spec.spread, code.key, subtask.index, built.topology.node(spec.target).parallelism)
+        code = compiled.edges[spec.source, spec.target]
+        chooser = partitioner(
+            spec.partitioning, code.key, subtask.index, compiled.topology.node(spec.target).parallelism
+        )
         ends = {
             channel.target.index: end if observer is None else ObservedSender(end, observer)
             for channel, end in outputs.items()
@@ -193,18 +198,20 @@ def _edges(
 
 def _input(
     channel: ChannelId,
-    built: Built,
+    compiled: CompiledGraph,
     node: Node,
     context: SubtaskContext,
-    gate: Gate,
+    backpressure: BackpressureFlag,
     codec: Codec,
     restored: RestoredChannels,
     observer: Observer | None,
-) -> InputChannel:
-    end = ReceivingEnd(channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ()))
-    code = built.edges[channel.source.node, channel.target.node]
+) -> InputProcessor:
+    end = ChannelReceiver(
+        channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ())
+    )
+    code = compiled.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
-    return InputChannel(end, node, context, gate, codec, key_of=key_of, schema=code.schema, observer=observer)
+    return InputProcessor(end, node, context, backpressure, codec, key_of=key_of, schema=code.schema, observer=observer)
 
 
 def _recorder(subtask: Subtask, topology: Topology) -> Recorder:

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from snapshot.channel.sending_end import AT_ONCE_MAX
+from snapshot.channel.channel_sender import AT_ONCE_MAX
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context

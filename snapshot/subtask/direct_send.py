@@ -1,6 +1,6 @@
 """`Context.send` in one function, for a node whose only edge goes by hash: the hot path of keyed streams.
 
-It does what `Context.send`, `OutputEdge.emit` and `SendingEnd.send` do one after the other, without their calls, for
+It does what `Context.send`, `OutputEdge.emit` and `ChannelSender.send` do one after the other, without their calls, for
 messages that name no receiver and have a key that was seen before; everything else goes the ordinary way, and so does
 whatever fails, which says there what is wrong. ``tests/snapshot/subtask/test_direct_send.py`` holds both ways together.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.channel_sender import CHECKED_BYTES, ChannelSender
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.sending_end import LOOKED_AT_BYTES, SendingEnd
-from snapshot.channel.spread import PLAIN_KEYS, HashPartitioner
+from snapshot.channel.partitioning import PLAIN_KEYS, HashPartitioner
 from snapshot.subtask.output_edge import OutputEdge
 
 _RecordBatch = pa.RecordBatch
@@ -38,7 +38,7 @@ def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send)
     """
     if edge.transforms:
         return None
-    ends = {index: end for index, end in edge.ends.items() if isinstance(end, SendingEnd)}
+    ends = {index: end for index, end in edge.ends.items() if isinstance(end, ChannelSender)}
     if len(ends) < len(edge.ends):  # an observer is to see each message
         return None
     if isinstance(edge.partitioner, HashPartitioner):
@@ -47,7 +47,7 @@ def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send)
 
 
 def _by_key(
-    partitioner: HashPartitioner, ends: dict[int, SendingEnd], pack: Callable[[Any], bytes], otherwise: Send
+    partitioner: HashPartitioner, ends: dict[int, ChannelSender], pack: Callable[[Any], bytes], otherwise: Send
 ) -> Send:
     key_of, targets = partitioner.key_of, partitioner.remembered
 
@@ -70,7 +70,7 @@ def _by_key(
             return
         pieces = end.open_pieces
         pieces.append(piece)
-        if len(piece) > LOOKED_AT_BYTES or len(pieces) >= end.look_at:
-            end.look(piece)
+        if len(piece) > CHECKED_BYTES or len(pieces) >= end.check_at:
+            end.check_frame_size(piece)
 
     return send

@@ -6,9 +6,9 @@ when the coordinator reads from a snapshot that it is over (PROTOCOL 5).
 
 from __future__ import annotations
 
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.reports import Standing
+from snapshot.plan.topology import Topology
+from snapshot.subtask.reports import SubtaskStatus
 
 
 class EndOfStream:
@@ -62,8 +62,8 @@ class EndOfStream:
         """No input is open."""
         return not self._open
 
-    def standing(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> Standing:
+    def status(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> SubtaskStatus:
         """What a snapshot says of this subtask's progress towards the end."""
         still_open = [channel for channels in self._open.values() for channel in channels]
         outer_ended = all(channel in self.inner_inputs for channel in still_open)
-        return Standing(is_ended, passive, has_timers, outer_ended, uncommitted)
+        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted)

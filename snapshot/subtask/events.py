@@ -18,7 +18,7 @@ class SnapshotRequested:
 
     snapshot_id: int
     running: tuple[int, ...]
-    floor: int
+    min_snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class AlignmentTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class FloorRaised:
-    """Every snapshot below `floor` is settled: published or aborted."""
+class MinSnapshotIdRaised:
+    """Every snapshot below `min_snapshot_id` is settled: published or aborted."""
 
-    floor: int
+    min_snapshot_id: int
 
 
 #: What the marker rules know (`snapshot.subtask.recorder`).
-Event = SnapshotRequested | MarkerArrived | MarkerReached | AlignmentTimedOut | FloorRaised
+Event = SnapshotRequested | MarkerArrived | MarkerReached | AlignmentTimedOut | MinSnapshotIdRaised
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ ControlEvent = (
     | RequestAnswered
     | MarkerArrived
     | AlignmentTimedOut
-    | FloorRaised
+    | MinSnapshotIdRaised
     | SnapshotPublished
     | ComponentEnded
 )

@@ -16,34 +16,34 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import assert_never
 
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Sink, defines
 from snapshot.stored.envelope import Buffer
 from snapshot.subtask.assembly import SubtaskParts
-from snapshot.subtask.cutter import Cutter
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
-    FloorRaised,
     MarkerArrived,
     MarkerReached,
+    MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
     Started,
 )
 from snapshot.subtask.hook_errors import calling
-from snapshot.subtask.input_channel import InputChannel
+from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.limits import SLICE_POLLS_MAX
 from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, Standing, SubtaskEnded
-from snapshot.subtask.state_keeper import StateKeeper
-from snapshot.subtask.turns import Turns
+from snapshot.subtask.ready_inputs import ReadyInputs
+from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, SubtaskEnded, SubtaskStatus
+from snapshot.subtask.snapshotter import Snapshotter
+from snapshot.subtask.state_capture import StateCapture
 from snapshot.subtask.two_phase import PreparedOutput
 
 
@@ -68,19 +68,19 @@ class SubtaskMachine:
     def __init__(self, parts: SubtaskParts) -> None:
         self.subtask: Subtask = parts.subtask
         self.status = Status.CREATED
-        self.inputs: dict[ChannelId, ReceivingEnd] = {c.end.channel: c.end for c in parts.inputs}
-        self.outputs: dict[ChannelId, SendingEnd] = parts.outputs
+        self.inputs: dict[ChannelId, ChannelReceiver] = {c.end.channel: c.end for c in parts.inputs}
+        self.outputs: dict[ChannelId, ChannelSender] = parts.outputs
         self.context = parts.context
-        self.gate = parts.gate
+        self.backpressure = parts.backpressure
         self.node = parts.node
         self.observer = parts.observer
         self._parts = parts
         self._timers = parts.timers
-        self._turns = Turns(parts.inputs)
+        self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
-        self.cutter = Cutter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
+        self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
         self._prepared = PreparedOutput(parts.node, parts.observer)
-        self._kept = StateKeeper(parts, self._ends, self._prepared)
+        self._kept = StateCapture(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
@@ -158,9 +158,9 @@ class SubtaskMachine:
         """A frame came. Raises ChannelError on a gap or a repeat."""
         end = self.inputs[channel]
         end.deliver(frame)
-        self._turns.came(channel)
+        self._ready_inputs.mark_ready(channel)
         if end.recorded_bytes:
-            self.cutter.limit_recordings()
+            self.snapshotter.limit_recordings()
 
     # ---------------------------------------------------------------- control
 
@@ -186,10 +186,10 @@ class SubtaskMachine:
                 self._marker_arrived(channel, marker)
             case SnapshotRequested():
                 assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
-                self.cutter.step(event)
+                self.snapshotter.step(event)
                 self._answer_request()  # the snapshot is the answer
-            case FloorRaised() | AlignmentTimedOut():
-                self.cutter.step(event)
+            case MinSnapshotIdRaised() | AlignmentTimedOut():
+                self.snapshotter.step(event)
             case RequestAnswered():
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
@@ -211,13 +211,13 @@ class SubtaskMachine:
             self.observer.marker_arrived(channel, marker)
         self.inputs[channel].deliver_marker(marker)
         if marker.aligned:
-            self._turns.came(channel)
-        self.cutter.step(MarkerArrived(channel, marker))
+            self._ready_inputs.mark_ready(channel)
+        self.snapshotter.step(MarkerArrived(channel, marker))
 
     def _answer_request(self) -> None:
         if self._asked:
             self._asked = False
-            self.gate.closed -= 1
+            self.backpressure.closed -= 1
 
     def _published(self, snapshot_id: int) -> None:
         """Commit what was prepared up to the snapshot, in order, and call `onPublished`."""
@@ -243,7 +243,7 @@ class SubtaskMachine:
     @property
     def runnable(self) -> bool:
         """A turn would handle a message, or an ended subtask would pass a marker on (PROTOCOL 5.2), now."""
-        return self.status in (Status.RUNNING, Status.ENDED) and not self.gate.closed and any(self._ready())
+        return self.status in (Status.RUNNING, Status.ENDED) and not self.backpressure.closed and any(self._ready())
 
     def next_wake(self) -> float | None:
         """When a turn is due without any message: the next timer or poll. None: never; it may be in the past."""
@@ -257,7 +257,7 @@ class SubtaskMachine:
         """Nothing will happen here without a message from elsewhere."""
         if self.status is Status.ENDED:
             return True
-        return self._exhausted and not len(self._timers) and not self._turns
+        return self._exhausted and not len(self._timers) and not self._ready_inputs
 
     def run(self, now: float, limit: int) -> int:
         """One turn: timers that are due, then messages of each ready input in turn, then polls.
@@ -285,13 +285,13 @@ class SubtaskMachine:
     def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
         """Handle up to `limit` messages of one channel only; for a host that chooses the order itself."""
         self._tick(now)
-        if self.gate.closed:
+        if self.backpressure.closed:
             return 0
-        chosen = self._turns.get(channel)
+        chosen = self._ready_inputs.get(channel)
         if chosen is None or chosen.end.held:
             return 0
         handled = self._handle_head(chosen, limit)
-        self._turns.took(chosen)
+        self._ready_inputs.requeue(chosen)
         return handled
 
     # ---------------------------------------------------------------- one event at a time
@@ -316,18 +316,18 @@ class SubtaskMachine:
     def may_handle(self, channel: ChannelId) -> bool:
         """Whether the next message of an input may be handled now."""
         end = self.inputs[channel]
-        return end.ready and not self.gate.closed and self._may_take(end)
+        return end.ready and not self.backpressure.closed and self._may_take(end)
 
     def next_poll_at(self) -> float | None:
         """When the source may be polled, or None."""
-        if self._exhausted or self.status is not Status.RUNNING or self.gate.closed or self._spilling:
+        if self._exhausted or self.status is not Status.RUNNING or self.backpressure.closed or self._spilling:
             return None
         return self._poll_at - self._lead
 
     def next_timer_at(self) -> float | None:
         """When the next timer fires, or None."""
         at = self._timers.next_at()
-        return None if at is None or self.status is not Status.RUNNING or self.gate.closed else at - self._lead
+        return None if at is None or self.status is not Status.RUNNING or self.backpressure.closed else at - self._lead
 
     # ---------------------------------------------------------------- reports
 
@@ -340,22 +340,26 @@ class SubtaskMachine:
     def take_reports(self) -> list[Report]:
         """What happened since the last call."""
         reports, self._reports = self._reports, []
-        return reports + self.cutter.take_reports()
+        return reports + self.snapshotter.take_reports()
 
     def validate(self) -> None:
         """Assert every invariant of the subtask; called by tests and by the simulator."""
-        self.cutter.recorder.validate()
+        self.snapshotter.recorder.validate()
         for end in self.inputs.values():
             end.validate()
         for output in self.outputs.values():
             output.validate()
-        assert self.gate.closed >= 0
+        assert self.backpressure.closed >= 0
 
     # ---------------------------------------------------------------- events of the node
 
     def _fire_timers(self, limit: int) -> int:
         done = 0
-        while not self.gate.closed and done < limit and (due := self._timers.pop_due(self.context.now)) is not None:
+        while (
+            not self.backpressure.closed
+            and done < limit
+            and (due := self._timers.pop_due(self.context.now)) is not None
+        ):
             at, self.context.key = due
             self.context.sender = None
             if self.observer is not None:
@@ -372,20 +376,20 @@ class SubtaskMachine:
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
-        for channel in self._turns:
-            if self.gate.closed or done >= limit:
+        for channel in self._ready_inputs:
+            if self.backpressure.closed or done >= limit:
                 break
-            while channel.end.ready and not self.gate.closed and done < limit and self._may_take(channel.end):
+            while channel.end.ready and not self.backpressure.closed and done < limit and self._may_take(channel.end):
                 done += self._handle_head(channel, limit - done)
-            self._turns.took(channel)
+            self._ready_inputs.requeue(channel)
         return done
 
-    def _handle_head(self, channel: InputChannel, limit: int) -> int:
+    def _handle_head(self, channel: InputProcessor, limit: int) -> int:
         head = channel.end.head
         assert head is not None
         if isinstance(head, Marker):
             channel.end.pass_marker()
-            self.cutter.step(MarkerReached(channel.end.channel, head.snapshot_id))
+            self.snapshotter.step(MarkerReached(channel.end.channel, head.snapshot_id))
             return 0
         if head.kind is PayloadKind.END:
             if self.observer is not None:
@@ -403,7 +407,7 @@ class SubtaskMachine:
     def _poll(self, limit: int) -> int:
         done, most = 0, min(limit, SLICE_POLLS_MAX)
         context = self.context
-        while not self._exhausted and not self.gate.closed and self._poll_at <= context.now and done < most:
+        while not self._exhausted and not self.backpressure.closed and self._poll_at <= context.now and done < most:
             if self._spilling:
                 break
             if self.observer is not None:
@@ -421,20 +425,20 @@ class SubtaskMachine:
         return done
 
     def _ready(self) -> Iterator[bool]:
-        return (each.end.ready and self._may_take(each.end) for each in self._turns)
+        return (each.end.ready and self._may_take(each.end) for each in self._ready_inputs)
 
     @property
     def _spilling(self) -> bool:
         return any(self.outputs[channel].spilling for channel in self._ends.inner_output_channels)
 
-    def _may_take(self, end: ReceivingEnd) -> bool:
+    def _may_take(self, end: ChannelReceiver) -> bool:
         """While an out-buffer inside the cycle spills, nothing is taken from outside the cycle (PROTOCOL 9.2)."""
         return not self._ends.inner_output_channels or end.channel in self._ends.inner_inputs or not self._spilling
 
     def _ask_snapshot(self) -> None:
         if not self._asked:
             self._asked = True
-            self.gate.closed += 1  # no further event until the answer (PROTOCOL 3.1)
+            self.backpressure.closed += 1  # no further event until the answer (PROTOCOL 3.1)
             self._reports.append(SnapshotAsked(self.subtask))
 
     def _input_ended(self, channel: ChannelId) -> None:
@@ -460,7 +464,7 @@ class SubtaskMachine:
         self.status = Status.ENDED
         self._reports.append(SubtaskEnded(self.subtask))
 
-    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], Standing]:
+    def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], SubtaskStatus]:
         """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
         if self.observer is not None:
             self.observer.cut(snapshot_id)
@@ -471,10 +475,10 @@ class SubtaskMachine:
         state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
-        standing = self._ends.standing(
+        status = self._ends.status(
             is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
         )
-        return state, standing
+        return state, status
 
     def _tick(self, now: float) -> None:
         now += self._lead

@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Marker
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
 from snapshot.node import Context, Node
 from snapshot.stored.envelope import Buffer
 
-Inputs = Mapping[ChannelId, ReceivingEnd]
-Outputs = Mapping[ChannelId, SendingEnd]
+Inputs = Mapping[ChannelId, ChannelReceiver]
+Outputs = Mapping[ChannelId, ChannelSender]
 
 
 class Observer:
@@ -87,36 +87,36 @@ class Observer:
 class ObservedSender:
     """A sending end whose messages are observed, one by one; for `OutputEdge`."""
 
-    def __init__(self, end: SendingEnd, observer: Observer) -> None:
+    def __init__(self, end: ChannelSender, observer: Observer) -> None:
         self.end = end
         self._observer = observer
 
     def send(self, message: Any) -> None:
-        """See `SendingEnd.send`."""
+        """See `ChannelSender.send`."""
         channel, observer = self.end.channel, self._observer
         kept = observer.message_sending(channel, message)
         self.end.send(message)
         observer.message_sent(channel, kept)
 
     def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
-        """See `SendingEnd.send_all`."""
+        """See `ChannelSender.send_all`."""
         for message in messages:
             self.send(message)
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
-        """See `SendingEnd.send_batch`."""
+        """See `ChannelSender.send_batch`."""
         channel, observer = self.end.channel, self._observer
         kept = observer.rows_sending(channel, batch)
         self.end.send_batch(batch)
         observer.rows_sent(channel, kept)
 
     def forbid(self, why: str) -> None:
-        """See `SendingEnd.forbid`."""
+        """See `ChannelSender.forbid`."""
         self.end.forbid(why)
 
 
 class ObservedNode(Node):
-    """A node whose messages from one channel are observed; for `InputChannel`. The node's own attributes stay."""
+    """A node whose messages from one channel are observed; for `InputProcessor`. The node's own attributes stay."""
 
     def __init__(self, node: Node, observer: Observer, channel: ChannelId) -> None:
         self._node = node

@@ -1,6 +1,6 @@
 """One outgoing edge at one subtask: from the message that a node sends to the channel that it takes.
 
-Applies the edge's chained functions, asks the partitioner, and hands over to the `SendingEnd`. This is the
+Applies the edge's chained functions, asks the partitioner, and hands over to the `ChannelSender`. This is the
 hot path of sending, so the way is chosen once, when the edge is built.
 """
 
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.extensions import NotSerialisable
-from snapshot.channel.sending_end import SendingEnd
-from snapshot.channel.spread import EVERY, Partitioner, Shares
-from snapshot.declared.transforms import Transform, transformed
+from snapshot.channel.partitioning import EVERY, Partitioner, Shares
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.transforms import Transform, transformed
 from snapshot.subtask.observer import ObservedSender
 
 #: Rows of a larger batch leave in parts of so many: a part fits the cache while it is spread and encoded, and a marker
@@ -34,7 +34,7 @@ class OutputEdge:
     source : Subtask
     target : str
         Name of the node at the other end.
-    ends : mapping of int to SendingEnd or ObservedSender
+    ends : mapping of int to ChannelSender or ObservedSender
         By the target subtask's index.
     partitioner : Partitioner
         Chooses among the indexes of `ends`.
@@ -48,7 +48,7 @@ class OutputEdge:
         self,
         source: Subtask,
         target: str,
-        ends: Mapping[int, SendingEnd | ObservedSender],
+        ends: Mapping[int, ChannelSender | ObservedSender],
         partitioner: Partitioner,
         transforms: Sequence[Transform],
         schema: pa.Schema | None,
@@ -61,7 +61,7 @@ class OutputEdge:
         self.transforms = tuple(transforms)
         self._choose = partitioner.choose
         #: sends a message along this edge
-        self.emit: Callable[[Any], None] = self._transformed if transforms else self._spread
+        self.emit: Callable[[Any], None] = self._transformed if transforms else self._partition
 
     def forbid(self, why: str) -> None:
         """Refuse whatever is sent, with these words, until they are ""."""
@@ -96,12 +96,12 @@ class OutputEdge:
 
     def _transformed(self, message: Any) -> None:
         for result in transformed(self.transforms, message):
-            self._spread(result)
+            self._partition(result)
 
-    def _spread(self, message: Any) -> None:
+    def _partition(self, message: Any) -> None:
         """Choose a target for a message, and send it; keyed streams mostly take `direct_send` instead."""
         if type(message) is _RecordBatch:
-            self._spread_batch(message)
+            self._partition_batch(message)
             return
         try:
             index = self._choose(message)
@@ -116,16 +116,16 @@ class OutputEdge:
         except NotSerialisable as error:
             raise self._refused(index, error) from error
 
-    def _spread_batch(self, batch: pa.RecordBatch) -> None:
+    def _partition_batch(self, batch: pa.RecordBatch) -> None:
         if self.schema is not None and not batch.schema.equals(self.schema):
             raise NodeError(
                 f"{self.source}->{self.target}: a batch with the schema\n{batch.schema}\n"
                 f"was sent on an edge that has\n{self.schema}"
             )
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            self._spread_rows(batch.slice(start, BATCH_ROWS_MAX))
+            self._partition_rows(batch.slice(start, BATCH_ROWS_MAX))
 
-    def _spread_rows(self, batch: pa.RecordBatch) -> None:
+    def _partition_rows(self, batch: pa.RecordBatch) -> None:
         try:
             parts = self.partitioner.split(batch)
         except Exception as error:  # as above

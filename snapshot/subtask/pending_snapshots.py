@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from snapshot.channel.cuts import ReceivedCut, SentCut
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import Buffer
-from snapshot.subtask.reports import SnapshotTaken, Spent, Standing
+from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings, SubtaskStatus
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Pending:
     cut_at: float
     capture_seconds: float = 0.0
     state: tuple[Buffer, ...] | None = None
-    standing: Standing | None = None
+    status: SubtaskStatus | None = None
     received: dict[ChannelId, ReceivedCut] = field(default_factory=dict)
     sent: dict[ChannelId, SentCut] = field(default_factory=dict)
     failed: bool = False
@@ -70,10 +70,10 @@ class PendingSnapshots:
         now = self._stopwatch()
         self._pending[snapshot_id] = _Pending(self._seen.pop(snapshot_id, now), now)
 
-    def captured(self, snapshot_id: int, state: tuple[Buffer, ...], standing: Standing) -> None:
+    def captured(self, snapshot_id: int, state: tuple[Buffer, ...], status: SubtaskStatus) -> None:
         """The node's state, encoded."""
         pending = self._pending[snapshot_id]
-        pending.state, pending.standing = state, standing
+        pending.state, pending.status = state, status
         pending.capture_seconds = self._stopwatch() - pending.cut_at
 
     def received(self, snapshot_id: int, channel: ChannelId, cut: ReceivedCut) -> None:
@@ -127,10 +127,10 @@ class PendingSnapshots:
                 continue
             del self._pending[snapshot_id]
             if not p.failed:
-                assert p.state is not None and p.standing is not None
+                assert p.state is not None and p.status is not None
                 assert len(p.received) == len(self._inputs)
-                spent = Spent(self._stopwatch() - p.seen_at - p.capture_seconds, p.capture_seconds, 0.0)
+                timings = SnapshotTimings(self._stopwatch() - p.seen_at - p.capture_seconds, p.capture_seconds, 0.0)
                 finished.append(
-                    SnapshotTaken(snapshot_id, self._subtask, p.state, p.received, p.sent, p.standing, spent)
+                    SnapshotTaken(snapshot_id, self._subtask, p.state, p.received, p.sent, p.status, timings)
                 )
         return finished

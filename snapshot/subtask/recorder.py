@@ -12,7 +12,7 @@ nor the node. ``step`` is its one door.
                                                   timed out, or
                                                   overtaken
 
-A snapshot below the floor leaves from anywhere to "forgotten", and whatever comes for it later is dropped.
+A snapshot below min_snapshot_id leaves from anywhere to "forgotten", and whatever comes for it later is dropped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from snapshot.subtask.events import (
     DiscardRecording,
     Effect,
     Event,
-    FloorRaised,
     HoldChannel,
     MarkerArrived,
     MarkerReached,
+    MinSnapshotIdRaised,
     OvertakeWithMarkers,
     ReleaseChannel,
     SendMarker,
@@ -93,8 +93,8 @@ class Recorder:
         self.outputs = outputs
         self.aligned_inputs = aligned_inputs
         self.aligned_outputs = aligned_outputs
-        self.floor = 0
-        #: {snapshot_id: its standing}, for ids at or above the floor
+        self.min_snapshot_id = 0
+        #: {snapshot_id: its standing}, for ids at or above min_snapshot_id
         self._snapshots: dict[int, _Snapshot] = {}
 
     def step(self, event: Event) -> list[Effect]:
@@ -106,16 +106,16 @@ class Recorder:
             if a marker comes twice on a channel.
         """
         match event:
-            case SnapshotRequested(snapshot_id, running, floor):
-                return self._raise_floor(floor) + self._on_request(snapshot_id, running)
+            case SnapshotRequested(snapshot_id, running, min_snapshot_id):
+                return self._raise_min_snapshot_id(min_snapshot_id) + self._on_request(snapshot_id, running)
             case MarkerArrived(channel, marker):
-                return self._raise_floor(marker.floor) + self._on_arrival(channel, marker)
+                return self._raise_min_snapshot_id(marker.min_snapshot_id) + self._on_arrival(channel, marker)
             case MarkerReached(channel, snapshot_id):
                 return self._on_reached(channel, snapshot_id)
             case AlignmentTimedOut(snapshot_id):
                 return self._on_timeout(snapshot_id)
-            case FloorRaised(floor):
-                return self._raise_floor(floor)
+            case MinSnapshotIdRaised(min_snapshot_id):
+                return self._raise_min_snapshot_id(min_snapshot_id)
         assert_never(event)
 
     def phase(self, snapshot_id: int) -> Phase | None:
@@ -133,7 +133,7 @@ class Recorder:
             return
         held: list[ChannelId] = []
         for snapshot_id, snapshot in self._snapshots.items():
-            assert snapshot_id >= self.floor, (snapshot_id, self.floor)
+            assert snapshot_id >= self.min_snapshot_id, (snapshot_id, self.min_snapshot_id)
             assert all(channel in self.inputs for channel in snapshot.arrived)
             assert all(channel in snapshot.arrived for channel in snapshot.held)
             assert not snapshot.held or snapshot.phase is Phase.ALIGNING
@@ -144,12 +144,12 @@ class Recorder:
         assert len(held) == len(dict.fromkeys(held)), f"held for two snapshots: {held}"
 
     def _on_request(self, snapshot_id: int, running: tuple[int, ...]) -> list[Effect]:
-        if snapshot_id < self.floor:
+        if snapshot_id < self.min_snapshot_id:
             return []  # PROTOCOL 3.4: settled already
         # PROTOCOL 3.3: every lower id that runs is recorded first, so that all subtasks cut in one order.
         effects: list[Effect] = []
         for lower in sorted(running):
-            if self.floor <= lower < snapshot_id:
+            if self.min_snapshot_id <= lower < snapshot_id:
                 effects += self._cut_unless_cut(lower)
         return effects + self._cut_unless_cut(snapshot_id)
 
@@ -161,7 +161,7 @@ class Recorder:
 
     def _on_arrival(self, channel: ChannelId, marker: Marker) -> list[Effect]:
         snapshot_id = marker.snapshot_id
-        if snapshot_id < self.floor:
+        if snapshot_id < self.min_snapshot_id:
             return []  # PROTOCOL 3.4: a late marker of an aborted snapshot
         snapshot = self._snapshots.get(snapshot_id)
         if snapshot and channel in snapshot.arrived:
@@ -231,12 +231,12 @@ class Recorder:
         snapshot.phase = Phase.DONE
         return [CompleteRecording(snapshot_id)]
 
-    def _raise_floor(self, floor: int) -> list[Effect]:
-        if floor <= self.floor:
+    def _raise_min_snapshot_id(self, min_snapshot_id: int) -> list[Effect]:
+        if min_snapshot_id <= self.min_snapshot_id:
             return []
-        self.floor = floor
+        self.min_snapshot_id = min_snapshot_id
         effects: list[Effect] = []
-        for snapshot_id in [s for s in self._snapshots if s < floor]:
+        for snapshot_id in [s for s in self._snapshots if s < min_snapshot_id]:
             snapshot = self._snapshots.pop(snapshot_id)
             effects += [ReleaseChannel(channel) for channel in snapshot.held]
             effects.append(DiscardRecording(snapshot_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapshot.channel.cuts import ReceivedCut, SentCut
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import Buffer
 
@@ -19,13 +19,13 @@ class SnapshotTaken:
     state: tuple[Buffer, ...]
     received: dict[ChannelId, ReceivedCut]
     sent: dict[ChannelId, SentCut]
-    standing: Standing
+    status: SubtaskStatus
     #: up to now: nothing is uploaded yet
-    spent: Spent
+    timings: SnapshotTimings
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SnapshotTimings:
     """Seconds that one subtask spent on a snapshot: three stretches without a gap, on the clock of its host."""
 
     #: from its first sight of the snapshot until nothing could change its part any more (every input's marker was in,
@@ -38,7 +38,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubtaskStatus:
     """How far the subtask was at its cut; termination is decided from it (PROTOCOL 5)."""
 
     #: it has sent the end of its stream

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from snapshot.coordinator.machine import Phase
 from snapshot.ids import ChannelId
-from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import hooks_of, possible
+from snapshot.testing.simulation.scheduler import EnabledStep
+from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.stepping import named
-from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import (
     Arrive,
     Crash,
@@ -25,8 +25,8 @@ from snapshot.testing.steps import (
     Fail,
     FailStore,
     Fault,
-    Order,
     OrphanCoordinator,
+    RequestSnapshot,
     Step,
     Tick,
     Transmit,
@@ -39,7 +39,7 @@ Ask = Callable[[Sequence[Step]], Step | None]
 class Chooser(Protocol):
     """Decides every step of a run."""
 
-    def next(self, world: World) -> Place | Step | None:
+    def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
         """What happens next."""
 
 
@@ -50,12 +50,12 @@ class Odds:
     fault: int = 60
     #: a fault while something is half published, restored or finished, and would be hit
     worst: int = 100
-    order: int = 80
+    request: int = 80
     tick: int = 12
     #: virtual seconds that pass with a tick
     tick_seconds: float = 0.02
     #: orders of snapshots at most
-    orders: int = 2
+    requests: int = 2
     #: one of the orders may be to stop
     stops: bool = False
 
@@ -74,40 +74,42 @@ class Seeded:
     def __init__(self, seed: int, faults: int, odds: Odds) -> None:
         self._random = Random(seed)
         self._faults = faults
-        self._orders = odds.orders
+        self._requests = odds.requests
         self._odds = odds
-        self._rare = 1 / odds.fault + 1 / odds.worst + 1 / odds.order + 1 / odds.tick
+        self._rare = 1 / odds.fault + 1 / odds.worst + 1 / odds.request + 1 / odds.tick
 
-    def next(self, world: World) -> Place | Step | None:
+    def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
         """A place at random; now and then a fault, an order, or time."""
         random = self._random.random
         if random() < self._rare:
-            step = self._rare_step(world)
+            step = self._rare_step(cluster)
             if step is not None:
                 return step
-        places = world.agenda.places
-        if places:
-            return places[int(random() * len(places))]
-        return Tick() if world.agenda.next_due() is not None else None
+        enabled_steps = cluster.scheduler.enabled_steps
+        if enabled_steps:
+            return enabled_steps[int(random() * len(enabled_steps))]
+        return Tick() if cluster.scheduler.next_due() is not None else None
 
-    def _rare_step(self, world: World) -> Step | None:
+    def _rare_step(self, cluster: SimulatedCluster) -> Step | None:
         odds, draw = self._odds, self._random.random() * self._rare
-        for odd, step in ((odds.fault, self._fault), (odds.worst, self._worst_fault), (odds.order, self._order)):
+        for odd, step in ((odds.fault, self._fault), (odds.worst, self._worst_fault), (odds.request, self._request)):
             if draw < 1 / odd:
-                return step(world)
+                return step(cluster)
             draw -= 1 / odd
         return Tick(odds.tick_seconds)
 
-    def _fault(self, world: World) -> Fault | None:
-        if not self._faults or world.driver.outcome is not None:
+    def _fault(self, cluster: SimulatedCluster) -> Fault | None:
+        if not self._faults or cluster.driver.outcome is not None:
             return None
-        return self._one_of([*possible(world), *(hook for worker in world.workers for hook in hooks_of(world, worker))])
+        return self._one_of(
+            [*possible(cluster), *(hook for worker in cluster.workers for hook in hooks_of(cluster, worker))]
+        )
 
-    def _worst_fault(self, world: World) -> Fault | None:
-        if not self._faults or world.driver.outcome is not None:
+    def _worst_fault(self, cluster: SimulatedCluster) -> Fault | None:
+        if not self._faults or cluster.driver.outcome is not None:
             return None
-        worst = _worst_kinds(world)
-        return self._one_of([fault for fault in possible(world) if isinstance(fault, worst)]) if worst else None
+        worst = _worst_kinds(cluster)
+        return self._one_of([fault for fault in possible(cluster) if isinstance(fault, worst)]) if worst else None
 
     def _one_of(self, faults: Sequence[Fault]) -> Fault | None:
         """Each kind as likely as another."""
@@ -120,21 +122,21 @@ class Seeded:
         of_kind = list(kinds.values())[self._random.randrange(len(kinds))]
         return of_kind[self._random.randrange(len(of_kind))]
 
-    def _order(self, world: World) -> Step | None:
-        if not self._orders or world.driver.outcome is not None:
+    def _request(self, cluster: SimulatedCluster) -> Step | None:
+        if not self._requests or cluster.driver.outcome is not None:
             return None
-        self._orders -= 1
-        return Order(stop=self._odds.stops and not self._random.randrange(3))
+        self._requests -= 1
+        return RequestSnapshot(stop=self._odds.stops and not self._random.randrange(3))
 
 
-def _worst_kinds(world: World) -> tuple[type[Fault], ...]:
+def _worst_kinds(cluster: SimulatedCluster) -> tuple[type[Fault], ...]:
     """Faults that hit between two steps of publishing, restoring or finishing: moments too short for chance alone."""
-    life = world.driver.life
-    if life is None:
+    simulated = cluster.driver.simulated
+    if simulated is None:
         return ()
-    if life.is_publishing or life.has_published_unheard:
+    if simulated.is_publishing or simulated.has_published_unseen:
         return CrashCoordinator, OrphanCoordinator
-    match life.coordinator.phase:
+    match simulated.coordinator.phase:
         case Phase.RESTORING:
             return Crash, FailStore
         case Phase.FINISHING:
@@ -157,15 +159,15 @@ class Scripted:
         self.skips = skips
         self._steps: Iterator[Step] = iter(steps)
 
-    def next(self, world: World) -> Place | Step | None:
+    def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
         """The next of the list."""
         return next(self._steps, None)
 
 
-def possible_steps(world: World) -> list[Step]:
+def possible_steps(cluster: SimulatedCluster) -> list[Step]:
     """All steps that can be taken now, besides faults, orders and what time brings."""
-    steps = [named(world, place) for place in world.agenda.places]
-    return [*steps, Tick()] if world.agenda.next_due() is not None else steps
+    steps = [named(cluster, enabled_step) for enabled_step in cluster.scheduler.enabled_steps]
+    return [*steps, Tick()] if cluster.scheduler.next_due() is not None else steps
 
 
 class Asked:
@@ -174,9 +176,9 @@ class Asked:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def next(self, world: World) -> Place | Step | None:
+    def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
         """Whatever the function says."""
-        return self._ask(possible_steps(world))
+        return self._ask(possible_steps(cluster))
 
 
 class Delays:
@@ -203,28 +205,28 @@ class Delays:
         self._due: dict[ChannelId, float] = {}
         self._last: dict[ChannelId, float] = {}
 
-    def next(self, world: World) -> Place | Step | None:
+    def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
         """What can happen at once; then what arrives next, or time until it does."""
         scripted = next(self._first, None)
         if scripted is not None:
             return scripted
-        arrivals: list[Place] = []
-        for place in world.agenda.places:
-            step = place.step
+        arrivals: list[EnabledStep] = []
+        for enabled_step in cluster.scheduler.enabled_steps:
+            step = enabled_step.step
             if not isinstance(step, Arrive):
                 if isinstance(step, Transmit):
-                    self._sent_at[step.channel].append(world.now)
-                return place
-            arrivals.append(place)
+                    self._sent_at[step.channel].append(cluster.now)
+                return enabled_step
+            arrivals.append(enabled_step)
             self._note(step)
-        next_due = world.agenda.next_due()
+        next_due = cluster.scheduler.next_due()
         if not arrivals:
             return None if next_due is None else Tick()
-        first = min(arrivals, key=lambda place: self._due[_channel(place)])
+        first = min(arrivals, key=lambda enabled_step: self._due[_channel(enabled_step)])
         due = self._due[_channel(first)]
-        if due > world.now:
+        if due > cluster.now:
             # What time brings before comes first.
-            return Tick(due - world.now) if next_due is None or next_due > due else Tick()
+            return Tick(due - cluster.now) if next_due is None or next_due > due else Tick()
         del self._due[_channel(first)]
         return first
 
@@ -237,7 +239,7 @@ class Delays:
             self._due[channel] = self._last[channel] = due
 
 
-def _channel(arrival: Place) -> ChannelId:
+def _channel(arrival: EnabledStep) -> ChannelId:
     step = arrival.step
     assert isinstance(step, Arrive)
     return step.channel

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from snapshot.declared.built import build
-from snapshot.declared.declarations import AlignmentWish
 from snapshot.errors import GraphError
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish
 from snapshot.testing.exploration.local_coordinator import Wishes
 from snapshot.testing.exploration.model import Model
 from snapshot.testing.exploration.search import Exploration, search
@@ -69,9 +69,9 @@ def explore(
     GraphError
         if the graph cannot be built, or an initiator is not in it.
     """
-    built = build(graph, alignment)
-    wishes = Wishes(tuple(_initiators(built.topology.subtasks, names) for names in snapshots), aborts)
-    model = Model(built, wishes, crashes)
+    compiled = build(graph, alignment)
+    wishes = Wishes(tuple(_initiators(compiled.topology.subtasks, names) for names in snapshots), aborts)
+    model = Model(compiled, wishes, crashes)
     found = search(model.initial(), model.steps, model.problem, states_max=statesMax)
     lost = [outcome for outcome in model.outcomes[True] if outcome not in model.outcomes[False]]
     if found.violation is None and lost:

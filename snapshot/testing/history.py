@@ -15,8 +15,8 @@ import msgpack
 
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
-from snapshot.declared.topology import Topology
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
 from snapshot.testing.payload import unpack
 from snapshot.testing.steps import Named, Step, subtask_named
@@ -120,17 +120,17 @@ class History:
 
     def lasting(self, subtask: Subtask) -> Iterator[Event]:
         """The events of a subtask that are part of the state in which the run ended, in order."""
-        lives: list[list[Event]] = []
+        incarnations: list[list[Event]] = []
         incarnation: int | None = max(self.origins, default=None)
         through: int | None = None  # of a life before the last: up to this snapshot's cut
         while incarnation is not None:
-            lives.append(list(self._life(subtask, incarnation, through)))
+            incarnations.append(list(self._incarnation_events(subtask, incarnation, through)))
             origin = self.origins[incarnation]
             incarnation, through = origin if origin is not None else (None, None)
-        for life in reversed(lives):
-            yield from life
+        for incarnation_events in reversed(incarnations):
+            yield from incarnation_events
 
-    def _life(self, subtask: Subtask, incarnation: int, through: int | None) -> Iterator[Event]:
+    def _incarnation_events(self, subtask: Subtask, incarnation: int, through: int | None) -> Iterator[Event]:
         for event in self.events:
             if event.incarnation == incarnation and event.subtask == subtask:
                 if through is not None and event.kind is Kind.CUT and event.snapshot_id == through:

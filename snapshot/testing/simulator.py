@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import RunSettings
-from snapshot.coordinator.snapshot_book import SnapshotPolicy
-from snapshot.declared.built import build
-from snapshot.declared.declarations import AlignmentWish
+from snapshot.coordinator.snapshot_table import SnapshotPolicy
 from snapshot.graph import Graph
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish
 from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
 from snapshot.testing.history import History
-from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible
-from snapshot.testing.simulation.stepping import go_on, named, standing, take
-from snapshot.testing.simulation.world import Mutation, World
+from snapshot.testing.simulation.scheduler import EnabledStep
+from snapshot.testing.simulation.simulated_cluster import Mutation, SimulatedCluster
+from snapshot.testing.simulation.stepping import describe_phases, go_on, named, take
 from snapshot.testing.steps import Step
 
 #: Steps after which a run is cut off: a bounded graph of the size that one simulates takes some thousands.
@@ -96,11 +96,11 @@ class Simulator:
         files: dict[str, bytes] | None = None,
         mutation: Mutation | None = None,
     ) -> None:
-        built = build(graph, alignment)
-        subtasks = len(built.topology.subtasks)
+        compiled = build(graph, alignment)
+        subtasks = len(compiled.topology.subtasks)
         settings = RunSettings(
             run=graph.name,
-            topology=built.topology,
+            topology=compiled.topology,
             worker_count=workers or min(_WORKERS, subtasks),
             policy=SnapshotPolicy(
                 interval=snapshotInterval,
@@ -119,8 +119,8 @@ class Simulator:
         chance = choose if isinstance(choose, int) else seed
         self._max_steps = maxSteps
         self._chooser = _chooser(choose, faults, odds, skips=skipsImpossible)
-        self._world = World(
-            built,
+        self._cluster = SimulatedCluster(
+            compiled,
             settings,
             seed=chance or 0,
             # A seed decides on frames too: where several messages share one, a cut may fall inside it.
@@ -134,21 +134,21 @@ class Simulator:
     @property
     def history(self) -> History:
         """What has happened so far."""
-        return self._world.history
+        return self._cluster.history
 
     @property
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._world.now
+        return self._cluster.now
 
     @property
     def isOver(self) -> bool:
         """The run has ended."""
-        return self._world.is_over
+        return self._cluster.is_over
 
     def possible(self) -> list[Step]:
         """All steps that can be taken now, besides faults, orders and what time brings."""
-        return possible_steps(self._world)
+        return possible_steps(self._cluster)
 
     def take(self, step: Step) -> None:
         """Take one step; deploying, storing and telling that it needs come before it.
@@ -161,7 +161,7 @@ class Simulator:
         schedule = self.history.schedule
         schedule.append(step)  # before: a step that breaks a rule belongs to the schedule that shows it
         try:
-            take(self._world, step)
+            take(self._cluster, step)
         except Impossible:
             schedule.pop()
             raise
@@ -176,16 +176,16 @@ class Simulator:
         CheckFailed
             if Cutline itself breaks one of its rules.
         """
-        world, history = self._world, self._world.history
+        cluster, history = self._cluster, self._cluster.history
         for _ in range(self._max_steps):
-            world.resubmit()
-            if world.is_over:
+            cluster.resubmit()
+            if cluster.is_over:
                 break
-            choice = self._chooser.next(world)
+            choice = self._chooser.next(cluster)
             if choice is None:
                 return self.finish()
-            if isinstance(choice, Place):
-                history.schedule.append(named(world, choice))
+            if isinstance(choice, EnabledStep):
+                history.schedule.append(named(cluster, choice))
                 choice.act()
             else:
                 self._try(choice)
@@ -201,18 +201,18 @@ class Simulator:
     def finish(self) -> History:
         """Let the run go on by itself, without faults, to its end: first what is told, then data, then time."""
         for _ in range(self._max_steps):
-            if not go_on(self._world):
+            if not go_on(self._cluster):
                 break
         return self._closed()
 
     def _closed(self) -> History:
-        world, history = self._world, self._world.history
-        history.now = world.now
-        if world.is_over:
-            world.dismiss()
-            history.outcome, history.reason = world.driver.outcome, world.driver.reason
+        cluster, history = self._cluster, self._cluster.history
+        history.now = cluster.now
+        if cluster.is_over:
+            cluster.dismiss()
+            history.outcome, history.reason = cluster.driver.outcome, cluster.driver.reason
         else:
-            history.reason = f"cut off after {self._max_steps:,} steps: {standing(world)}"
+            history.reason = f"cut off after {self._max_steps:,} steps: {describe_phases(cluster)}"
         return history
 
 

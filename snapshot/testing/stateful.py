@@ -22,7 +22,7 @@ from snapshot.testing.checkers import CheckFailed, Verdict, causality, completen
 from snapshot.testing.history import History
 from snapshot.testing.recovery import recovers
 from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import Fault, Initiate, Settle, Step, Tick
+from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
 from snapshot.testing.steps_of import StepsOf
 from snapshot.testing.trial import Failing, GraphMaker, Run, Trial
 
@@ -97,7 +97,7 @@ class ExplorationMachine(RuleBasedStateMachine):
         self.simulator = self.plan.trial.simulator(())
         self.initiated = 0
         self.faulted = 0
-        self.looked_at = 0
+        self.checked = 0
         self.has_failed = False
 
     @rule(step=_own(lambda self: st.sampled_from(self.plan.own.polls)))
@@ -129,13 +129,13 @@ class ExplorationMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.initiated > 0)
     def publish(self) -> None:
         """The markers that are on their way come through along the graph, and what is whole is published."""
-        for step in (Settle(), *self.plan.own.markers(), Settle()):
+        for step in (Quiesce(), *self.plan.own.markers(), Quiesce()):
             self._take(step)
 
     @rule()
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """All that needs neither data nor time happens."""
-        self._take(Settle())
+        self._take(Quiesce())
 
     @rule()
     def tick(self) -> None:
@@ -153,7 +153,7 @@ class ExplorationMachine(RuleBasedStateMachine):
     def snapshots_are_exact(self) -> None:
         """What was published since the last look is a consistent cut, and measures what it should."""
         history = self.simulator.history
-        new, self.looked_at = history.snapshots[self.looked_at :], len(history.snapshots)
+        new, self.checked = history.snapshots[self.checked :], len(history.snapshots)
         verdicts = [check(history, each) for each in new for check in (exactCut, causality, completeness)]
         if new and self.plan.measure is not None:
             verdicts.append(conservation(history, self.plan.measure))

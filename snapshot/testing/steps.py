@@ -2,7 +2,7 @@
 
 A schedule is a list of them, as a failure prints it and a test pastes it::
 
-    [Poll("numbers"), Deliver("numbers", "sum"), Initiate(1, "numbers"), Settle(), Crash("sum")]
+    [Poll("numbers"), Deliver("numbers", "sum"), Initiate(1, "numbers"), Quiesce(), Crash("sum")]
 
 Where a subtask is wanted, its name will do: ``"sum"`` is its first subtask, ``"sum[1]"`` its second. Must not know how
 steps are performed.
@@ -10,26 +10,26 @@ steps are performed.
 
 from __future__ import annotations
 
-from snapshot.testing.vocabulary.control import (
+from snapshot.testing.step_types.control import (
     CONTROL,
     Answer,
     Fork,
-    Hear,
     Land,
     Launch,
     Link,
     Listen,
     NoticeExit,
     NoticeLoss,
+    Quiesce,
+    Receive,
     Register,
     Restore,
-    Settle,
     StartCoordinator,
     Store,
     Think,
     Wake,
 )
-from snapshot.testing.vocabulary.data import (
+from snapshot.testing.step_types.data import (
     DATA,
     Arrive,
     Deliver,
@@ -37,14 +37,14 @@ from snapshot.testing.vocabulary.data import (
     Inject,
     InProcess,
     OnChannel,
-    Order,
     Poll,
+    RequestSnapshot,
     Tick,
     TimeOut,
     Timer,
     Transmit,
 )
-from snapshot.testing.vocabulary.faults import (
+from snapshot.testing.step_types.faults import (
     Crash,
     CrashCoordinator,
     CutControl,
@@ -63,7 +63,7 @@ from snapshot.testing.vocabulary.faults import (
     SubmitAgain,
     TearStore,
 )
-from snapshot.testing.vocabulary.step import (
+from snapshot.testing.step_types.step import (
     Fault,
     Named,
     Step,
@@ -90,7 +90,7 @@ __all__ = [
     "Fork",
     "Freeze",
     "HangStore",
-    "Hear",
+    "Receive",
     "InProcess",
     "Initiate",
     "Inject",
@@ -104,13 +104,13 @@ __all__ = [
     "NoticeExit",
     "NoticeLoss",
     "OnChannel",
-    "Order",
+    "RequestSnapshot",
     "OrphanCoordinator",
     "Poll",
     "Register",
     "RepeatAcknowledgement",
     "Restore",
-    "Settle",
+    "Quiesce",
     "StartCoordinator",
     "Step",
     "Store",

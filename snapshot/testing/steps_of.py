@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from snapshot.declared.built import build
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import defines
+from snapshot.plan.compiled_graph import build
 from snapshot.testing.simulation.faults import NEW_HOOKS, RUNNING_HOOKS
 from snapshot.testing.steps import (
     Crash,

@@ -21,7 +21,7 @@ from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.testing.lists import ListSink, ListSource
 from snapshot.testing.relay import Relay
-from snapshot.testing.steps import Fault, Initiate, Settle, Step, Tick
+from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
 from snapshot.testing.steps_of import StepsOf
 
 #: Parts of a schedule between two faults: enough for a snapshot with messages on both sides of it, and another one.
@@ -64,7 +64,7 @@ def _snapshot(own: StepsOf) -> SearchStrategy[list[Step]]:
 
     def steps(initiators: list[Subtask]) -> SearchStrategy[list[Step]]:
         begun = [Initiate(0, subtask) for subtask in initiators]
-        return _some_of([*begun, Settle(), *own.markers(initiators), Settle()])
+        return _some_of([*begun, Quiesce(), *own.markers(initiators), Quiesce()])
 
     return st.lists(st.sampled_from(own.subtasks), min_size=1, max_size=2, unique=True).flatmap(steps)
 

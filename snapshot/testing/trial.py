@@ -16,12 +16,12 @@ from hypothesis.strategies import SearchStrategy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.graph import Graph
 from snapshot.testing.checkers import CheckFailed, Verdict
+from snapshot.testing.diagnosis.diagnose import diagnose
+from snapshot.testing.diagnosis.probe import Probe
 from snapshot.testing.history import History
 from snapshot.testing.simulator import Mutation, Simulator
 from snapshot.testing.steps import Step
 from snapshot.testing.strategies import schedules
-from snapshot.testing.suspecting.probe import Probe
-from snapshot.testing.suspicions import suspicions
 
 #: A graph, or a function that makes it anew, and with it all that its nodes use outside of themselves.
 GraphMaker = Graph | Callable[[], Graph]
@@ -190,7 +190,7 @@ class Trial:
     def failure(self, failing: Failing, judge: Judge) -> CheckFailed:
         """The error that says all that helps to find out why."""
         shortest = self._shortest(failing, judge)
-        return CheckFailed(shortest.verdict.checker, self._told(shortest))
+        return CheckFailed(shortest.verdict.checker, self._described(shortest))
 
     def _shortest(self, failing: Failing, judge: Judge) -> Failing:
         """Leave out what is not needed: much at a time, then step by step."""
@@ -210,13 +210,11 @@ class Trial:
                 failing = shorter
         return failing
 
-    def _told(self, failing: Failing) -> str:
+    def _described(self, failing: Failing) -> str:
         plain, probe = Probe(), Probe()
         reference = self.run((), mutation=plain.mutation).history
         history = self.run(failing.schedule, skips=True, mutation=probe.mutation).history
-        named = [
-            f"  {suspicion}.\n    {suspicion.advice}" for suspicion in suspicions(history, probe, reference, plain)
-        ]
+        named = [f"  {diagnosis}.\n    {diagnosis.advice}" for diagnosis in diagnose(history, probe, reference, plain)]
         skips = "" if failing.is_exact else ", skipsImpossible=True"
         return "\n".join(
             [

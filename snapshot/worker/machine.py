@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from snapshot.coordinator import control
-from snapshot.coordinator.instalments import Arrival
+from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.subtask import reports
@@ -27,7 +27,7 @@ from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
-    FloorRaised,
+    MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
@@ -125,7 +125,7 @@ class WorkerMachine:
         self._settings = settings
         #: highest claim that was seen
         self._claim = 0
-        self._assembler = Arrival()
+        self._assembler = DeploymentAssembler()
         self._uploads = UploadBatcher(0)
         #: the run ends with this snapshot; the coordinator waits for its commits only
         self._last_snapshot: int | None = None
@@ -242,17 +242,17 @@ class WorkerMachine:
                 self._effects.append(ReadPeers())
             case _ if self.stage is not Stage.RUNNING:
                 self._ignore(message)
-            case control.TriggerSnapshot(_, snapshot_id, subtasks, running, floor):
+            case control.TriggerSnapshot(_, snapshot_id, subtasks, running, min_snapshot_id):
                 for subtask in subtasks:
                     self.deadlines.pop(RequestDeadline(subtask), None)
-                self._pass(SnapshotRequested(snapshot_id, tuple(running), floor), now, subtasks)
+                self._pass(SnapshotRequested(snapshot_id, tuple(running), min_snapshot_id), now, subtasks)
             case control.AnswerSnapshotRequest(_, subtask):
                 self.deadlines.pop(RequestDeadline(subtask), None)
                 self._pass(RequestAnswered(), now, [subtask])
-            case control.SettleSnapshots(_, floor):
-                self._discard_below(floor, now)
-            case control.AnnouncePublished(_, snapshot_id, floor, is_last):
-                self._discard_below(floor, now)
+            case control.DiscardSnapshotsBelow(_, min_snapshot_id):
+                self._discard_below(min_snapshot_id, now)
+            case control.AnnouncePublished(_, snapshot_id, min_snapshot_id, is_last):
+                self._discard_below(min_snapshot_id, now)
                 if is_last:
                     self._last_snapshot = snapshot_id
                 self._pass(SnapshotPublished(snapshot_id), now)
@@ -377,13 +377,13 @@ class WorkerMachine:
         self._effects.append(FlushLinks())
         self._dispatch_reports(now)
 
-    def _discard_below(self, floor: int, now: float) -> None:
-        """Every snapshot below `floor` is published or aborted (PROTOCOL 3.4)."""
-        self._uploads.discard_below(floor)
+    def _discard_below(self, min_snapshot_id: int, now: float) -> None:
+        """Every snapshot below `min_snapshot_id` is published or aborted (PROTOCOL 3.4)."""
+        self._uploads.discard_below(min_snapshot_id)
         for deadline in list(self.deadlines):
-            if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < floor:
+            if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < min_snapshot_id:
                 del self.deadlines[deadline]
-        self._pass(FloorRaised(floor), now)
+        self._pass(MinSnapshotIdRaised(min_snapshot_id), now)
 
     def _dispatch_reports(self, now: float) -> None:
         """Act upon the subtasks' reports, in order."""

@@ -18,7 +18,7 @@ from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import Spent, Standing
+from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
 _CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)
@@ -28,8 +28,8 @@ _STATE_HANDLES = st.builds(
     Handle, st.just(PartKind.STATE), st.text(max_size=5), _NUMBERS, _NUMBERS, _SUBTASKS, st.none(), st.just(0),
     st.just(0), _NUMBERS, st.binary(max_size=16), st.none(), st.binary(max_size=20),
 )  # fmt: skip
-_STANDINGS = st.builds(
-    Standing, st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(_NUMBERS, max_size=2).map(tuple)
+_STATUSES = st.builds(
+    SubtaskStatus, st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(_NUMBERS, max_size=2).map(tuple)
 )
 _RECORDS = st.builds(
     SubtaskRecord,
@@ -38,7 +38,7 @@ _RECORDS = st.builds(
     st.lists(_STATE_HANDLES, max_size=2).map(tuple),
     st.lists(st.builds(SentEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
     st.lists(st.builds(ReceivedEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
-    _STANDINGS,
+    _STATUSES,
 )
 _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
@@ -52,7 +52,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     Subtask: _SUBTASKS,
     SubtaskRecord: _RECORDS,
-    Spent: st.builds(Spent, _SECONDS, _SECONDS, _SECONDS),
+    SnapshotTimings: st.builds(SnapshotTimings, _SECONDS, _SECONDS, _SECONDS),
     tuple[int, ...]: st.lists(_NUMBERS, max_size=3).map(tuple),
     tuple[str, ...]: st.lists(st.text(max_size=3), max_size=3).map(tuple),
     tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),

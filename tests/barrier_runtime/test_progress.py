@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, ProgressBoard, WorkerProgress
-from barrier_runtime.progress_report import Polled, progress_report, share_reports
-from snapshot.declared.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
+from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, ProgressTracker, WorkerProgress
+from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 
 _TOPOLOGY = Topology(
     "two",
     (NodeSpec("a", 1, 0, True, False, None, "m.A"), NodeSpec("b", 4, 1, False, True, None, "m.B")),
-    (EdgeSpec("a", "b", Spread.REBALANCE, UNALIGNED, False, "", None),),
+    (EdgeSpec("a", "b", Partitioning.REBALANCE, UNALIGNED, False, "", None),),
     (Component(("a",), False), Component(("b",), False)),
 )
 
@@ -28,16 +28,16 @@ def _receiver(worker: int, processed: int, waiting: int = 0) -> WorkerProgress:
     return WorkerProgress(worker, 1, {}, {0: edge}, {"b": 1.5}, {"b": 1}, {"seen": 0.5}, {"late": 2})
 
 
-def _board(*reports: WorkerProgress) -> ProgressBoard:
-    board = ProgressBoard(_TOPOLOGY)
+def _tracker(*reports: WorkerProgress) -> ProgressTracker:
+    tracker = ProgressTracker(_TOPOLOGY)
     for report in reports:
-        board.note(report)
-    return board
+        tracker.note(report)
+    return tracker
 
 
 def test_an_edge_is_the_sum_of_its_ends() -> None:
     """Messages of this incarnation; back-pressure is the mean over all sending ends."""
-    (edge,) = _board(_sender(200, 3, 1.0), _receiver(1, 80, 4), _receiver(2, 90, 5)).edges(1)
+    (edge,) = _tracker(_sender(200, 3, 1.0), _receiver(1, 80, 4), _receiver(2, 90, 5)).edges(1)
     assert edge == {
         "source": "a", "target": "b", "sent": 100, "processed": 90, "bytes": 2000, "queued": 12, "backPressure": 0.25,
     }  # fmt: skip
@@ -45,35 +45,35 @@ def test_an_edge_is_the_sum_of_its_ends() -> None:
 
 def test_what_is_on_its_way_is_queued_once_it_is_certain() -> None:
     """Sent half a second ago and not processed now: on the wire, in no buffer. Sent since then: nobody can tell."""
-    board = _board(_sender(200), _receiver(1, 80), _receiver(2, 90))
-    assert board.edges(1)[0]["queued"] == 0
-    board.note(_sender(10_000))
-    assert board.edges(1)[0]["queued"] == 30
-    board.note(_sender(10_000))
-    assert board.edges(1)[0]["queued"] == 9_830
+    tracker = _tracker(_sender(200), _receiver(1, 80), _receiver(2, 90))
+    assert tracker.edges(1)[0]["queued"] == 0
+    tracker.note(_sender(10_000))
+    assert tracker.edges(1)[0]["queued"] == 30
+    tracker.note(_sender(10_000))
+    assert tracker.edges(1)[0]["queued"] == 9_830
 
 
 def test_nodes_and_totals() -> None:
     """`busy` is a mean over subtasks, `nodes` counts the incarnation, `totals` the run."""
-    board = _board(_sender(200), _receiver(1, 80), _receiver(2, 90))
-    assert board.nodes(1) == {
+    tracker = _tracker(_sender(200), _receiver(1, 80), _receiver(2, 90))
+    assert tracker.nodes(1) == {
         "a": {"parallelism": 1, "ended": 1, "processed": 0, "sent": 100, "busy": 0.5},
         "b": {"parallelism": 4, "ended": 2, "processed": 90, "sent": 0, "busy": 0.75},
     }
-    assert board.totals(1) == {
+    assert tracker.totals(1) == {
         "sent": {"a": 200}, "processed": {"b": 170}, "ended": {"a": 1, "b": 2}, "metrics": {"seen": 2.5},
     }  # fmt: skip
-    assert board.refused({"late": 1, "stranger": 7}) == {"late": 6, "stranger": 7}
+    assert tracker.refused({"late": 1, "stranger": 7}) == {"late": 6, "stranger": 7}
 
 
 def test_another_incarnation_does_not_count() -> None:
     """Before the first report of an incarnation all is there, and zero; an earlier report is not one of it."""
-    board = _board(_sender(200), _receiver(1, 80))
-    board.note(_sender(150, 2, incarnation=2))
-    (edge,) = board.edges(2)
+    tracker = _tracker(_sender(200), _receiver(1, 80))
+    tracker.note(_sender(150, 2, incarnation=2))
+    (edge,) = tracker.edges(2)
     assert (edge["sent"], edge["processed"], edge["queued"]) == (50, 0, 2)
-    assert board.edges(3)[0]["sent"] == 0 and board.nodes(3)["b"]["busy"] == 0.0
-    assert board.totals(3)["sent"] == {}
+    assert tracker.edges(3)[0]["sent"] == 0 and tracker.nodes(3)["b"]["busy"] == 0.0
+    assert tracker.totals(3)["sent"] == {}
 
 
 def _polled(at: float, processed: int, *reports: dict[str, Any]) -> Polled:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from barrier_runtime.control_codec import decode_message, encode_message
-from barrier_runtime.data_plane import DataPlane
 from barrier_runtime.tracing.chunks import (
     FREQUENT_EVENTS_MAX,
     RARE_EVENTS_MAX,
@@ -21,18 +20,19 @@ from barrier_runtime.tracing.chunks import (
     events_in,
     frequent_events_max,
 )
-from barrier_runtime.tracing.keeper import KeptTrace, TraceKeeper
 from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
 from barrier_runtime.tracing.subtask_log import SubtaskLog
 from barrier_runtime.tracing.trace_observer import TraceObserver, trace_of
+from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from barrier_runtime.worker.data_plane import DataPlane
 from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control, events
-from snapshot.declared.built import build
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
-from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.topology import Topology
+from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
@@ -100,20 +100,22 @@ class _Ledger(Sink):
 
 def _plane(graph: Graph, *, is_traced: bool = True) -> tuple[DataPlane, Topology]:
     """All subtasks of a graph in one worker, started."""
-    built = build(graph, "unaligned")
-    around = Surroundings(
+    compiled = build(graph, "unaligned")
+    environment = SubtaskEnvironment(
         "traced", 1, Codec(), SubtaskLimits(), lambda _: None,
         lambda _: logging.LoggerAdapter(logging.getLogger("traced"), {}), lambda _: Random(1), lambda: 0.0,
-        lambda subtask: TraceObserver(subtask, built.topology, 1, 0) if is_traced else None,
+        lambda subtask: TraceObserver(subtask, compiled.topology, 1, 0) if is_traced else None,
     )  # fmt: skip
-    machines = {s: SubtaskMachine(assemble(s, built, around, RestoredChannels())) for s in built.topology.subtasks}
-    plane = DataPlane(0, 1, built.topology, built.topology.place(1), machines)
+    machines = {
+        s: SubtaskMachine(assemble(s, compiled, environment, RestoredChannels())) for s in compiled.topology.subtasks
+    }
+    plane = DataPlane(0, 1, compiled.topology, compiled.topology.place(1), machines)
     for machine in machines.values():
         machine.restore(None, 0.0)
     for machine in machines.values():
         machine.step(Started(), 0.0)
     plane.flush(0.0)
-    return plane, built.topology
+    return plane, compiled.topology
 
 
 def _run_out(plane: DataPlane) -> None:
@@ -136,7 +138,7 @@ def _taken(plane: DataPlane, topology: Topology) -> list[Event]:
     return list(events_in(travelled.chunks, topology))
 
 
-def _told(noted: Iterable[Event], subtask: Subtask) -> list[tuple[Any, ...]]:
+def _described(noted: Iterable[Event], subtask: Subtask) -> list[tuple[Any, ...]]:
     return [
         (event.kind, *([event.number, Codec().decode(event.payload)] if event.channel and event.payload else []))
         for event in noted
@@ -150,12 +152,12 @@ def test_what_a_subtask_does_is_in_order() -> None:
     _run_out(plane)
     noted = _taken(plane, topology)
     sent = [(Kind.POLL,), (Kind.SEND, 1, ("number", 1)), (Kind.POLL,), (Kind.SEND, 2, ("number", 0))]
-    assert _told(noted, _P) == [(Kind.RESTORED,), *sent, (Kind.POLL,), (Kind.END_SENT,)]
-    told = _told(noted, _Q)
-    assert told.index((Kind.RECEIVE, 1, ("number", 1))) + 1 == told.index((Kind.SEND, 1, ("number", 1)))
-    assert told[told.index((Kind.TIMER,)) + 1][0::2] == (Kind.SEND, "late")
-    assert told[-1] == (Kind.END_SENT,)
-    assert (Kind.END_RECEIVED,) in told
+    assert _described(noted, _P) == [(Kind.RESTORED,), *sent, (Kind.POLL,), (Kind.END_SENT,)]
+    described = _described(noted, _Q)
+    assert described.index((Kind.RECEIVE, 1, ("number", 1))) + 1 == described.index((Kind.SEND, 1, ("number", 1)))
+    assert described[described.index((Kind.TIMER,)) + 1][0::2] == (Kind.SEND, "late")
+    assert described[-1] == (Kind.END_SENT,)
+    assert (Kind.END_RECEIVED,) in described
     assert trace_of(0, plane.machines) is None  # once
 
 
@@ -223,7 +225,7 @@ def test_off_costs_nothing() -> None:
     plane, _ = _plane(_chain(_Numbers(1)), is_traced=False)
     for machine in plane.machines.values():
         assert machine.observer is None
-        assert all(type(end) is SendingEnd for edge in machine._parts.edges for end in edge.ends.values())
+        assert all(type(end) is ChannelSender for edge in machine._parts.edges for end in edge.ends.values())
         assert all(channel._node is machine.node for channel in machine._parts.inputs)
     assert trace_of(0, plane.machines) is None
     assert isinstance(_plane(_chain(_Numbers(1)))[0].machines[_P].observer, TraceObserver)
@@ -256,7 +258,7 @@ def test_what_is_small_is_kept_as_it_was(message: Any) -> None:
 def test_the_newest_are_kept_and_messages_drive_no_cut_out() -> None:
     """The rings of a worker and those of the coordinator keep a bounded number of the newest events of each sort."""
     log = SubtaskLog(_P, 1, 10)
-    keeper = TraceKeeper(build(_chain(_Numbers(1)), "unaligned").topology)
+    trace_store = TraceStore(build(_chain(_Numbers(1)), "unaligned").topology)
     log.note(Kind.CUT, snapshot_id=7)
     for number in range(1, 100):
         log.note_message(Kind.SEND, 0, number, b"")
@@ -266,8 +268,8 @@ def test_the_newest_are_kept_and_messages_drive_no_cut_out() -> None:
     rare = TraceChunk(_P, 1, False, RARE_EVENTS_MAX, b"cuts")
     full = [TraceChunk(_P, 1, True, FREQUENT_EVENTS_MAX // 2, b"%d" % number) for number in range(5)]
     for each in (rare, *full):
-        keeper.take(WorkerTrace(0, (each,)))
-    assert keeper.kept(is_whole=True) == KeptTrace((rare, *full[-2:]), (), True)
+        trace_store.take(WorkerTrace(0, (each,)))
+    assert trace_store.kept(is_whole=True) == KeptTrace((rare, *full[-2:]), (), True)
 
 
 def test_a_wide_graph_keeps_less_of_each() -> None:
@@ -281,12 +283,12 @@ class _Watched(Led):
     """A coordinator in hand whose every step is looked at, as its service does."""
 
     def __post_init__(self) -> None:
-        self.keeper = TraceKeeper(SETTINGS.topology)
+        self.trace_store = TraceStore(SETTINGS.topology)
         super().__post_init__()
 
     def step(self, event: events.Event) -> list[events.Effect]:
         effects = super().step(event)
-        self.keeper.look(self.coordinator, effects)
+        self.trace_store.collect(self.coordinator, effects)
         return effects
 
 
@@ -294,15 +296,15 @@ def test_what_the_coordinator_adds() -> None:
     """Deployments and where they begin, publications, failures with their first line, what was given up by them."""
     led = _Watched()
     led.run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(_FIRST)
-    led.step(events.SnapshotOrdered(order(2)))
+    led.step(events.SnapshotRequested(order(2)))
     led.fail(reason="it raised\nTraceback")
     led.restored()
     led.connected()
-    led.step(events.SnapshotOrdered(order(3)))
-    led.say(0, control.SnapshotDeclined(2, 2 * _FIRST, P, "no room"))
-    kept = led.keeper.kept(is_whole=False)
+    led.step(events.SnapshotRequested(order(3)))
+    led.feed(0, control.SnapshotDeclined(2, 2 * _FIRST, P, "no room"))
+    kept = led.trace_store.kept(is_whole=False)
     assert [(e.kind, e.incarnation, e.snapshot_id, e.text) for e in kept.events] == [
         (Kind.DEPLOYED, 1, 0, ""),
         (Kind.PUBLISHED, 1, _FIRST, ""),

@@ -13,11 +13,11 @@ import pyarrow as pa
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.gate import Gate
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 
@@ -73,8 +73,8 @@ class Channel:
         self.number = number
         self.codec = Codec()
         name = ChannelId(Subtask("source", number), Subtask("target", number))
-        self.sending = SendingEnd(name, self.codec, Gate())
-        self.receiving = ReceivingEnd(name)
+        self.sending = ChannelSender(name, self.codec, BackpressureFlag())
+        self.receiving = ChannelReceiver(name)
         self.processed: list[Any] = []
         self.markers: list[Marker] = []
         self.frames: list[Frame] = []

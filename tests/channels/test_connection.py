@@ -26,10 +26,10 @@ from channels.wire import (
     header_of,
     marker_frame,
 )
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.gate import Gate
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import FRAME_BYTES_TARGET, SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -50,12 +50,12 @@ def raw(leak_check: LeakCheck) -> Iterator[tuple[socket.socket, Connection]]:
     peer.close()
 
 
-def say(peer: socket.socket, *frames: WireFrame) -> None:
+def send_line(peer: socket.socket, *frames: WireFrame) -> None:
     for frame in frames:
         peer.sendall(header_of(frame) + bytes(frame.payload))
 
 
-def hear(connection: Connection, count: int = 1) -> list[Received]:
+def receive_line(connection: Connection, count: int = 1) -> list[Received]:
     """What comes, once so much has come: loopback may deliver in pieces."""
     received: list[Received] = []
     while len(received) < count:
@@ -85,9 +85,9 @@ def test_what_breaks_the_protocol_names_the_peer(
 ) -> None:
     """Stale incarnation, unknown channel, foreign type, impossible numbers: an error that says who and what."""
     peer, connection = raw
-    say(peer, frame)
+    send_line(peer, frame)
     with pytest.raises(ChannelError, match="alice") as caught:
-        hear(connection)
+        receive_line(connection)
     assert text in str(caught.value)
 
 
@@ -95,18 +95,18 @@ def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connecti
     """Memory is bounded also against a peer that ignores the credit it has."""
     peer, connection = raw
     large = [data_frame(0, INCARNATION, values(number, bytes(WINDOW_BYTES))) for number in range(1, WINDOW_FRAMES + 1)]
-    say(peer, *large, data_frame(0, INCARNATION, values(WINDOW_FRAMES + 1)))
+    send_line(peer, *large, data_frame(0, INCARNATION, values(WINDOW_FRAMES + 1)))
     with pytest.raises(ChannelError, match="channel 0: a frame came without credit"):
-        hear(connection, WINDOW_FRAMES + 2)
+        receive_line(connection, WINDOW_FRAMES + 2)
 
 
 @pytest.mark.parametrize(("first", "what"), [(1, "a repeat"), (3, "a gap")])
 def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], first: int, what: str) -> None:
     """The connection hands over what came; the receiving end refuses what does not follow, and repairs nothing."""
     peer, connection = raw
-    end = ReceivingEnd(ChannelId(Subtask("a"), Subtask("b")))
-    say(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
-    frames = [item for _, item in hear(connection, 2) if isinstance(item, Frame)]
+    end = ChannelReceiver(ChannelId(Subtask("a"), Subtask("b")))
+    send_line(peer, data_frame(0, INCARNATION, values(1)), data_frame(0, INCARNATION, values(first)))
+    frames = [item for _, item in receive_line(connection, 2) if isinstance(item, Frame)]
     end.deliver(frames[0])
     with pytest.raises(ChannelError, match=what):
         end.deliver(frames[1])
@@ -115,11 +115,11 @@ def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], firs
 def test_losing_the_peer_is_an_error_after_what_it_said(raw: tuple[socket.socket, Connection]) -> None:
     """What came whole is handed over first; then the loss is an error that names the peer."""
     peer, connection = raw
-    say(peer, data_frame(0, INCARNATION, values(1)))
+    send_line(peer, data_frame(0, INCARNATION, values(1)))
     peer.close()
-    assert hear(connection) == [(0, values(1))]
+    assert receive_line(connection) == [(0, values(1))]
     with pytest.raises(ChannelError, match=r"connection to alice .* is lost"):
-        hear(connection)
+        receive_line(connection)
 
 
 def test_what_the_system_says_of_a_loss_is_kept_for_later() -> None:
@@ -129,11 +129,11 @@ def test_what_the_system_says_of_a_loss_is_kept_for_later() -> None:
     connection.attach_receiving(0)
     connection.pump()  # what the peer has not read when it closes makes it a reset
     frame = values(1, bytes(READ_AHEAD_BYTES))  # read to its last byte, so that one more read is tried
-    say(peer, data_frame(0, INCARNATION, frame))
+    send_line(peer, data_frame(0, INCARNATION, frame))
     peer.close()
-    assert hear(connection) == [(0, frame)]
+    assert receive_line(connection) == [(0, frame)]
     with pytest.raises(ChannelError, match=r"is lost: .*reset by peer"):
-        hear(connection)
+        receive_line(connection)
     connection.close()
 
 
@@ -248,12 +248,12 @@ def test_a_receiver_of_many_channels_has_less_room_for_each(
     """Both ends reckon with the same window, a sixteenth of one channel's; credit for it comes back."""
     one, other = pair()
     sender, receiver = Connection(one, BOB), Connection(other, ALICE)
-    gate = Gate()
-    end = SendingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec(), gate, siblings=32)
+    backpressure = BackpressureFlag()
+    end = ChannelSender(ChannelId(Subtask("a"), Subtask("b")), Codec(), backpressure, siblings=32)
     sender.attach_sending(0, end, siblings=32)
     receiver.attach_receiving(0, siblings=32)
     for _ in range(3):
-        while not gate.closed:
+        while not backpressure.closed:
             end.send("x" * 99)
             sender.pump()
         held = 0

@@ -131,19 +131,19 @@ def test_a_pause_of_this_process_kills_nobody(leak_check: LeakCheck) -> None:
     """A clock that jumps by an hour counts as one interval: what the peer sent meanwhile is heard first."""
     jumps = iter([0.0, 0.0, 3600.0])
     last = [0.0]
-    heard = threading.Event()
+    received = threading.Event()
 
     def clock() -> float:
         last[0] = next(jumps, last[0] + INTERVAL)
         if last[0] > 3600.0 + 2 * INTERVAL:
-            heard.set()
+            received.set()
         return last[0]
 
     own, other = tcp_pair()
     lost: Lost = queue.SimpleQueue()
     heartbeats = Heartbeats(lambda *it: lost.put(it), interval=INTERVAL, deadline=1_000.0, clock=clock)
     heartbeats.add(own, BOB, ALICE)
-    assert heard.wait(TIMEOUT)
+    assert received.wait(TIMEOUT)
     assert lost.empty()
     heartbeats.close()
     other.close()

@@ -32,7 +32,7 @@ def memories() -> Iterator[tuple[OutgoingMemory, IncomingMemory]]:
 
 def put(memory: OutgoingMemory, payload: bytes) -> int | None:
     """Where a payload was written, which is sent at once; None if there is no room."""
-    room = memory.room(len(payload))
+    room = memory.allocate(len(payload))
     if room is None:
         return None
     room[:] = payload
@@ -50,7 +50,7 @@ def test_nothing_is_written_over_while_it_is_needed(steps: list[tuple[str, int, 
         sent: deque[tuple[int, bytes]] = deque()
         held: list[tuple[memoryview, bytes]] = []
         for number, (step, length, which) in enumerate(steps):
-            room = outgoing.room(length)
+            room = outgoing.allocate(length)
             if room is None:
                 assert made or sent or held, f"{length} bytes had no room where nothing is"
             else:
@@ -101,7 +101,7 @@ def test_what_finds_no_room_is_refused() -> None:
 def test_only_what_was_made_here_is_sent_and_once() -> None:
     """Other memory has no place, and a payload that was sent is the receiver's to give back."""
     with memories() as (outgoing, _):
-        room = outgoing.room(100)
+        room = outgoing.allocate(100)
         assert room is not None
         assert outgoing.send(bytes(room)) is None
         assert outgoing.send(memoryview(bytearray(100))) is None
@@ -113,7 +113,7 @@ def test_what_is_held_outlives_the_memory(leak_check: LeakCheck) -> None:
     """A snapshot that is being stored is not harmed by the end of a connection; then all is given back."""
     outgoing = OutgoingMemory(SIZE)
     os.close(outgoing.descriptor)
-    room = outgoing.room(100)
+    room = outgoing.allocate(100)
     assert room is not None
     room[:] = b"x" * 100
     outgoing.close()

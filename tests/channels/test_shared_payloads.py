@@ -164,7 +164,7 @@ def raw(leak_check: LeakCheck) -> Iterator[tuple[socket.socket, Connection]]:
     peer.close()
 
 
-def say(peer: socket.socket, *frames: WireFrame, descriptors: tuple[int, ...] = ()) -> None:
+def send_line(peer: socket.socket, *frames: WireFrame, descriptors: tuple[int, ...] = ()) -> None:
     data = b"".join(header_of(frame) + bytes(frame.payload) for frame in frames)
     peer.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else [])
 
@@ -190,14 +190,14 @@ def test_memory_may_come_in_pieces(raw: tuple[socket.socket, Connection], memory
     peer.sendmsg([data[:5]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [outgoing.descriptor]))])
     assert connection.receive() == []
     peer.sendall(data[5:])
-    say(peer, shared_frame(FIRST, PLACE))
+    send_line(peer, shared_frame(FIRST, PLACE))
     assert connection.receive() == [(0, Frame(1, 1, PayloadKind.VALUES, LARGE))]
 
 
 def test_a_place_without_memory_is_refused(raw: tuple[socket.socket, Connection]) -> None:
     """The frame that stands for a payload, before there is any memory."""
     peer, connection = raw
-    say(peer, shared_frame(FIRST, PLACE))
+    send_line(peer, shared_frame(FIRST, PLACE))
     with pytest.raises(ChannelError, match=r"alice.*no memory before it"):
         connection.receive()
 
@@ -209,7 +209,7 @@ def test_memory_comes_alone(raw: tuple[socket.socket, Connection], memory: Memor
     """One descriptor, not none and not two, and no more than there is room for."""
     peer, connection = raw
     outgoing, announcement = memory
-    say(peer, announcement, descriptors=(outgoing.descriptor,) * count)
+    send_line(peer, announcement, descriptors=(outgoing.descriptor,) * count)
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
 
@@ -218,8 +218,8 @@ def test_memory_comes_once(raw: tuple[socket.socket, Connection], memory: Memory
     """A second one is refused; its descriptor is not taken."""
     peer, connection = raw
     outgoing, announcement = memory
-    say(peer, announcement, descriptors=(outgoing.descriptor,))
-    say(peer, announcement, descriptors=(outgoing.descriptor,))
+    send_line(peer, announcement, descriptors=(outgoing.descriptor,))
+    send_line(peer, announcement, descriptors=(outgoing.descriptor,))
     with pytest.raises(ChannelError, match=r"alice.*a second MEMORY frame came"):
         while True:
             connection.receive()
@@ -241,7 +241,7 @@ def test_a_wrong_place_names_the_peer(
     peer, connection = raw
     outgoing, announcement = memory
     assert put(outgoing, LARGE) == PLACE.start
-    say(peer, announcement, shared_frame(FIRST, place), descriptors=(outgoing.descriptor,))
+    send_line(peer, announcement, shared_frame(FIRST, place), descriptors=(outgoing.descriptor,))
     with pytest.raises(ChannelError, match=f"alice.*{text}"):
         connection.receive()
 
@@ -251,11 +251,11 @@ def test_no_payload_is_copied_beyond_the_credit(raw: tuple[socket.socket, Connec
     peer, connection = raw
     outgoing, announcement = memory
     payload = bytes(SHARED_MEMORY_BYTES // 4)
-    say(peer, announcement, descriptors=(outgoing.descriptor,))
+    send_line(peer, announcement, descriptors=(outgoing.descriptor,))
     for number in range(1, 6):
         place = SharedPlace(put(outgoing, payload) or 0, len(payload), xxh3_64_intdigest(payload))
         frame = data_frame(0, ALICE.incarnation, Frame(number, 1, PayloadKind.VALUES, payload))
-        say(peer, shared_frame(frame, place))
+        send_line(peer, shared_frame(frame, place))
     with pytest.raises(ChannelError, match="credit"):
         while True:
             connection.receive()

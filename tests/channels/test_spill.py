@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from channels.spill import SpillFile
 from channels.wire import HEADER_BYTES
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_sender import BUFFER_BYTES_MAX, ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.gate import Gate
-from snapshot.channel.sending_end import BUFFER_BYTES_MAX, SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -71,13 +71,13 @@ def test_a_disk_that_refuses_is_a_named_error() -> None:
 def test_a_sending_end_spills_and_comes_back(tmp_path: Path) -> None:
     """An out-buffer inside a cycle holds its bound in memory, the rest on disk, and gives all in order."""
     spill = SpillFile("a->b", str(tmp_path))
-    gate = Gate()
-    end = SendingEnd(ChannelId(Subtask("a"), Subtask("b")), Codec(), gate, spill=spill)
+    backpressure = BackpressureFlag()
+    end = ChannelSender(ChannelId(Subtask("a"), Subtask("b")), Codec(), backpressure, spill=spill)
     for _ in range(64):
         end.send(bytes(64 * 1024))
     end.validate()
     assert end.spilling
-    assert gate.closed == 0
+    assert backpressure.closed == 0
     assert end.buffered_bytes < BUFFER_BYTES_MAX + 128 * 1024
     taken = []
     while end.has_data:

@@ -85,5 +85,5 @@ def test_lost_money_is_seen() -> None:
     conservation = bank.Conservation(100)
     conservation.verdicts.append(bank.Verdict(1, 60, 30, 2))
     console, stream = captured()
-    assert bank._tell_verdicts(conservation, 0, console) == 1
+    assert bank._print_verdicts(conservation, 0, console) == 1
     assert "= 90 VIOLATED" in stream.getvalue()

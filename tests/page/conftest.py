@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Browser
 
-from barrier_runtime.page.orders import Kind
+from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.server import RunPage, close_page, open_page
 from barrier_runtime.page.settings import Page
 from benchmarks.live import Live

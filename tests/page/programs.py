@@ -71,7 +71,7 @@ def watched(sign: Path) -> Graph:
     graph.add("numbers", Numbers(), parallelism=16)
     graph.add("squares", Squares(sign), parallelism=16)
     graph.add("totals", Totals(), parallelism=32)
-    graph.connect("numbers", "squares").connect("squares", "totals", spread="rebalance")
+    graph.connect("numbers", "squares").connect("squares", "totals", partitioning="rebalance")
     return graph.addInvariant("totals_are_positive", all_of(lambda total: total >= 0))
 
 

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from snapshot import END, Context, Graph, Node, Sink, Source
-from snapshot.declared.built import build
-from snapshot.declared.topology import Topology
 from snapshot.node import End
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.topology import Topology
 
 #: Names that HTML, PromQL and URLs would each read in their own way.
 SPITEFUL = '<b>"x\\y"\n&'
@@ -46,7 +46,7 @@ def pipeline(parallelism: int = 4) -> Topology:
         *(("rank_iteration", "sessions"), ("rank_iteration", "rank_iteration")),
         *(("rank_iteration", "alerts_with_a_long_name"), ("alerts_with_a_long_name", "ledger"), ("clicks", "ledger")),
     ):
-        graph.connect(source, target, spread="rebalance")
+        graph.connect(source, target, partitioning="rebalance")
     return build(graph, "unaligned").topology
 
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from barrier_runtime.page.counting import LastingCounters, Rates
-from barrier_runtime.page.orders import Kind, Orders
+from barrier_runtime.page.commands import Commands, Kind
+from barrier_runtime.page.counting import CumulativeCounters, Rates
 from barrier_runtime.page.run_view import RunView
 from barrier_runtime.page.server import close_page, open_page
 from barrier_runtime.page.settings import Page
@@ -24,7 +24,7 @@ NOTHING = dict.fromkeys(Kind, lambda: None)
 
 def test_counters_go_on_over_incarnations() -> None:
     """What was rolled back counts too; a coordinator that hears of its workers one by one takes nothing back."""
-    counters: LastingCounters[str] = LastingCounters()
+    counters: CumulativeCounters[str] = CumulativeCounters()
     for incarnation, counts in ((1, {"a": 5}), (1, {"a": 9, "b": 1}), (1, {"a": 4}), (1, {"a": 9})):
         before = counters.totals()
         counters.see(incarnation, counts)
@@ -105,9 +105,9 @@ def test_orders_are_carried_out_once_and_tell_their_end() -> None:
         raise SnapshotAborted("the disk is full")
 
     changes: list[None] = []
-    orders = Orders({Kind.SNAPSHOT: take, Kind.STOP: lambda: None}, lambda: changes.append(None))
-    assert (orders.place(Kind.SNAPSHOT), orders.place(Kind.SNAPSHOT)) == (1, None)
-    assert orders.place(Kind.STOP) == 2
+    orders = Commands({Kind.SNAPSHOT: take, Kind.STOP: lambda: None}, lambda: changes.append(None))
+    assert (orders.submit(Kind.SNAPSHOT), orders.submit(Kind.SNAPSHOT)) == (1, None)
+    assert orders.submit(Kind.STOP) == 2
     may_go_on.set()
     ended = wait_for("both", lambda: [o for o in orders.as_document() if o["state"] != "waiting"][1:])
     assert [o["state"] for o in [*orders.as_document()]] == ["failed", "done"] and ended

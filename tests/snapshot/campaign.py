@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import pytest
 
-from snapshot.channel.sending_end import SendingEnd
-from snapshot.declared.built import build
-from snapshot.declared.declarations import AlignmentWish
+from snapshot.channel.channel_sender import ChannelSender
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import make_graph, make_plans, random_shape
 from tests.snapshot.walkers import Choose
@@ -61,8 +61,8 @@ def run_campaign(choose: Choose, options: Options = ANY) -> Network:
     crossing = _one(choose, options.crossing) and alignment == "unaligned"
     anywhere = bool(choose(2))
     with _sizes(small=_one(choose, options.small)) as window:
-        built = build(make_graph(plans), alignment)
-        network = Network(built, plans, choose, crossing=crossing, anywhere=anywhere, window=window)
+        compiled = build(make_graph(plans), alignment)
+        network = Network(compiled, plans, choose, crossing=crossing, anywhere=anywhere, window=window)
         for number in range(options.restarts + 1):
             for _ in range(options.steps):
                 network.step()
@@ -87,7 +87,7 @@ def _sizes(*, small: bool) -> Iterator[int | None]:
     if not small:
         yield None
         return
-    module = sys.modules[SendingEnd.__module__]
+    module = sys.modules[ChannelSender.__module__]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BUFFER_BYTES_MAX", _SMALL_BUFFER_BYTES)
         patch.setattr(module, "BUFFER_FRAMES_MIN", 1)

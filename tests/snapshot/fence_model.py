@@ -15,6 +15,7 @@ from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import (
     Answer,
     BaseWritten,
+    CheckForClaim,
     ClaimLost,
     ClaimSeen,
     ClaimsListed,
@@ -25,7 +26,6 @@ from snapshot.coordinator.fence_events import (
     HistoryListed,
     ListClaims,
     ListHistory,
-    LookForClaim,
     ManifestAborted,
     ManifestUndecided,
     ManifestWritten,
@@ -91,7 +91,7 @@ class Owner(NamedTuple):
     """One submission: its coordinator's present life, its workers, and what may still befall them."""
 
     name: str
-    life: int = 1
+    instance: int = 1
     fence: FrozenFence | None = None
     asked: StoreEffect | None = None
     bases: tuple[Base, ...] | None = None  #: of a listing that has not yet read the manifests
@@ -147,7 +147,7 @@ class Model:
                 yield from self._steps_of(world, index, owner)
 
     def _steps_of(self, world: World, index: int, owner: Owner) -> Iterator[tuple[str, World]]:
-        who = f"{owner.name}{owner.life}"
+        who = f"{owner.name}{owner.instance}"
         if owner.workers is not None and owner.workers.operations:
             yield f"{who}: sink does {owner.workers.operations[0]}", self._do_at_sink(world, index, owner.workers)
         if owner.fence is None:
@@ -190,7 +190,7 @@ class Model:
     def _lose_coordinator(self, world: World, index: int) -> World:
         owner = world.owners[index]
         world = _leave_behind(world, _asked(owner))
-        changed = dict(life=owner.life + 1, fence=None, asked=None, bases=None, crashes=owner.crashes - 1)
+        changed = dict(instance=owner.instance + 1, fence=None, asked=None, bases=None, crashes=owner.crashes - 1)
         return _update(world, index, adopts=owner.workers is not None, **changed)
 
     def _lose_all(self, world: World, index: int) -> World:
@@ -200,7 +200,7 @@ class Model:
     # ---- the fence
 
     def _thaw(self, owner: Owner) -> Fence:
-        fence = self.fence(owner.name, f"{owner.name}{owner.life}")
+        fence = self.fence(owner.name, f"{owner.name}{owner.instance}")
         fence.__dict__.update(owner.fence or ())
         return fence
 
@@ -237,10 +237,10 @@ class Model:
     def _stop(self, world: World, index: int, claim: Claim) -> World:
         owner = world.owners[index]
         world = _leave_behind(world, _operations(owner))
-        gone = Owner(owner.name, owner.life, gone=True)
+        gone = Owner(owner.name, owner.instance, gone=True)
         if claim.owner == owner.name and owner.crashes:
             gone = owner._replace(
-                life=owner.life + 1, fence=None, workers=None, adopts=False, crashes=owner.crashes - 1
+                instance=owner.instance + 1, fence=None, workers=None, adopts=False, crashes=owner.crashes - 1
             )
         return world._replace(owners=(*world.owners[:index], gone, *world.owners[index + 1 :]))
 
@@ -248,7 +248,7 @@ class Model:
 
     def _answers(self, world: World, index: int, asked: StoreEffect) -> Iterator[tuple[str, World]]:
         owner = world.owners[index]
-        who = f"{owner.name}{owner.life}"
+        who = f"{owner.name}{owner.instance}"
         if isinstance(asked, ListHistory) and owner.bases is None:
             yield f"{who}: lists bases", _update(world, index, bases=world.bases)
             return
@@ -271,7 +271,7 @@ class Model:
             case DecideManifest(snapshot_id):
                 if snapshot_id not in world.manifests:
                     world = world._replace(aborted=_with(world.aborted, snapshot_id))
-            case ListClaims() | ListHistory() | LookForClaim():
+            case ListClaims() | ListHistory() | CheckForClaim():
                 pass
             case _:
                 world = self._land_at_sink(world, operation)
@@ -312,7 +312,7 @@ def _answer(before: World, after: World, bases: tuple[Base, ...], asked: StoreEf
             return HistoryListed(asked, bases, after.manifests)
         case WriteBase():
             return BaseWritten(asked)
-        case LookForClaim(number):
+        case CheckForClaim(number):
             return ClaimSeen(asked, next((claim for claim in after.claims if claim.number == number), None))
         case WriteManifest(snapshot_id):
             known = snapshot_id in before.manifests or snapshot_id in before.aborted

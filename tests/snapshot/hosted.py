@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.cuts import ReceivedCut, SentCut
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spill import Spill
-from snapshot.declared.built import build
-from snapshot.declared.declarations import AlignmentWish
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
-from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish
+from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
@@ -42,13 +42,13 @@ class Hosted:
         spill_of: Callable[[ChannelId], Spill | None] = lambda channel: None,
         started: bool = True,
     ) -> None:
-        self.built = build(graph, alignment)
+        self.compiled = build(graph, alignment)
         self.limits = limits or SubtaskLimits()
         self.spill_of = spill_of
         self.nodes: dict[Subtask, Any] = {}
         #: what the stopwatch of snapshots shows
         self.now = 0.0
-        self.machines = {subtask: self.machine(subtask) for subtask in self.built.topology.subtasks}
+        self.machines = {subtask: self.machine(subtask) for subtask in self.compiled.topology.subtasks}
         for machine in self.machines.values():
             machine.restore(None, 0.0)
             if started:
@@ -56,7 +56,7 @@ class Hosted:
 
     def machine(self, subtask: Subtask, channels: RestoredChannels | None = None, seed: int = 1) -> SubtaskMachine:
         """A machine that is not restored yet."""
-        around = Surroundings(
+        environment = SubtaskEnvironment(
             run="hosted",
             incarnation=1,
             codec=CODEC,
@@ -66,7 +66,7 @@ class Hosted:
             chance_of=lambda _: Random(seed),
             stopwatch=lambda: self.now,
         )
-        parts = assemble(subtask, self.built, around, channels or RestoredChannels())
+        parts = assemble(subtask, self.compiled, environment, channels or RestoredChannels())
         self.nodes[subtask] = parts.node
         return SubtaskMachine(parts)
 
@@ -125,7 +125,7 @@ def values(cut: SentCut | ReceivedCut | tuple[Frame, ...]) -> list[Any]:
     return found
 
 
-def moved(sender: SendingEnd, receiver: ReceivingEnd) -> None:
+def moved(sender: ChannelSender, receiver: ChannelReceiver) -> None:
     """All that waits at one end goes to the other."""
     while (item := sender.take()) is not None:
         if isinstance(item, Marker):

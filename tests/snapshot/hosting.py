@@ -12,16 +12,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.channel.spill import Spill
 from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import decode_frames, decode_part
-from snapshot.subtask.assembly import RestoredChannels, Surroundings, assemble
+from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
@@ -37,7 +37,7 @@ class Hosting:
 
     Parameters
     ----------
-    built : Built
+    compiled : CompiledGraph
         The graph of `plans`.
     is_ordered : bool
         Whether the truth is to check the order of cuts.
@@ -47,7 +47,7 @@ class Hosting:
 
     def __init__(
         self,
-        built: Built,
+        compiled: CompiledGraph,
         plans: dict[str, Plan],
         *,
         is_ordered: bool,
@@ -55,8 +55,8 @@ class Hosting:
         limits: SubtaskLimits,
         spill_of: Callable[[ChannelId], Spill | None],
     ) -> None:
-        self.built = built
-        self.topology = built.topology
+        self.compiled = compiled
+        self.topology = compiled.topology
         self.truth = Truth(self.topology, plans, is_ordered=is_ordered)
         self.store = Store()
         self.seen: Counter[str] = Counter()  #: the "sometimes" of RELIABILITY
@@ -92,7 +92,7 @@ class Hosting:
             self._add_machine(start.subtask, channels, state)
 
     def _add_machine(self, subtask: Subtask, channels: RestoredChannels, state: memoryview | None) -> None:
-        around = Surroundings(
+        environment = SubtaskEnvironment(
             run=RUN,
             incarnation=self.incarnation,
             codec=Codec(),
@@ -103,7 +103,7 @@ class Hosting:
             stopwatch=lambda: 0.0,
             observer_of=lambda _: _Seen(self.truth),
         )
-        parts = assemble(subtask, self.built, around, channels)
+        parts = assemble(subtask, self.compiled, environment, channels)
         node: Any = parts.node
         node.observer, node.store = self.truth, self.store
         machine = SubtaskMachine(parts)
@@ -111,7 +111,7 @@ class Hosting:
         self.machines[subtask] = machine
         self.controls[subtask] = deque([lambda m: m.step(Started(), self.now)])
 
-    def may_take(self, end: SendingEnd) -> bool:
+    def may_take(self, end: ChannelSender) -> bool:
         """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
         if not end.has_data or self._window is None or end.has_marker:
             return end.has_data
@@ -119,7 +119,7 @@ class Hosting:
         self.charged[end.channel] -= receiver.take_freed_bytes()
         return self.charged[end.channel] < self._window
 
-    def take(self, end: SendingEnd) -> None:
+    def take(self, end: ChannelSender) -> None:
         """What is next goes on the link."""
         self.seen["spilled"] += end.spilling
         item = end.take()
@@ -139,9 +139,9 @@ class Hosting:
         if isinstance(item, Frame):
             machine.deliver(channel, item)
             return
-        recorder = machine.cutter.recorder
-        self.seen["late marker dropped"] += item.snapshot_id < recorder.floor
-        if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.floor:
+        recorder = machine.snapshotter.recorder
+        self.seen["late marker dropped"] += item.snapshot_id < recorder.min_snapshot_id
+        if recorder.phase(item.snapshot_id) is None and item.snapshot_id >= recorder.min_snapshot_id:
             self.first_by[channel.target][channel] = None
             self.seen["first marker through several inputs"] += len(self.first_by[channel.target]) > 1
         machine.step(MarkerArrived(channel, item), 0.0)

@@ -10,13 +10,13 @@ from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.snapshot_book import SnapshotOrder, SnapshotPolicy
-from snapshot.declared.topology import Topology
+from snapshot.coordinator.snapshot_table import SnapshotPolicy, SnapshotRequest
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
-from snapshot.subtask.reports import Spent, Standing
+from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 from state_backends.fence_answers import perform
 from state_backends.memory import MemoryBackend
 from state_backends.store import RunStore
@@ -36,20 +36,20 @@ SETTINGS = RunSettings(
     gathering_timeout=5.0,
     regathering_timeout=5.0,
 )
-BUSY = Standing(ended=False, passive=True, has_timers=True, outer_inputs_ended=True, uncommitted=())
+BUSY = SubtaskStatus(ended=False, passive=True, has_timers=True, outer_inputs_ended=True, uncommitted=())
 OVER = replace(BUSY, has_timers=False)
 ENDED = replace(OVER, ended=True)
 
 Message = TypeVar("Message")
 
 
-def order(request: int, **changes: Any) -> SnapshotOrder:
+def order(request: int, **changes: Any) -> SnapshotRequest:
     """An order of the driver."""
-    return replace(SnapshotOrder(request, pinned=False, initiators=None, deadline=None), **changes)
+    return replace(SnapshotRequest(request, pinned=False, initiators=None, deadline=None), **changes)
 
 
 def record(
-    topology: Topology, subtask: Subtask, incarnation: int, snapshot_id: int, standing: Standing, in_flight: int = 0
+    topology: Topology, subtask: Subtask, incarnation: int, snapshot_id: int, status: SubtaskStatus, in_flight: int = 0
 ) -> SubtaskRecord:
     """What a subtask contributes that has sent `in_flight` messages which are missing, and processed none."""
 
@@ -62,7 +62,7 @@ def record(
         (state_part(RUN, incarnation, snapshot_id, subtask, [b"state"]).inline(),),
         tuple(sent(channel) for channel in topology.outputs_of(subtask)),
         tuple(ReceivedEntry(channel, 0, 0, 0, 0) for channel in topology.inputs_of(subtask)),
-        standing,
+        status,
     )
 
 
@@ -73,17 +73,17 @@ class Led:
     settings: RunSettings = SETTINGS
     store: RunStore = field(default_factory=lambda: RunStore(MemoryBackend(), RUN))
     owner: str = "A"
-    life: str = "A1"
+    instance: str = "A1"
     restore_from: RestoreFrom = "latest"
     launch: str = "stage"
     now: float = 100.0
     #: store requests wait in `held` instead of being performed
     holds_store: bool = False
     #: what each subtask says that it spent on a snapshot
-    spent: Spent = sample.SPENT
+    timings: SnapshotTimings = sample.TIMINGS
 
     def __post_init__(self) -> None:
-        fence = Fence(self.owner, self.life, self.restore_from)
+        fence = Fence(self.owner, self.instance, self.restore_from)
         self.coordinator = Coordinator(self.settings, fence, launch=self.launch, epoch_offset=1000.0)
         self.effects: list[events.Effect] = []
         self.held: list[events.AskStore] = []
@@ -119,9 +119,9 @@ class Led:
             effects += self.step(events.StoreAnswered(perform(self.store, request.effect, request.manifest)))
         return effects
 
-    def say(self, worker: int, message: control.WorkerMessage) -> list[events.Effect]:
+    def feed(self, worker: int, message: control.WorkerMessage) -> list[events.Effect]:
         """A worker says something."""
-        return self.step(events.WorkerSaid(worker, message))
+        return self.step(events.WorkerMessageReceived(worker, message))
 
     def pass_time(self, seconds: float) -> list[events.Effect]:
         """Time passes."""
@@ -134,17 +134,17 @@ class Led:
         """Workers register."""
         token = self.launch if launch is None else launch
         messages = [control.WorkerRegistered(worker, token, running, b"%d" % worker, 0) for worker in workers]
-        return [effect for message in messages for effect in self.say(message.worker, message)]
+        return [effect for message in messages for effect in self.feed(message.worker, message)]
 
     def restored(self) -> list[events.Effect]:
         """All workers say that they are restored."""
         incarnation = self.coordinator.incarnation
-        return [e for worker in (0, 1) for e in self.say(worker, control.WorkerRestored(worker, incarnation))]
+        return [e for worker in (0, 1) for e in self.feed(worker, control.WorkerRestored(worker, incarnation))]
 
     def connected(self) -> list[events.Effect]:
         """All workers say that they are connected."""
         incarnation = self.coordinator.incarnation
-        return [e for worker in (0, 1) for e in self.say(worker, control.WorkerConnected(worker, incarnation))]
+        return [e for worker in (0, 1) for e in self.feed(worker, control.WorkerConnected(worker, incarnation))]
 
     def run(self) -> Led:
         """From nothing to running."""
@@ -156,50 +156,48 @@ class Led:
     def idle(self, incarnation: int | None = None) -> list[events.Effect]:
         """All workers say that they have nothing to do."""
         number = self.coordinator.incarnation if incarnation is None else incarnation
-        return [e for worker in (0, 1) for e in self.say(worker, control.WorkerIdle(worker, number, True))]
+        return [e for worker in (0, 1) for e in self.feed(worker, control.WorkerIdle(worker, number, True))]
 
-    def acknowledge(self, snapshot_id: int, standing: Standing = BUSY, in_flight: int = 0) -> list[events.Effect]:
+    def acknowledge(self, snapshot_id: int, status: SubtaskStatus = BUSY, in_flight: int = 0) -> list[events.Effect]:
         """All subtasks acknowledge."""
         return [
-            e
-            for s in self.settings.topology.subtasks
-            for e in self.acknowledge_one(s, snapshot_id, standing, in_flight)
+            e for s in self.settings.topology.subtasks for e in self.acknowledge_one(s, snapshot_id, status, in_flight)
         ]
 
     def acknowledge_one(
-        self, subtask: Subtask, snapshot_id: int, standing: Standing = BUSY, in_flight: int = 0
+        self, subtask: Subtask, snapshot_id: int, status: SubtaskStatus = BUSY, in_flight: int = 0
     ) -> list[events.Effect]:
         """One subtask acknowledges."""
         incarnation = self.coordinator.incarnation
-        contribution = record(self.settings.topology, subtask, incarnation, snapshot_id, standing, in_flight)
-        return self.say(0, control.SnapshotAcknowledged(incarnation, snapshot_id, contribution, self.spent))
+        contribution = record(self.settings.topology, subtask, incarnation, snapshot_id, status, in_flight)
+        return self.feed(0, control.SnapshotAcknowledged(incarnation, snapshot_id, contribution, self.timings))
 
     def committed(self, snapshot_id: int) -> list[events.Effect]:
         """All subtasks have committed."""
         incarnation = self.coordinator.incarnation
         done = [control.PublicationDone(incarnation, snapshot_id, (s,)) for s in self.settings.topology.subtasks]
-        return [effect for message in done for effect in self.say(0, message)]
+        return [effect for message in done for effect in self.feed(0, message)]
 
     def fail(self, worker: int = 0, reason: str = "it raised", *, is_permanent: bool = False) -> list[events.Effect]:
         """A worker says that nothing runs there any more."""
         message = control.WorkerFailed(worker, self.coordinator.incarnation, reason, is_permanent)
-        return self.say(worker, message)
+        return self.feed(worker, message)
 
     # ---------------------------------------------------------------- looking
 
-    def told(self, effects: list[events.Effect], kind: type[Message]) -> list[Message]:
+    def sent(self, effects: list[events.Effect], kind: type[Message]) -> list[Message]:
         """The messages of one kind among effects, each worker's."""
-        messages: list[Any] = [effect.message for effect in effects if isinstance(effect, events.TellWorker)]
+        messages: list[Any] = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
         return [message for message in messages if isinstance(message, kind)]
 
     def triggered(self, effects: list[events.Effect]) -> list[int]:
         """Ids that are to be started, each once."""
-        return list(dict.fromkeys(message.snapshot_id for message in self.told(effects, control.TriggerSnapshot)))
+        return list(dict.fromkeys(message.snapshot_id for message in self.sent(effects, control.TriggerSnapshot)))
 
     def closed(self) -> dict[int, int | str]:
         """What came of each order: an id, or the reason why there is none."""
-        closed = [effect for effect in self.effects if isinstance(effect, events.CloseOrder)]
-        return {effect.request: effect.snapshot_id or effect.reason for effect in closed}
+        closed = [effect for effect in self.effects if isinstance(effect, events.CloseRequest)]
+        return {effect.request_id: effect.snapshot_id or effect.reason for effect in closed}
 
 
 def of_kind(effects: list[events.Effect], kind: type[Message]) -> list[Message]:

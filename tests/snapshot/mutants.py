@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant("uses an id again", "3.2", order.id_reused, ("certificate", "sequence", "liveness"), UNALIGNED),
     Mutant("cuts in any order", "3.3", order.order_rule_removed, ("order",), UNALIGNED),
     Mutant("passes what still aligns", "3.3", order.order_rule_removed_while_aligning, ("order",), TIMED),
-    Mutant("ignores the floor", "3.4", order.floor_ignored, ("floor",)),
+    Mutant("ignores min_snapshot_id", "3.4", order.min_snapshot_id_ignored, ("floor",)),
     Mutant("obeys a late marker", "3.4", order.late_marker_obeyed, ("floor", "completeness")),
     Mutant("does not hold an aligned channel", "4.1", order.aligned_channel_not_held, ("certificate",), ALIGNED),
     Mutant("holds on after an abort", "4.1", order.held_channel_not_released_by_an_abort, ("liveness",), ALIGNED),

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from snapshot.channel import frame_codec
-from snapshot.channel.cuts import ReceivedCut
+from snapshot.channel.channel_cuts import ReceivedCut
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
 from snapshot.subtask.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
@@ -21,18 +21,18 @@ Patch = pytest.MonkeyPatch
 
 
 def only_after_the_cut(patch: Patch) -> None:
-    start = ReceivingEnd.start_recording
+    start = ChannelReceiver.start_recording
 
-    def mutant(self: ReceivingEnd, snapshot_id: int) -> None:
+    def mutant(self: ChannelReceiver, snapshot_id: int) -> None:
         start(self, snapshot_id)
         self.recorded_bytes -= sum(len(f.payload) for f in self._recordings[snapshot_id].frames)
         self._recordings[snapshot_id].frames = []
 
-    patch.setattr(ReceivingEnd, "start_recording", mutant)
+    patch.setattr(ChannelReceiver, "start_recording", mutant)
 
 
 def first_channel_empty(patch: Patch) -> None:
-    step, stop = Recorder.step, ReceivingEnd.stop_recording
+    step, stop = Recorder.step, ChannelReceiver.stop_recording
     first: list[tuple[ChannelId, int]] = []
 
     def mutant(self: Recorder, event: Event) -> list[Effect]:
@@ -41,37 +41,37 @@ def first_channel_empty(patch: Patch) -> None:
             first.append((event.channel, event.marker.snapshot_id))
         return effects
 
-    def emptied(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+    def emptied(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         cut = stop(self, snapshot_id, written)
         return replace(cut, frames=()) if (self.channel, snapshot_id) in first else cut
 
     patch.setattr(Recorder, "step", mutant)
-    patch.setattr(ReceivingEnd, "stop_recording", emptied)
+    patch.setattr(ChannelReceiver, "stop_recording", emptied)
 
 
 def overtaken_recorded_again(patch: Patch) -> None:
-    stop, deliver = ReceivingEnd.stop_recording, ReceivingEnd.deliver
+    stop, deliver = ChannelReceiver.stop_recording, ChannelReceiver.deliver
     open_parts: dict[ChannelId, list[list[Frame]]] = {}
 
-    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+    def mutant(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         cut = stop(self, snapshot_id, written)
         frames = list(cut.frames)
         open_parts.setdefault(self.channel, []).append(frames)
         return replace(cut, frames=frames)  # type: ignore[arg-type]
 
-    def delivered(self: ReceivingEnd, frame: Frame) -> None:
+    def delivered(self: ChannelReceiver, frame: Frame) -> None:
         deliver(self, frame)
         for frames in open_parts.get(self.channel, []):
             frames.append(frame)
 
-    patch.setattr(ReceivingEnd, "stop_recording", mutant)
-    patch.setattr(ReceivingEnd, "deliver", delivered)
+    patch.setattr(ChannelReceiver, "stop_recording", mutant)
+    patch.setattr(ChannelReceiver, "deliver", delivered)
 
 
 def after_the_marker_recorded(patch: Patch) -> None:
-    stop = ReceivingEnd.stop_recording
+    stop = ChannelReceiver.stop_recording
     patch.setattr(
-        ReceivingEnd, "stop_recording", lambda self, s, w: replace(stop(self, s, max(w, self.arrived)), written=w)
+        ChannelReceiver, "stop_recording", lambda self, s, w: replace(stop(self, s, max(w, self.arrived)), written=w)
     )
 
 
@@ -87,66 +87,70 @@ def closing_skipped(patch: Patch) -> None:
 
 
 def last_message_dropped(patch: Patch) -> None:
-    stop = ReceivingEnd.stop_recording
+    stop = ChannelReceiver.stop_recording
 
-    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+    def mutant(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         cut = stop(self, snapshot_id, written)
         return replace(cut, frames=cut.frames[:-1])
 
-    patch.setattr(ReceivingEnd, "stop_recording", mutant)
+    patch.setattr(ChannelReceiver, "stop_recording", mutant)
 
 
 def marker_behind_data(patch: Patch) -> None:
     """The marker lets everything pass, what is sent after the cut too."""
-    append = SendingEnd._append
+    append = ChannelSender._append
 
-    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
+    def mutant(
+        self: ChannelSender, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
+    ) -> None:
         self.seal()
         self._waiting[snapshot_id] = self.sent
-        self._queue.append(Marker(snapshot_id, floor, self.sent, aligned=False))
+        self._queue.append(Marker(snapshot_id, min_snapshot_id, self.sent, aligned=False))
 
-    def appended(self: SendingEnd, frame: Frame) -> None:
+    def appended(self: ChannelSender, frame: Frame) -> None:
         markers: list[Marker] = []
         while self._queue and isinstance(self._queue[-1], Marker):
             markers.insert(0, self._queue.pop())  # type: ignore[arg-type]  # just looked
         append(self, frame)
         self._queue.extend(marker._replace(written=self.sent) for marker in markers)
 
-    patch.setattr(SendingEnd, "put_marker", mutant)
-    patch.setattr(SendingEnd, "_append", appended)
+    patch.setattr(ChannelSender, "put_marker", mutant)
+    patch.setattr(ChannelSender, "_append", appended)
 
 
 def marker_waits_but_says_head(patch: Patch) -> None:
-    def mutant(self: SendingEnd, snapshot_id: int, floor: int, *, aligned: bool, saves: bool = True) -> None:
+    def mutant(
+        self: ChannelSender, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
+    ) -> None:
         self.seal()
         self._waiting[snapshot_id] = self.sent
-        self._queue.append(Marker(snapshot_id, floor, self.written, aligned=False))
+        self._queue.append(Marker(snapshot_id, min_snapshot_id, self.written, aligned=False))
 
-    patch.setattr(SendingEnd, "put_marker", mutant)
+    patch.setattr(ChannelSender, "put_marker", mutant)
 
 
 def later_marker_first(patch: Patch) -> None:
-    put = SendingEnd._put_at_head
+    put = ChannelSender._put_at_head
 
-    def mutant(self: SendingEnd, marker: Marker, sent: int, *, saves: bool = True) -> None:
+    def mutant(self: ChannelSender, marker: Marker, sent: int, *, saves: bool = True) -> None:
         put(self, marker, sent, saves=saves)
         self._head.rotate(1)
 
-    patch.setattr(SendingEnd, "_put_at_head", mutant)
+    patch.setattr(ChannelSender, "_put_at_head", mutant)
 
 
 def senders_part_omitted(patch: Patch) -> None:
-    patch.setattr(SendingEnd, "_unwritten", lambda self, through: ())
+    patch.setattr(ChannelSender, "_unwritten", lambda self, through: ())
 
 
 def senders_part_beyond_its_cut(patch: Patch) -> None:
-    unwritten = SendingEnd._unwritten
-    patch.setattr(SendingEnd, "_unwritten", lambda self, through: unwritten(self, self.sent))
+    unwritten = ChannelSender._unwritten
+    patch.setattr(ChannelSender, "_unwritten", lambda self, through: unwritten(self, self.sent))
 
 
 def recorded_message_aliased(patch: Patch) -> None:
     """Recordings keep the decoded messages that the handler is given, and encode them when they are closed."""
-    decode, stop = frame_codec.messages_of, ReceivingEnd.stop_recording
+    decode, stop = frame_codec.messages_of, ChannelReceiver.stop_recording
     shared: dict[int, tuple[Frame, Any]] = {}
 
     def decoded(frame: Frame, codec: Codec) -> Any:
@@ -161,12 +165,12 @@ def recorded_message_aliased(patch: Patch) -> None:
         plain = [list(m) if frame.kind is PayloadKind.TUPLES else m for m in messages]
         return frame_codec.frame_of_pieces(frame.first, frame.kind, [Codec().encode(m) for m in plain])
 
-    def mutant(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+    def mutant(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         recording = self._recordings[snapshot_id]
         before = sum(len(f.payload) for f in recording.frames)
         recording.frames = [late(frame) for frame in recording.frames]
         self.recorded_bytes += sum(len(f.payload) for f in recording.frames) - before
         return stop(self, snapshot_id, written)
 
-    patch.setattr("snapshot.subtask.input_channel.messages_of", decoded)
-    patch.setattr(ReceivingEnd, "stop_recording", mutant)
+    patch.setattr("snapshot.subtask.input_processor.messages_of", decoded)
+    patch.setattr(ChannelReceiver, "stop_recording", mutant)

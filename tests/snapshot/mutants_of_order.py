@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.channel.cuts import ReceivedCut
+from snapshot.channel.channel_cuts import ReceivedCut
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.ids import ChannelId
 from snapshot.subtask.events import (
     ControlEvent,
     DiscardRecording,
     Effect,
     Event,
-    FloorRaised,
     HoldChannel,
     MarkerArrived,
+    MinSnapshotIdRaised,
     SnapshotRequested,
 )
 from snapshot.subtask.machine import Status, SubtaskMachine
@@ -35,8 +35,8 @@ def id_reused(patch: Patch) -> None:
     abort = Network.abort
 
     def forget(machine: SubtaskMachine, snapshot_id: int) -> None:
-        machine.cutter.recorder._snapshots.pop(snapshot_id, None)
-        machine.cutter._discard(snapshot_id)
+        machine.snapshotter.recorder._snapshots.pop(snapshot_id, None)
+        machine.snapshotter._discard(snapshot_id)
         for end in machine.inputs.values():
             end.held = False
 
@@ -68,16 +68,16 @@ def order_rule_removed_while_aligning(patch: Patch) -> None:
     patch.setattr(Recorder, "_cut", mutant)
 
 
-def floor_ignored(patch: Patch) -> None:
-    patch.setattr(Recorder, "_raise_floor", lambda self, floor: [])
+def min_snapshot_id_ignored(patch: Patch) -> None:
+    patch.setattr(Recorder, "_raise_min_snapshot_id", lambda self, min_snapshot_id: [])
 
 
 def late_marker_obeyed(patch: Patch) -> None:
     step = Recorder.step
 
     def mutant(self: Recorder, event: Event) -> list[Effect]:
-        if isinstance(event, MarkerArrived) and event.marker.snapshot_id < self.floor:
-            self.floor = event.marker.snapshot_id
+        if isinstance(event, MarkerArrived) and event.marker.snapshot_id < self.min_snapshot_id:
+            self.min_snapshot_id = event.marker.snapshot_id
         return step(self, event)
 
     patch.setattr(Recorder, "step", mutant)
@@ -101,7 +101,11 @@ def held_channel_not_released_by_an_abort(patch: Patch) -> None:
 
     def mutant(self: Recorder, event: Event) -> list[Effect]:
         effects = step(self, event)
-        return [e for e in effects if isinstance(e, DiscardRecording)] if isinstance(event, FloorRaised) else effects
+        return (
+            [e for e in effects if isinstance(e, DiscardRecording)]
+            if isinstance(event, MinSnapshotIdRaised)
+            else effects
+        )
 
     patch.setattr(Recorder, "step", mutant)
 
@@ -111,17 +115,17 @@ def held_channel_not_released_by_an_abort(patch: Patch) -> None:
 
 def end_not_numbered(patch: Patch) -> None:
     """The end of a stream has no number, so it is neither counted nor recorded."""
-    advance = ReceivingEnd.advance
+    advance = ChannelReceiver.advance
 
-    def advanced(self: ReceivingEnd, count: int) -> None:
+    def advanced(self: ChannelReceiver, count: int) -> None:
         head = self.head
         advance(self, 0 if isinstance(head, Frame) and head.kind is PayloadKind.END else count)
 
     patch.setattr(
-        sys.modules[SendingEnd.__module__], "frame_of_end", lambda first: Frame(first, 0, PayloadKind.END, b"")
+        sys.modules[ChannelSender.__module__], "frame_of_end", lambda first: Frame(first, 0, PayloadKind.END, b"")
     )
-    patch.setattr(ReceivingEnd, "advance", advanced)
-    patch.setattr(ReceivingEnd, "validate", lambda self: None)
+    patch.setattr(ChannelReceiver, "advance", advanced)
+    patch.setattr(ChannelReceiver, "validate", lambda self: None)
     _record_no_ends(patch)
 
 
@@ -130,17 +134,17 @@ def end_not_recorded(patch: Patch) -> None:
 
 
 def _record_no_ends(patch: Patch) -> None:
-    stop, unwritten = ReceivingEnd.stop_recording, SendingEnd._unwritten
+    stop, unwritten = ChannelReceiver.stop_recording, ChannelSender._unwritten
 
     def without_ends(frames: Sequence[Frame]) -> tuple[Frame, ...]:
         return tuple(frame for frame in frames if frame.kind is not PayloadKind.END)
 
-    def stopped(self: ReceivingEnd, snapshot_id: int, written: int) -> ReceivedCut:
+    def stopped(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         cut = stop(self, snapshot_id, written)
         return replace(cut, frames=without_ends(cut.frames))
 
-    patch.setattr(ReceivingEnd, "stop_recording", stopped)
-    patch.setattr(SendingEnd, "_unwritten", lambda self, through: without_ends(unwritten(self, through)))
+    patch.setattr(ChannelReceiver, "stop_recording", stopped)
+    patch.setattr(ChannelSender, "_unwritten", lambda self, through: without_ends(unwritten(self, through)))
 
 
 def closed_on_arrival(patch: Patch) -> None:

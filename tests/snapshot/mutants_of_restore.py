@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.coordinator import recovery
 from snapshot.subtask import assembly as subtask_parts
 from snapshot.subtask.assembly import RestoredChannels
-from snapshot.subtask.cutter import Cutter
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosting import Hosting
 from tests.snapshot.memory_spill import MemorySpill
@@ -37,8 +37,8 @@ def links_survive_a_rollback(patch: Patch) -> None:
 def counters_restarted(patch: Patch) -> None:
     assemble = subtask_parts.assemble
 
-    def mutant(subtask: Any, built: Any, around: Any, restored: RestoredChannels) -> Any:
-        return assemble(subtask, built, around, RestoredChannels({}, restored.frames, {}))
+    def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
+        return assemble(subtask, compiled, environment, RestoredChannels({}, restored.frames, {}))
 
     patch.setattr("tests.snapshot.hosting.assemble", mutant)
 
@@ -53,23 +53,23 @@ def parts_swapped(patch: Patch) -> None:
 
 
 def restored_messages_not_recorded(patch: Patch) -> None:
-    start = ReceivingEnd.start_recording
+    start = ChannelReceiver.start_recording
 
-    def mutant(self: ReceivingEnd, snapshot_id: int) -> None:
+    def mutant(self: ChannelReceiver, snapshot_id: int) -> None:
         start(self, snapshot_id)
         recording = self._recordings[snapshot_id]
         forgotten, recording.frames = recording.frames[: self._uncharged], recording.frames[self._uncharged :]
         self.recorded_bytes -= sum(len(frame.payload) for frame in forgotten)
 
-    patch.setattr(ReceivingEnd, "start_recording", mutant)
+    patch.setattr(ChannelReceiver, "start_recording", mutant)
 
 
 def restored_messages_dropped(patch: Patch) -> None:
     assemble = subtask_parts.assemble
 
-    def mutant(subtask: Any, built: Any, around: Any, restored: RestoredChannels) -> Any:
+    def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
         processed = {**restored.processed, **{c: frames[-1].last for c, frames in restored.frames.items()}}
-        return assemble(subtask, built, around, RestoredChannels(processed, {}, restored.sent))
+        return assemble(subtask, compiled, environment, RestoredChannels(processed, {}, restored.sent))
 
     patch.setattr("tests.snapshot.hosting.assemble", mutant)
 
@@ -78,14 +78,14 @@ def restored_messages_dropped(patch: Patch) -> None:
 
 
 def prepared_output_dropped_on_abort(patch: Patch) -> None:
-    discard = Cutter._discard
+    discard = Snapshotter._discard
 
-    def mutant(self: Cutter, snapshot_id: int) -> None:
+    def mutant(self: Snapshotter, snapshot_id: int) -> None:
         discard(self, snapshot_id)
         machine = self._capture.__self__  # type: ignore[attr-defined]  # it is the machine's bound method
         machine._prepared._values.pop(snapshot_id, None)
 
-    patch.setattr(Cutter, "_discard", mutant)
+    patch.setattr(Snapshotter, "_discard", mutant)
 
 
 def prepared_after_the_state(patch: Patch) -> None:
@@ -134,13 +134,13 @@ def cycle_does_not_spill(patch: Patch) -> None:
 
 
 def spilled_frames_not_saved(patch: Patch) -> None:
-    unwritten = SendingEnd._unwritten
+    unwritten = ChannelSender._unwritten
 
-    def mutant(self: SendingEnd, through: int) -> tuple[Frame, ...]:
+    def mutant(self: ChannelSender, through: int) -> tuple[Frame, ...]:
         spill, self._spill = self._spill, MemorySpill()
         try:
             return unwritten(self, through)
         finally:
             self._spill = spill
 
-    patch.setattr(SendingEnd, "_unwritten", mutant)
+    patch.setattr(ChannelSender, "_unwritten", mutant)

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.spill import Spill
 from snapshot.coordinator.termination import ended_components, is_final
-from snapshot.declared.built import Built
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.manifest import Manifest
 from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
-    FloorRaised,
+    MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
@@ -47,7 +47,7 @@ class Network(Hosting):
 
     Parameters
     ----------
-    built : Built
+    compiled : CompiledGraph
         The graph of `plans`.
     choose : callable
         ``choose(n)`` returns a number below n; it decides everything.
@@ -61,7 +61,7 @@ class Network(Hosting):
 
     def __init__(
         self,
-        built: Built,
+        compiled: CompiledGraph,
         plans: dict[str, Plan],
         choose: Choose,
         *,
@@ -72,7 +72,7 @@ class Network(Hosting):
         spill_of: Callable[[ChannelId], Spill | None] = lambda channel: MemorySpill(),
     ) -> None:
         super().__init__(
-            built,
+            compiled,
             plans,
             is_ordered=not crossing,
             window=window,
@@ -163,7 +163,7 @@ class Network(Hosting):
         if self.timeouts[subtask]:
             snapshot_id = self.timeouts[subtask].popleft()
             machine = self.machines[subtask]
-            self.seen["alignment timed out"] += machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING
+            self.seen["alignment timed out"] += machine.snapshotter.recorder.phase(snapshot_id) is Phase.ALIGNING
             machine.step(AlignmentTimedOut(snapshot_id), 0.0)
 
     def act_initiate(self, subtask: Subtask) -> None:
@@ -176,7 +176,7 @@ class Network(Hosting):
     # ---------------------------------------------------------------- as much of a coordinator as is needed
 
     @property
-    def floor(self) -> int:
+    def lowest(self) -> int:
         """The lowest id that is not settled."""
         return min(self.running, default=self.next_id)
 
@@ -187,20 +187,20 @@ class Network(Hosting):
         snapshot_id, running = self.next_id, () if self.crossing else tuple(self.running)
         self.next_id += 1
         self.running[snapshot_id] = {}
-        floor = self.floor
+        lowest = self.lowest
         for subtask in starting:
             place = self.choose(len(self.controls[subtask]) + 1) if self.crossing else len(self.controls[subtask])
             place = max(place, int(not self.is_started(subtask)))  # never before the start
-            self.controls[subtask].insert(place, lambda m: m.step(SnapshotRequested(snapshot_id, running, floor), 0.0))
+            self.controls[subtask].insert(place, lambda m: m.step(SnapshotRequested(snapshot_id, running, lowest), 0.0))
         return snapshot_id
 
     def abort(self, snapshot_id: int) -> None:
         """Give up a running snapshot."""
         del self.running[snapshot_id]
-        self._tell(lambda m, floor=self.floor: m.step(FloorRaised(floor), 0.0))  # type: ignore[misc]  # a default binds it now
+        self._send_all(lambda m, lowest=self.lowest: m.step(MinSnapshotIdRaised(lowest), 0.0))  # type: ignore[misc]  # a default binds it now
         self._publish()
 
-    def _tell(self, control: Callable[[SubtaskMachine], None]) -> None:
+    def _send_all(self, control: Callable[[SubtaskMachine], None]) -> None:
         for controls in self.controls.values():
             controls.append(control)
 
@@ -218,7 +218,7 @@ class Network(Hosting):
                 pass
 
     def _collect(self, taken: SnapshotTaken) -> None:
-        if taken.snapshot_id < self.machines[taken.subtask].cutter.recorder.floor:
+        if taken.snapshot_id < self.machines[taken.subtask].snapshotter.recorder.min_snapshot_id:
             raise CheckFailed("floor", f"{taken.subtask} hands out {taken.snapshot_id}, which is settled")
         if taken.snapshot_id not in self.running:
             return
@@ -251,9 +251,9 @@ class Network(Hosting):
                     records=all_records,
                 )
             )  # fmt: skip
-            floor = self.floor
-            self._tell(lambda m, f=floor: m.step(FloorRaised(f), self.now))  # type: ignore[misc]
-            self._tell(lambda m, s=snapshot_id: m.step(SnapshotPublished(s), self.now))  # type: ignore[misc]
+            lowest = self.lowest
+            self._send_all(lambda m, f=lowest: m.step(MinSnapshotIdRaised(f), self.now))  # type: ignore[misc]
+            self._send_all(lambda m, s=snapshot_id: m.step(SnapshotPublished(s), self.now))  # type: ignore[misc]
             ended = [name for part in ended_components(self.topology, all_records) for name in part.nodes]
             for subtask in [s for s in self.topology.subtasks if s.node in ended]:
                 self.controls[subtask].append(lambda m: m.step(ComponentEnded(), self.now))
@@ -312,7 +312,7 @@ class Network(Hosting):
         while any(self.controls.values()):
             self.round()
         for subtask, machine in self.machines.items():
-            left = [s for s in range(1, self.next_id) if machine.cutter.recorder.phase(s) is not None]
+            left = [s for s in range(1, self.next_id) if machine.snapshotter.recorder.phase(s) is not None]
             recorded = sum(end.recorded_bytes for end in machine.inputs.values())
             if left or recorded:
                 raise CheckFailed(

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pyarrow as pa
 from msgspec import structs
 
-from snapshot.channel.cuts import ReceivedCut, SentCut
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
 from snapshot.channel.serialization import Codec
-from snapshot.declared.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Spread, Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Part
 from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import SnapshotTaken, Spent, Standing
+from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings, SubtaskStatus
 
 RUN = "bank"
 SNAPSHOT_ID = 7_000_042
@@ -27,12 +27,16 @@ INCARNATION = 7
 P, Q = Subtask("P"), Subtask("Q")
 PQ, QP = ChannelId(P, Q), ChannelId(Q, P)
 CODEC = Codec()
-SPENT = Spent(align=0.5, capture=0.25, upload=0.0)
-STANDING = Standing(ended=False, passive=True, has_timers=False, outer_inputs_ended=False, uncommitted=(3, 5))
+TIMINGS = SnapshotTimings(align=0.5, capture=0.25, upload=0.0)
+SUBTASK_STATUS = SubtaskStatus(
+    ended=False, passive=True, has_timers=False, outer_inputs_ended=False, uncommitted=(3, 5)
+)
 TOPOLOGY = Topology(
     "bank",
     tuple(NodeSpec(name, 1, 0, False, False, None, f"m.{name}") for name in ("P", "Q")),
-    tuple(EdgeSpec(a, b, Spread.FORWARD, UNALIGNED, True, "on a cycle", None) for a, b in (("P", "Q"), ("Q", "P"))),
+    tuple(
+        EdgeSpec(a, b, Partitioning.FORWARD, UNALIGNED, True, "on a cycle", None) for a, b in (("P", "Q"), ("Q", "P"))
+    ),
     (Component(("P", "Q"), True),),
 )
 
@@ -68,8 +72,8 @@ def taken() -> list[SnapshotTaken]:
     pq_sent = SentCut(8, 5, (batch(6, 2), values(8, {"eight": 8})))
     qp_received, qp_sent = ReceivedCut(1, 2, (frame_of_end(2),)), SentCut(2, 2, ())
     return [
-        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, STANDING, SPENT),
-        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, STANDING, SPENT),
+        SnapshotTaken(SNAPSHOT_ID, P, state({"balance": 1}), {QP: qp_received}, {PQ: pq_sent}, SUBTASK_STATUS, TIMINGS),
+        SnapshotTaken(SNAPSHOT_ID, Q, state([1, (2, "x")]), {PQ: pq_received}, {QP: qp_sent}, SUBTASK_STATUS, TIMINGS),
     ]
 
 

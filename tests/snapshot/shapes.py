@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from snapshot.declared.topology import Spread
 from snapshot.graph import Graph
 from snapshot.node import Node
+from snapshot.plan.topology import Partitioning
 from tests.snapshot.walkers import BatchWalker, Choose, Edge, Plan, SinkWalker, SourceWalker, Walker, key_of
 
 
@@ -27,10 +27,10 @@ def make_graph(plans: Mapping[str, Plan], node_of: Callable[[Plan], Node] = make
         graph.add(plan.name, node_of(plan), parallelism=plan.parallelism)
     for plan in plans.values():
         for edge in plan.edges:
-            if edge.spread is Spread.HASH:
+            if edge.partitioning is Partitioning.HASH:
                 graph.connect(plan.name, edge.target, key=key_of)
             else:
-                graph.connect(plan.name, edge.target, spread=edge.spread.value)
+                graph.connect(plan.name, edge.target, partitioning=edge.partitioning.value)
     return graph
 
 
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
     """A graph by numbers: the parallelism of each node, and edges as (source, target, spread)."""
 
     parallelism: tuple[int, ...]
-    edges: tuple[tuple[int, int, Spread], ...]
+    edges: tuple[tuple[int, int, Partitioning], ...]
     walks: tuple[int, ...]
     hops: int = 3
 
@@ -48,7 +48,7 @@ def make_plans(shape: Shape) -> dict[str, Plan]:
     total = sum(shape.parallelism)
     plans: dict[str, Plan] = {}
     for number, parallelism in enumerate(shape.parallelism):
-        out = [(target, spread) for source, target, spread in shape.edges if source == number]
+        out = [(target, partitioning) for source, target, partitioning in shape.edges if source == number]
         has_inputs = any(target == number for _, target, _ in shape.edges)
         plan = Plan(
             name=f"n{number}",
@@ -56,7 +56,7 @@ def make_plans(shape: Shape) -> dict[str, Plan]:
             parallelism=parallelism,
             first=sum(shape.parallelism[:number]),
             total=total,
-            edges=tuple(Edge(f"n{target}", spread, shape.parallelism[target]) for target, spread in out),
+            edges=tuple(Edge(f"n{target}", partitioning, shape.parallelism[target]) for target, partitioning in out),
             walks=shape.walks[number],
             hops=shape.hops,
             is_source=not has_inputs or number == 0,
@@ -80,9 +80,11 @@ def random_shape(choose: Choose, *, nodes_max: int, parallelism_max: int, cycles
             pairs[source, target] = None
     edges = []
     for source, target in pairs:
-        spreads: list[Spread] = [spread for spread in Spread if spread is not Spread.FORWARD]
+        partitionings: list[Partitioning] = [
+            partitioning for partitioning in Partitioning if partitioning is not Partitioning.FORWARD
+        ]
         if parallelism[source] == parallelism[target]:
-            spreads.append(Spread.FORWARD)
-        edges.append((source, target, spreads[choose(len(spreads))]))
+            partitionings.append(Partitioning.FORWARD)
+        edges.append((source, target, partitionings[choose(len(partitionings))]))
     walks = (3, *(choose(3) for _ in range(count - 1)))
     return Shape(parallelism, tuple(edges), walks)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.channel.sending_end import SendingEnd
-from snapshot.declared.built import Built, build
-from snapshot.declared.declarations import AlignmentWish
-from snapshot.declared.topology import Alignment, Spread, Topology
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import CompiledGraph, build
+from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.topology import Alignment, Partitioning, Topology
 from snapshot.subtask.events import Event, OvertakeWithMarkers, SendMarker
 from snapshot.subtask.recorder import Recorder
 from tests.snapshot.network import Network
@@ -19,7 +19,12 @@ from tests.snapshot.shapes import Shape, make_graph, make_plans
 #: Two sources, a middle, a sink; the sink is fed by both, so that it aligns.
 DIAMOND = Shape(
     (2, 1, 2, 1),
-    ((0, 2, Spread.REBALANCE), (1, 2, Spread.BROADCAST), (2, 3, Spread.HASH), (1, 3, Spread.REBALANCE)),
+    (
+        (0, 2, Partitioning.REBALANCE),
+        (1, 2, Partitioning.BROADCAST),
+        (2, 3, Partitioning.HASH),
+        (1, 3, Partitioning.REBALANCE),
+    ),
     walks=(6, 6, 2, 0),
 )
 
@@ -80,10 +85,10 @@ def test_others_do_not_wait_for_processing(alignment: AlignmentWish) -> None:
 def test_a_timeout_needs_the_markers_to_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 4.3, taken away: markers that stay behind data which has no credit hold the snapshot up."""
 
-    def overtake_nothing(self: SendingEnd, snapshot_id: int) -> None:
+    def overtake_nothing(self: ChannelSender, snapshot_id: int) -> None:
         pass
 
-    monkeypatch.setattr(SendingEnd, "overtake", overtake_nothing)
+    monkeypatch.setattr(ChannelSender, "overtake", overtake_nothing)
     assert not completes_without_processing(1.0)
 
 
@@ -104,12 +109,12 @@ def test_a_cut_by_timeout_needs_unaligned_markers(monkeypatch: pytest.MonkeyPatc
     assert not completes_without_processing(1.0)
 
 
-def mixed(built: Built) -> Built:
+def mixed(compiled: CompiledGraph) -> CompiledGraph:
     """The same graph with one aligned edge behind an unaligned one, which the builder would never grant."""
     aligned = Alignment(aligned=True, timeout=None)
-    edges = tuple(replace(e, alignment=aligned) if e.target == "n3" else e for e in built.topology.edges)
-    topology = built.topology
-    return replace(built, topology=Topology(topology.name, topology.nodes, edges, topology.components))
+    edges = tuple(replace(e, alignment=aligned) if e.target == "n3" else e for e in compiled.topology.edges)
+    topology = compiled.topology
+    return replace(compiled, topology=Topology(topology.name, topology.nodes, edges, topology.components))
 
 
 def test_a_mix_that_is_not_granted_cannot_deadlock_the_core() -> None:

@@ -111,7 +111,7 @@ def test_a_finished_subtask_still_cuts() -> None:
     (end,) = hosted["a"].outputs.values()
     hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     (snapshot,) = taken(hosted["a"])
-    assert (snapshot.standing.ended, snapshot.standing.passive, state_of(snapshot).ended) == (True, True, True)
+    assert (snapshot.status.ended, snapshot.status.passive, state_of(snapshot).ended) == (True, True, True)
     again = hosted.machine(Subtask("a"), RestoredChannels(sent={AB: end.sent}))
     again.restore(b"".join(snapshot.state), 1.0)
     again.step(Started(), 1.0)

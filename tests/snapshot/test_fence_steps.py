@@ -7,6 +7,7 @@ import pytest
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import (
     BaseWritten,
+    CheckForClaim,
     ClaimLost,
     ClaimSeen,
     ClaimsListed,
@@ -18,7 +19,6 @@ from snapshot.coordinator.fence_events import (
     HistoryListed,
     ListClaims,
     ListHistory,
-    LookForClaim,
     ManifestAborted,
     ManifestUndecided,
     ManifestWritten,
@@ -55,7 +55,7 @@ def drive(
                 effects = fence.step(HistoryListed(asked, bases, manifests))
             case [WriteBase() as asked]:
                 effects = fence.step(BaseWritten(asked))
-            case [LookForClaim() as asked]:
+            case [CheckForClaim() as asked]:
                 effects = fence.step(ClaimSeen(asked, None))
             case _:
                 return effects
@@ -68,8 +68,8 @@ def test_a_first_start_goes_through_every_step_in_order() -> None:
     assert fence.step(ClaimsListed(ListClaims(), ())) == [TakeClaim(MINE)]
     assert fence.step(ClaimTaken(TakeClaim(MINE))) == [ListHistory(1)]
     assert fence.step(HistoryListed(ListHistory(1), (), ())) == [WriteBase(Base(1, None))]
-    assert fence.step(BaseWritten(WriteBase(Base(1, None)))) == [LookForClaim(2)]
-    assert fence.step(ClaimSeen(LookForClaim(2), None)) == [Continue(1, ())]
+    assert fence.step(BaseWritten(WriteBase(Base(1, None)))) == [CheckForClaim(2)]
+    assert fence.step(ClaimSeen(CheckForClaim(2), None)) == [Continue(1, ())]
 
 
 def test_snapshots_are_published_one_at_a_time_and_undecided_ones_decided() -> None:
@@ -84,8 +84,8 @@ def test_snapshots_are_published_one_at_a_time_and_undecided_ones_decided() -> N
     assert fence.step(ManifestUndecided(decide)) == [decide]
     second = WriteManifest(1_000_002)
     assert fence.step(ManifestAborted(decide)) == [Unpublished(1_000_000), second]
-    assert fence.step(ManifestWritten(second)) == [LookForClaim(2)]
-    assert fence.step(ClaimSeen(LookForClaim(2), None)) == [Published(1_000_002)]
+    assert fence.step(ManifestWritten(second)) == [CheckForClaim(2)]
+    assert fence.step(ClaimSeen(CheckForClaim(2), None)) == [Published(1_000_002)]
     assert fence.state is FenceState.READY
 
 
@@ -95,8 +95,8 @@ def test_a_fenced_life_says_so_once_and_then_nothing() -> None:
     drive(fence)
     fence.step(Publish(1_000_000))
     fence.step(ManifestWritten(WriteManifest(1_000_000)))
-    assert fence.step(ClaimSeen(LookForClaim(2), OTHERS)) == [Stop(OTHERS)]
-    later: list[FenceEvent] = [Start(), Rollback(), Publish(1_000_001), ClaimSeen(LookForClaim(2), None)]
+    assert fence.step(ClaimSeen(CheckForClaim(2), OTHERS)) == [Stop(OTHERS)]
+    later: list[FenceEvent] = [Start(), Rollback(), Publish(1_000_001), ClaimSeen(CheckForClaim(2), None)]
     assert [fence.step(event) for event in later] == [[], [], [], []]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId
 from snapshot.node import Context, End, Node, Source
@@ -22,9 +22,9 @@ _MESSAGES = 50
 
 @pytest.fixture(autouse=True)
 def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_BYTES_MAX", 100)
-    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "BUFFER_FRAMES_MIN", 1)
-    monkeypatch.setattr(sys.modules[SendingEnd.__module__], "FRAME_BYTES_TARGET", 50)
+    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_BYTES_MAX", 100)
+    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_FRAMES_MIN", 1)
+    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "FRAME_BYTES_TARGET", 50)
 
 
 class Pump(Source):
@@ -84,7 +84,7 @@ def test_a_cycle_that_spills_takes_nothing_from_outside() -> None:
 def test_without_the_rule_a_source_drowns_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.2, taken away: everything that the source has goes to disk."""
 
-    def take_anything(self: SubtaskMachine, end: ReceivingEnd) -> bool:
+    def take_anything(self: SubtaskMachine, end: ChannelReceiver) -> bool:
         return True
 
     monkeypatch.setattr(SubtaskMachine, "_may_take", take_anything)

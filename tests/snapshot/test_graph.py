@@ -7,7 +7,7 @@ import pytest
 
 import snapshot
 from snapshot import Graph, GraphError
-from snapshot.declared.built import build
+from snapshot.plan.compiled_graph import build
 from tests.snapshot.graphs import Passive
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot.declared.built import build
-from snapshot.declared.topology import Spread
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.topology import Partitioning
 from tests.snapshot.campaign import seeded
 from tests.snapshot.network import Network
 from tests.snapshot.shapes import Shape, make_graph, make_plans
@@ -13,7 +13,12 @@ from tests.snapshot.shapes import Shape, make_graph, make_plans
 #: A source, a cycle of two, a two-phase sink.
 SHAPE = Shape(
     (1, 2, 2, 1),
-    ((0, 1, Spread.HASH), (1, 2, Spread.REBALANCE), (2, 1, Spread.BROADCAST), (2, 3, Spread.HASH)),
+    (
+        (0, 1, Partitioning.HASH),
+        (1, 2, Partitioning.REBALANCE),
+        (2, 1, Partitioning.BROADCAST),
+        (2, 3, Partitioning.HASH),
+    ),
     walks=(6, 1, 0, 0),
 )
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from snapshot import END, Context, Graph, GraphError, Sink, Source, Stream
-from snapshot.declared.built import build
-from snapshot.declared.topology import Spread
 from snapshot.node import End
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.topology import Partitioning
 from tests.snapshot.graphs import Passive
 
 
@@ -43,9 +43,9 @@ def test_a_stream_is_immutable() -> None:
     lines = stream()
     lines.map(str.lower).to("lower", Sinking())
     graph = lines.broadcast().to("all", Sinking(), parallelism=3)
-    built = build(graph, "unaligned")
-    assert [len(built.edges["lines", name].transforms) for name in ("lower", "all")] == [1, 0]
-    assert [edge.spread for edge in built.topology.edges] == [Spread.REBALANCE, Spread.BROADCAST]
+    compiled = build(graph, "unaligned")
+    assert [len(compiled.edges["lines", name].transforms) for name in ("lower", "all")] == [1, 0]
+    assert [edge.partitioning for edge in compiled.topology.edges] == [Partitioning.REBALANCE, Partitioning.BROADCAST]
 
 
 def test_a_union_is_an_edge_from_each() -> None:
@@ -53,12 +53,12 @@ def test_a_union_is_an_edge_from_each() -> None:
     graph = Graph("g")
     left, right = graph.source("left", Lines()).map(str.lower), graph.source("right", Lines())
     left.union(right).keyBy("a", "b").to("out", Sinking(), parallelism=2)
-    built = build(graph, "unaligned")
-    assert [(str(edge), edge.key) for edge in built.topology.edges] == [
+    compiled = build(graph, "unaligned")
+    assert [(str(edge), edge.key) for edge in compiled.topology.edges] == [
         ("left->out", "(a, b)"),
         ("right->out", "(a, b)"),
     ]
-    assert [len(code.transforms) for code in built.edges.values()] == [1, 0]
+    assert [len(code.transforms) for code in compiled.edges.values()] == [1, 0]
 
 
 def test_a_stream_united_with_itself_is_refused_when_built() -> None:
@@ -77,10 +77,10 @@ def test_streams_of_two_graphs_do_not_unite() -> None:
 @pytest.mark.parametrize(
     "after",
     [
-        lambda spread: spread.map(len),
-        lambda spread: spread.keyBy("b"),
-        lambda spread: spread.rebalance(),
-        lambda spread: spread.broadcast(),
+        lambda partitioning: partitioning.map(len),
+        lambda partitioning: partitioning.keyBy("b"),
+        lambda partitioning: partitioning.rebalance(),
+        lambda partitioning: partitioning.broadcast(),
     ],
 )
 def test_how_a_stream_is_spread_is_said_last(after: Callable[[Stream], Stream]) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord, problems
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
 from snapshot.subtask.node_state import NodeState

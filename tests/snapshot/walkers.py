@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from snapshot.declared.topology import Spread
 from snapshot.ids import Subtask
 from snapshot.node import END, Context, End, Node, Sink, Source
+from snapshot.plan.topology import Partitioning
 
 #: What every walk begins with.
 AMOUNT = 1_000
@@ -72,7 +72,7 @@ class Edge:
     """An outgoing edge as its node knows it."""
 
     target: str
-    spread: Spread
+    partitioning: Partitioning
     parallelism: int  #: of the target
 
 
@@ -104,7 +104,7 @@ def fan_out(plan: Plan, step: Step) -> tuple[list[Edge], list[Step], int]:
     edges = list(plan.edges) if step.id % 7 == 0 else [plan.edges[step.id % len(plan.edges)]]
     child = (step.id * 31 + step.hops) % 100_003
     rows = 2 if child % 4 == 0 else 1  # two rows travel as a batch
-    copies = sum(edge.parallelism if edge.spread is Spread.BROADCAST else 1 for edge in edges) * rows
+    copies = sum(edge.parallelism if edge.partitioning is Partitioning.BROADCAST else 1 for edge in edges) * rows
     share = step.amount // (copies + 1)
     return edges, [Step(child + n, step.hops - 1, share) for n in range(rows)], step.amount - share * copies
 
@@ -117,7 +117,7 @@ def expected(plans: Mapping[str, Plan]) -> dict[str, Counter[int]]:
         name, step = waiting.pop()
         edges, rows, _ = fan_out(plans[name], step)
         for edge in edges:
-            for row in rows * (edge.parallelism if edge.spread is Spread.BROADCAST else 1):
+            for row in rows * (edge.parallelism if edge.partitioning is Partitioning.BROADCAST else 1):
                 seen[edge.target][row.id] += 1
                 waiting.append((edge.target, row))
     return seen
@@ -195,7 +195,11 @@ class Walk:
         edges, rows, rest = fan_out(self.plan, step)
         self.balance += rest
         self.clock[self.me] += 1
-        if len(rows) == 1 and edges == list(self.plan.edges) and all(e.spread is not Spread.DIRECTED for e in edges):
+        if (
+            len(rows) == 1
+            and edges == list(self.plan.edges)
+            and all(e.partitioning is not Partitioning.DIRECTED for e in edges)
+        ):
             message = self.message(rows)
             context.send(message)
             self.spoil(message)
@@ -203,7 +207,9 @@ class Walk:
         for edge in edges:
             message = self.message(rows)
             index = rows[0].id % edge.parallelism
-            context.send(message, Subtask(edge.target, index) if edge.spread is Spread.DIRECTED else edge.target)
+            context.send(
+                message, Subtask(edge.target, index) if edge.partitioning is Partitioning.DIRECTED else edge.target
+            )
             self.spoil(message)
 
     def message(self, rows: list[Step]) -> Any:

@@ -13,7 +13,7 @@ import pyspark
 from tests.programs import Program
 
 #: Life of a cluster: the longest test that uses one.
-_CLUSTER_LIFE_S = 300.0
+_CLUSTER_SECONDS_MAX = 300.0
 _LOOPBACK = "127.0.0.1"
 
 
@@ -41,7 +41,7 @@ def standalone_cluster(directory: Path, *, workers: int = 2, cores: int = 1) -> 
                 *("--host", _LOOPBACK, "--port", "0", "--webui-port", "0"),
                 *arguments,
             ]
-            return stack.enter_context(Program(command, timeout_s=_CLUSTER_LIFE_S, environment=environment))
+            return stack.enter_context(Program(command, timeout_s=_CLUSTER_SECONDS_MAX, environment=environment))
 
         master = start("master.Master")
         found = re.search(r"spark://\S+", master.read_until("Starting Spark master at"))

@@ -136,11 +136,11 @@ assert unshipped.status["restarts"] == []
 exec(open(counting.__file__).read())  # its classes are those of __main__
 
 # Nobody can ask a Connect server for its slots: a deadline says that the stage did not start.
-import barrier_runtime.runtime
-deadline, barrier_runtime.runtime.GATHERING_SECONDS_MAX = barrier_runtime.runtime.GATHERING_SECONDS_MAX, 3.0
+from barrier_runtime.driver import runtime as driver
+deadline, driver.GATHERING_SECONDS_MAX = driver.GATHERING_SECONDS_MAX, 3.0
 wide = BarrierRuntime(spark, backend=FileSystemBackend(folder), workers=9).submit(counting_graph("wide", 1, folder))
 print("refused:", wait_for_failure(wide))
-barrier_runtime.runtime.GATHERING_SECONDS_MAX = deadline
+driver.GATHERING_SECONDS_MAX = deadline
 
 run = runtime.submit(counting_graph("cancelled", 10**9, folder))
 wait_for_snapshots(run, 1)

@@ -55,16 +55,16 @@ def test_urls_and_paths_are_one() -> None:
 def durable_after(disk: disks.ForgetfulDisk) -> None:
     """Checker: what a writer was told, and what a reader saw, is there after the power failed at that moment."""
     backend = FileSystemBackend("/data/runs", disk=disk, deadline=10)
-    told: list[str] = []
+    described: list[str] = []
     try:
         for path in ("r/claims/1", "r/claims/2", "r/snapshots/1"):
             assert backend.put_if_absent(path, [b"content of ", path.encode()])
-            told.append(path)
+            described.append(path)
         assert not backend.put_if_absent("r/claims/1", [b"x"])
     except disks.PowerLoss:
         pass
     disk.lose_power()
-    for path in told:
+    for path in described:
         assert backend.exists(path), f"{path} was written, and the power took it"
     for path in backend.files():
         assert backend.get(path) == b"content of " + path.encode(), f"a part of {path} is visible"

@@ -21,7 +21,7 @@ from snapshot import Graph
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import encoded_together, frame_of_pieces, messages_of
 from snapshot.channel.serialization import Codec
-from snapshot.declared.declarations import AlignmentWish
+from snapshot.plan.declarations import AlignmentWish
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Part, channel_part, decode_frames, state_part
 from snapshot.testing import Simulator
@@ -32,9 +32,9 @@ from snapshot.testing.steps import (
     Doubt,
     Initiate,
     Inject,
-    Order,
     Poll,
-    Settle,
+    Quiesce,
+    RequestSnapshot,
     Step,
     Tick,
     Timer,
@@ -98,7 +98,7 @@ def cut(source: str, *targets: str) -> list[Step]:
     markers: list[Step] = []
     for earlier, later in zip((source, *targets), targets, strict=False):
         markers.append(Deliver(earlier, later, marker=True))
-    return [Initiate(1, source), *markers, Settle()]
+    return [Initiate(1, source), *markers, Quiesce()]
 
 
 def reuse(store: RunStore) -> None:
@@ -208,7 +208,7 @@ FIXTURES = (
             *(Tick(0.5), Timer("keyed")),
             Initiate(1, "source"),
             *(Deliver("source", "keyed", marker=True), Deliver("source", "keyless", marker=True)),
-            *(Deliver("keyed", "out", marker=True), Deliver("keyless", "out", marker=True), Settle()),
+            *(Deliver("keyed", "out", marker=True), Deliver("keyless", "out", marker=True), Quiesce()),
         ],
     ),
     # Snapshot 1 is published, snapshot 2 is aborted, and snapshot 3 holds the output of both that wait.
@@ -218,9 +218,9 @@ FIXTURES = (
         [
             *(Poll("numbers"), Deliver("numbers", "out"), *cut("numbers", "out")),
             *(Poll("numbers"), Deliver("numbers", "out"), Doubt("never"), Initiate(2, "numbers")),
-            *(Deliver("numbers", "out", marker=True), Settle()),
+            *(Deliver("numbers", "out", marker=True), Quiesce()),
             *(Poll("numbers"), Deliver("numbers", "out"), Initiate(3, "numbers")),
-            *(Deliver("numbers", "out", marker=True), Settle()),
+            *(Deliver("numbers", "out", marker=True), Quiesce()),
         ],
     ),
     # Offsets differ, and one sender's turn has moved on; aligned edges hold no messages, others do.
@@ -242,7 +242,7 @@ FIXTURES = (
             *(Deliver("director", f"out[{index}]", marker=True) for index in range(2)),
             *(Deliver(f"turns[{i}]", f"out[{j}]", marker=True) for i in (0, 1) for j in (0, 1)),
             *(Deliver(f"all[{index}]", f"out[{index}]", marker=True) for index in range(2)),
-            Settle(),
+            Quiesce(),
         ],
     ),
     Fixture(
@@ -250,7 +250,7 @@ FIXTURES = (
         graphs.cycle,
         [
             *(Initiate(1, "P"), Inject("P", "green"), Inject("Q", "orange"), Transmit("Q", "P")),
-            *(Deliver("P", "Q", marker=True), Deliver("P", "Q"), Deliver("Q", "P", marker=True), Settle()),
+            *(Deliver("P", "Q", marker=True), Deliver("P", "Q"), Deliver("Q", "P", marker=True), Quiesce()),
         ],
     ),
     Fixture(
@@ -273,9 +273,9 @@ FIXTURES = (
         "pinned",
         graphs.prepared,
         [
-            *(Poll("numbers"), Deliver("numbers", "out"), Order(pinned=True), Settle()),
-            *(Deliver("numbers", "out", marker=True), Settle(), Poll("numbers"), Deliver("numbers", "out")),
-            *(Order(), Settle(), Deliver("numbers", "out", marker=True), Settle()),
+            *(Poll("numbers"), Deliver("numbers", "out"), RequestSnapshot(pinned=True), Quiesce()),
+            *(Deliver("numbers", "out", marker=True), Quiesce(), Poll("numbers"), Deliver("numbers", "out")),
+            *(RequestSnapshot(), Quiesce(), Deliver("numbers", "out", marker=True), Quiesce()),
         ],
     ),
     # Published: 1 of claim 1, 1 of claim 2. Aborted: 2 of claim 1. A worker died, and so claim 2 has a base.
@@ -285,8 +285,8 @@ FIXTURES = (
         [
             *(Poll("numbers"), Deliver("numbers", "out"), *cut("numbers", "out")),
             *(Poll("numbers"), Deliver("numbers", "out"), Doubt("never"), Initiate(2, "numbers")),
-            *(Deliver("numbers", "out", marker=True), Settle()),
-            *(Crash("out"), Settle(), Poll("numbers"), Deliver("numbers", "out")),
+            *(Deliver("numbers", "out", marker=True), Quiesce()),
+            *(Crash("out"), Quiesce(), Poll("numbers"), Deliver("numbers", "out")),
             *(Poll("numbers"), *cut("numbers", "out")),
         ],
     ),

@@ -68,10 +68,10 @@ def partitions() -> Graph:
     """Partitions dealt to two subtasks, and each way to spread."""
     graph = Graph("partitions").add("shelves", nodes.Shelves(3), parallelism=2).add("director", nodes.Director())
     graph.add("turns", Tally(), parallelism=2).add("all", Tally(), parallelism=2).add("out", Collected(), parallelism=2)
-    graph.connect("shelves", "director").connect("shelves", "turns", spread="rebalance", alignment="aligned")
-    graph.connect("shelves", "all", spread="broadcast", alignment=2.5)
-    graph.connect("director", "out", spread="directed").connect("turns", "out", key=nodes.key_of)
-    return graph.connect("all", "out", spread="forward")
+    graph.connect("shelves", "director").connect("shelves", "turns", partitioning="rebalance", alignment="aligned")
+    graph.connect("shelves", "all", partitioning="broadcast", alignment=2.5)
+    graph.connect("director", "out", partitioning="directed").connect("turns", "out", key=nodes.key_of)
+    return graph.connect("all", "out", partitioning="forward")
 
 
 def cycle() -> Graph:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.outside import taken_apart
+from snapshot.channel.out_of_band_buffers import split_buffers
 from snapshot.coordinator.history import Base, Claim
 from snapshot.coordinator.run_state import Outcome
 from snapshot.stored.envelope import seal, unseal
@@ -125,14 +125,14 @@ def test_fields_of_manifests() -> None:
     ]
     final = manifest_of(store_of("finished"), 1_000_001)
     assert (final.final, final.pinned) == (True, False)
-    assert [record.standing.ended for record in final.records] == [True, True, True]
+    assert [record.status.ended for record in final.records] == [True, True, True]
     timed = manifest_of(store_of("timers"), 1_000_001)
     assert (timed.timestamp, timed.duration) == (1.0, 0.0)
-    standings = {str(record.subtask): record.standing for record in timed.records}
-    assert [standings[name].has_timers for name in ("source[0]", "keyed[0]", "keyless[0]")] == [False, True, True]
+    statuses = {str(record.subtask): record.status for record in timed.records}
+    assert [statuses[name].has_timers for name in ("source[0]", "keyed[0]", "keyless[0]")] == [False, True, True]
     second = manifest_of(store_of("claims"), 2_000_001)
     assert (second.incarnation, second.claim) == (2, 2)
-    assert [record.standing.uncommitted for record in second.records] == [(), (2_000_001,)]
+    assert [record.status.uncommitted for record in second.records] == [(), (2_000_001,)]
 
 
 def test_the_topology() -> None:
@@ -196,7 +196,7 @@ def test_every_extension_is_stored() -> None:
 
     for store, handle in handles():
         if handle.kind is PartKind.STATE:
-            encoded, inside = taken_apart(store.read_part(handle))
+            encoded, inside = split_buffers(store.read_part(handle))
             codes[0] += len(inside)
             msgpack.unpackb(encoded, ext_hook=note, strict_map_key=False)
     assert sorted(codes) == [0, 1, 2, 3, 4]

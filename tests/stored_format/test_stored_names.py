@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from barrier_runtime import input_log, staging
-from snapshot.aggregation.groups import TOTALS, Aggregates
 from snapshot.channel.frame import PayloadKind
+from snapshot.channel.partitioning import KEY_GROUPS
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spread import KEY_GROUPS
-from snapshot.declared.topology import Spread
 from snapshot.ids import Subtask
+from snapshot.operators.groups import TOTALS, Aggregates
+from snapshot.plan.topology import Partitioning
 from snapshot.stored import envelope, keys, manifest, part
 from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
@@ -142,7 +142,13 @@ def test_enums() -> None:
     """The values of enums are stored; their names are not."""
     assert [kind.value for kind in PartKind] == [0, 1, 2]
     assert [kind.value for kind in PayloadKind] == [0, 1, 2, 3, 4]
-    assert [spread.value for spread in Spread] == ["forward", "rebalance", "hash", "broadcast", "directed"]
+    assert [partitioning.value for partitioning in Partitioning] == [
+        "forward",
+        "rebalance",
+        "hash",
+        "broadcast",
+        "directed",
+    ]
 
 
 def test_constants() -> None:

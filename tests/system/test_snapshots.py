@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barrier_runtime import Run
-from barrier_runtime.uploads import INLINE_TOTAL_BYTES_MAX
+from barrier_runtime.worker.uploads import INLINE_TOTAL_BYTES_MAX
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
 from benchmarks.process_table import kill
 from channels.limits import CONTROL_BACKLOG_BYTES_MAX

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from barrier_runtime import Run
-from barrier_runtime.control_link import COORDINATOR
 from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.worker.control_link import COORDINATOR
 from benchmarks.live import Live
 from channels.dialer import connect
 from channels.handshake import HandshakeFailed

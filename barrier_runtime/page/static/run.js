@@ -2,7 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { GraphView } from "./graph.js";
-import { Orders } from "./orders.js";
+import { Orders } from "./commands.js";
 import { SnapshotTable } from "./snapshots.js";
 import { bytes, count, elapsed, element, milliseconds, setText } from "./format.js";
 import { showEdges, showInvariants, showMetrics, showNodes, showRestarts } from "./tables.js";

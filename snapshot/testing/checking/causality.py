@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapshot.drawing.words import told
+from snapshot.drawing.labels import format_event
 from snapshot.ids import Subtask
 from snapshot.snapshot import Snapshot
 from snapshot.testing.checking.values import named
@@ -40,7 +40,7 @@ def causality(history: History, snapshot: Snapshot) -> Verdict:
 def _event_at(history: History, snapshot: Snapshot, subtask: Subtask, number: int, count: int) -> str:
     """The event of `subtask` that its own clock numbers `count`."""
     for event in history.events:
-        is_of_life = event.subtask == subtask and event.incarnation == snapshot.manifest.incarnation
-        if is_of_life and event.clock and event.clock[number] == count:
-            return told(event, history.codec)
+        is_of_incarnation = event.subtask == subtask and event.incarnation == snapshot.manifest.incarnation
+        if is_of_incarnation and event.clock and event.clock[number] == count:
+            return format_event(event, history.codec)
     return f"its event {count}"

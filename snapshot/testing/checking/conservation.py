@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.drawing.words import shortened
+from snapshot.drawing.labels import shortened
 from snapshot.snapshot import Snapshot
 from snapshot.testing.checking.values import named
 from snapshot.testing.checking.verdict import Verdict, verdict_of

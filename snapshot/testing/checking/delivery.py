@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snapshot.coordinator.run_state import Outcome
-from snapshot.drawing.words import shown
+from snapshot.drawing.labels import shown
 from snapshot.ids import ChannelId
 from snapshot.testing.checking.values import same
 from snapshot.testing.checking.verdict import Verdict, verdict_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from snapshot.channel.serialization import Codec
-from snapshot.drawing.words import shortened, shown
+from snapshot.drawing.labels import shortened, shown
 from snapshot.testing.checking.values import same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from snapshot.drawing.words import shown
+from snapshot.drawing.labels import shown
 from snapshot.errors import CutlineError
 from snapshot.ids import ChannelId
 from snapshot.snapshot import Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from snapshot.drawing.words import shortened
+from snapshot.drawing.labels import shortened
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 
 #: Knuth's multiplicative hash: neighbouring numbers get headers that have nothing in common.

@@ -12,19 +12,19 @@ import pyarrow as pa
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
-from snapshot.declared.declarations import Invariant
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.declarations import Invariant
+from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
 from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.exploration.ledger import END_OF_STREAM, Point
+from snapshot.testing.exploration.node_log import END_OF_STREAM, LoggedCut
 from snapshot.testing.payload import pack, pack_rows
 
 
-def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, Point]) -> None:
+def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, LoggedCut]) -> None:
     """Per channel: what was sent before the sender's cut == handled before the receiver's + stored, in order.
 
     So nothing is handled before its cut that was sent after the sender's: the cut is consistent, and exact.
@@ -37,8 +37,8 @@ def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, P
     codec = Codec()
     parts = {(h.kind, h.channel): h for record in manifest.records for h in record.handles}
     for channel in topology.channels:
-        sent = list(dict(points[channel.source].sent)[channel])
-        handled = list(dict(points[channel.target].handled)[channel])
+        sent = list(dict(cuts[channel.source].sent)[channel])
+        handled = list(dict(cuts[channel.target].handled)[channel])
         handles = [parts.get((kind, channel)) for kind in (PartKind.RECEIVED, PartKind.SENT)]
         stored = [message for handle in handles if handle for message in _stored(handle, codec)]
         if handled + stored != sent:
@@ -46,7 +46,7 @@ def check_cut(topology: Topology, manifest: Manifest, points: Mapping[Subtask, P
             raise CheckFailed("exact cut", text)
 
 
-def check_order(snapshot_id: int, published: Iterable[int], points: Mapping[Subtask, Point]) -> None:
+def check_order(snapshot_id: int, published: Iterable[int], cuts: Mapping[Subtask, LoggedCut]) -> None:
     """All subtasks cut the snapshots that are published in the order of ids (PROTOCOL 3.3).
 
     Parameters
@@ -55,8 +55,8 @@ def check_order(snapshot_id: int, published: Iterable[int], points: Mapping[Subt
         Those of this incarnation, all lower than `snapshot_id`.
     """
     for lower in published:
-        for subtask, point in points.items():
-            if lower not in point.earlier:
+        for subtask, cut in cuts.items():
+            if lower not in cut.earlier:
                 raise CheckFailed("order", f"{subtask} cut {snapshot_id} before {lower}")
 
 

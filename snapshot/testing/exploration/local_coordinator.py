@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from snapshot.coordinator import control
-from snapshot.coordinator.events import TellWorker
-from snapshot.coordinator.members import Members
+from snapshot.coordinator.events import SendToWorker
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotOrder, SnapshotPolicy
-from snapshot.coordinator.snapshot_desk import SnapshotDesk
-from snapshot.declared.built import Built
+from snapshot.coordinator.snapshot_table import PendingSnapshot, SnapshotPolicy, SnapshotRequest
+from snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.exploration.cut_check import check_cut, check_invariants, check_order
 from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.ledger import Point
 from snapshot.testing.exploration.local_states import Said, View
-from snapshot.testing.exploration.subtask_events import Contribution, Life
+from snapshot.testing.exploration.node_log import LoggedCut
+from snapshot.testing.exploration.subtask_events import Contribution, SubtaskOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportReceived:
     """A subtask's report came."""
 
     report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class Requested:
     """Somebody wants the next snapshot."""
 
 
@@ -62,7 +62,7 @@ class AllLost:
     """Every worker was lost: roll back."""
 
 
-CoordinatorEvent = Begun | Told | Ordered | GivenUp | Written | AllLost
+CoordinatorEvent = Begun | ReportReceived | Requested | GivenUp | Written | AllLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class LocalCoordinator:
 
     Parameters
     ----------
-    built : Built
+    compiled : CompiledGraph
     run : str
     wishes : Wishes
     seen : dict
@@ -90,16 +90,16 @@ class LocalCoordinator:
     """
 
     def __init__(
-        self, built: Built, run: str, wishes: Wishes, seen: dict[str, None], sound: dict[Hashable, None]
+        self, compiled: CompiledGraph, run: str, wishes: Wishes, seen: dict[str, None], sound: dict[Hashable, None]
     ) -> None:
-        self._built = built
-        self._topology = topology = built.topology
+        self._compiled = compiled
+        self._topology = topology = compiled.topology
         self._wishes = wishes
         self._seen = seen
         self._sound = sound
-        self._ordered = 0
+        self._requested = 0
         self._aborts_left = wishes.aborts
-        self._points: dict[int, dict[Subtask, Point]] = {}
+        self._cuts: dict[int, dict[Subtask, LoggedCut]] = {}
         self._initiators: dict[int, int] = {}
         #: whole, in the order in which their manifests are written
         self._publishing: list[int] = []
@@ -107,17 +107,17 @@ class LocalCoordinator:
         self._published: list[int] = []
         #: became so by the last event
         self._whole: PendingSnapshot | None = None
-        self._newest: tuple[Manifest, dict[Subtask, Point]] | None = None
-        self._members = Members(len(topology.subtasks), "")
+        self._newest: tuple[Manifest, dict[Subtask, LoggedCut]] | None = None
+        self._registry = WorkerRegistry(len(topology.subtasks), "")
         for number in range(len(topology.subtasks)):
-            self._members.register(control.WorkerRegistered(number, "", 0, b"", 0))
-        self._outbox = Outbox(self._members, 0.0)
+            self._registry.register(control.WorkerRegistered(number, "", 0, b"", 0))
+        self._outbox = Outbox(self._registry, 0.0)
         policy = SnapshotPolicy(
             interval=None, timeout=1.0, min_pause=0.0, max_concurrent=max(1, len(wishes.snapshots)),
             tolerable_failures=wishes.aborts,
         )  # fmt: skip
         placement = {subtask: number for number, subtask in enumerate(topology.subtasks)}
-        self._desk = SnapshotDesk(run, topology, placement, policy, self._members, self._outbox)
+        self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
 
     # ---------------------------------------------------------------- events
 
@@ -127,10 +127,10 @@ class LocalCoordinator:
         match event:
             case Begun():
                 self._begin_incarnation()
-            case Told(report):
+            case ReportReceived(report):
                 self._take(report)
-            case Ordered():
-                self._order()
+            case Requested():
+                self._request()
             case GivenUp(snapshot_id):
                 self._aborts_left -= 1
                 self._abort(snapshot_id, "its time is over")
@@ -141,33 +141,33 @@ class LocalCoordinator:
             case _:
                 assert_never(event)
         subtasks = self._topology.subtasks
-        return [(subtasks[e.worker], e.message) for e in self._outbox.take() if isinstance(e, TellWorker)]
+        return [(subtasks[e.worker], e.message) for e in self._outbox.take() if isinstance(e, SendToWorker)]
 
     def _take(self, report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor) -> None:
         match report:
             case Contribution():
                 self._acknowledge(report)
             case control.SnapshotDeclined(_, snapshot_id, _, reason):
-                if snapshot_id in self._desk.book.pending:
+                if snapshot_id in self._tracker.table.pending:
                     self._abort(snapshot_id, reason)
             case control.SnapshotAskedFor(incarnation, subtask):
-                self._desk.ask(subtask, incarnation, may_start=True)
+                self._tracker.ask(subtask, incarnation, may_start=True)
             case _:
                 assert_never(report)
 
     def _acknowledge(self, contribution: Contribution) -> None:
         snapshot_id, record = contribution.acknowledged.snapshot_id, contribution.acknowledged.record
-        pending = self._desk.book.pending.get(snapshot_id)
+        pending = self._tracker.table.pending.get(snapshot_id)
         if pending is None:
             return
         if record.subtask in pending.records:
             raise CheckFailed("completeness", f"{record.subtask} hands out snapshot {snapshot_id} twice")
-        self._points.setdefault(snapshot_id, {})[record.subtask] = contribution.point
+        self._cuts.setdefault(snapshot_id, {})[record.subtask] = contribution.cut
         self._initiators[snapshot_id] = self._initiators.get(snapshot_id, 0) + contribution.initiated
-        whole = self._desk.acknowledge(contribution.acknowledged)
+        whole = self._tracker.acknowledge(contribution.acknowledged)
         if whole is None:
             return
-        self._desk.hand_over(whole, self._members.incarnation)
+        self._tracker.begin_publish(whole, self._registry.incarnation)
         self._publishing.append(snapshot_id)
         self._whole = whole
         self._forget_settled()
@@ -177,54 +177,54 @@ class LocalCoordinator:
         if self._whole is None:
             return
         snapshot_id = self._whole.snapshot_id
-        manifest, points = self._desk.manifest(snapshot_id), self._points[snapshot_id]
-        check_order(snapshot_id, [*self._published, *self._publishing[:-1]], points)
+        manifest, cuts = self._tracker.manifest(snapshot_id), self._cuts[snapshot_id]
+        check_order(snapshot_id, [*self._published, *self._publishing[:-1]], cuts)
         if self._initiators[snapshot_id] > 1:
             self._seen["several initiators of one snapshot"] = None
-        cut = (manifest.incarnation, manifest.records, _sorted(points))
+        cut = (manifest.incarnation, manifest.records, _sorted(cuts))
         if cut in self._sound:
             return
-        wrong = self._desk.problems(self._whole)
+        wrong = self._tracker.problems(self._whole)
         if wrong:
             raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
-        check_cut(self._topology, manifest, points)
-        check_invariants(manifest, self._built.invariants)
+        check_cut(self._topology, manifest, cuts)
+        check_invariants(manifest, self._compiled.invariants)
         self._sound[cut] = None
 
-    def _order(self) -> None:
-        initiators = self._wishes.snapshots[self._ordered]
-        self._ordered += 1
-        self._desk.order(SnapshotOrder(self._ordered, pinned=False, initiators=initiators, deadline=None))
-        self._desk.trigger_ordered()
+    def _request(self) -> None:
+        initiators = self._wishes.snapshots[self._requested]
+        self._requested += 1
+        self._tracker.add_request(SnapshotRequest(self._requested, pinned=False, initiators=initiators, deadline=None))
+        self._tracker.trigger_requested()
 
     def _abort(self, snapshot_id: int, reason: str) -> None:
-        self._desk.abort(snapshot_id, reason)
-        self._desk.settle()
+        self._tracker.abort(snapshot_id, reason)
+        self._tracker.announce_min_snapshot_id()
         self._forget_settled()
         self._seen["snapshot given up"] = None
 
     def _publish(self, snapshot_id: int) -> None:
-        manifest, _ = self._desk.publish(snapshot_id)
-        self._desk.announce(snapshot_id)
+        manifest, _ = self._tracker.mark_published(snapshot_id)
+        self._tracker.announce(snapshot_id)
         self._published.append(snapshot_id)
-        self._newest = (manifest, self._points[snapshot_id])
-        self._desk.end_components(manifest)
+        self._newest = (manifest, self._cuts[snapshot_id])
+        self._tracker.end_components(manifest)
         self._forget_settled()
 
     def _forget_settled(self) -> None:
-        pending = self._desk.book.pending
-        self._points = {s: points for s, points in self._points.items() if s in pending}
+        pending = self._tracker.table.pending
+        self._cuts = {s: cuts for s, cuts in self._cuts.items() if s in pending}
         self._initiators = {s: count for s, count in self._initiators.items() if s in pending}
 
     # ---------------------------------------------------------------- rollback
 
     def _roll_back(self) -> None:
-        if self._desk.book.collecting():
+        if self._tracker.table.collecting():
             self._seen["crash during a snapshot"] = None
         if self._publishing:
             self._seen["crash between the last part and the manifest"] = None
         self._seen["restart afresh" if self._newest is None else "restart from a snapshot"] = None
-        self._desk.give_up_all("all workers were lost")
+        self._tracker.give_up_all("all workers were lost")
         self._publishing.clear()
         self._published.clear()
         self._forget_settled()
@@ -232,35 +232,44 @@ class LocalCoordinator:
 
     def _begin_incarnation(self) -> None:
         # PROTOCOL 7.1: every rollback takes the next claim.
-        self._members.incarnation += 1
-        self._desk.take_block(self._members.incarnation, ())
-        self._outbox.tell_all(control.StartProcessing(self._members.incarnation))
+        self._registry.incarnation += 1
+        self._tracker.take_block(self._registry.incarnation, ())
+        self._outbox.broadcast(control.StartProcessing(self._registry.incarnation))
 
-    def lives(self) -> tuple[Life, ...]:
+    def starts(self) -> tuple[SubtaskOrigin, ...]:
         """What each subtask starts from, should a rollback have come now."""
-        at = self._members.incarnation
+        at = self._registry.incarnation
         if self._newest is None:
-            return tuple(Life(at, start) for start in fresh_start(self._topology))
-        manifest, points = self._newest
-        return tuple(Life(at, start, points[start.subtask]) for start in plan_restore(self._topology, manifest, ()))
+            return tuple(SubtaskOrigin(at, start) for start in fresh_start(self._topology))
+        manifest, cuts = self._newest
+        return tuple(
+            SubtaskOrigin(at, start, cuts[start.subtask]) for start in plan_restore(self._topology, manifest, ())
+        )
 
     # ---------------------------------------------------------------- states
 
     def key(self) -> Hashable:
         """All that is mutable. Acknowledgements are a set, since manifests are in the topology's order."""
-        book = self._desk.book
+        table = self._tracker.table
         pending = tuple(
-            (snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._points.get(snapshot_id, {})))
-            for snapshot_id, snapshot in book.pending.items()
+            (snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._cuts.get(snapshot_id, {})))
+            for snapshot_id, snapshot in table.pending.items()
         )
         newest = None
         if self._newest is not None:
-            manifest, points = self._newest
-            newest = (manifest.snapshot_id, manifest.incarnation, manifest.records, _sorted(points))
+            manifest, cuts = self._newest
+            newest = (manifest.snapshot_id, manifest.incarnation, manifest.records, _sorted(cuts))
         # Which cycles were told that they are over follows from the newest manifest: it shows them over, or ended.
-        rest = (self._ordered, self._aborts_left, self._initiators, self._publishing, self._published, book.floor)
-        told = (self._members.incarnation, self._desk.aborted, book.failures_in_a_row, book.orders)
-        return (pending, newest, fingerprint((rest, told)))
+        rest = (
+            self._requested,
+            self._aborts_left,
+            self._initiators,
+            self._publishing,
+            self._published,
+            table.min_snapshot_id,
+        )
+        result = (self._registry.incarnation, self._tracker.aborted, table.failures_in_a_row, table.requests)
+        return (pending, newest, fingerprint((rest, result)))
 
     def view(self) -> View[CoordinatorEvent]:
         """What can happen here."""
@@ -268,18 +277,19 @@ class LocalCoordinator:
         if self._publishing:
             own.append((f"coordinator: the manifest of {self._publishing[0]} is written", Written()))
         faults: list[tuple[str, CoordinatorEvent]] = []
-        if self._ordered < len(self._wishes.snapshots) and self._desk.book.has_room:
-            faults.append(("coordinator: triggers the next snapshot", Ordered()))
+        if self._requested < len(self._wishes.snapshots) and self._tracker.table.has_room:
+            faults.append(("coordinator: triggers the next snapshot", Requested()))
         if self._aborts_left:
             faults += [
-                (f"coordinator: gives up {s.snapshot_id}", GivenUp(s.snapshot_id)) for s in self._desk.book.collecting()
+                (f"coordinator: gives up {s.snapshot_id}", GivenUp(s.snapshot_id))
+                for s in self._tracker.table.collecting()
             ]
         return View(tuple(own), tuple(faults), is_open=True, unsettled=self._unsettled())
 
     def _unsettled(self) -> str:
         missing = [
             f"snapshot {s.snapshot_id} of {', '.join(map(str, s.missing(self._topology.subtasks)))}"
-            for s in self._desk.book.collecting()
+            for s in self._tracker.table.collecting()
         ]
         return f"the coordinator waits for {'; '.join(missing)}" if missing else ""
 

@@ -11,33 +11,33 @@ from logging import LoggerAdapter
 from random import Random
 from typing import Any, assert_never
 
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control
-from snapshot.declared.built import Built
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, decode_part
-from snapshot.subtask.assembly import Surroundings, assemble
+from snapshot.subtask.assembly import SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.subtask.reports import SnapshotTaken
 from snapshot.testing.exploration.fingerprint import fingerprint
-from snapshot.testing.exploration.ledger import Ledger
 from snapshot.testing.exploration.local_states import Said, View
+from snapshot.testing.exploration.node_log import NodeLog
 from snapshot.testing.exploration.subtask_events import (
     COORDINATOR,
     Arrived,
     Contribution,
     Handled,
-    Heard,
-    Life,
+    MessageReceived,
     SubtaskEvent,
+    SubtaskOrigin,
     Taken,
     TimedOut,
     Woken,
@@ -78,37 +78,37 @@ class LocalSubtask:
 
     Parameters
     ----------
-    built : Built
+    compiled : CompiledGraph
     run : str
-    life : Life
+    origin : SubtaskOrigin
     seen : dict
         Situations that occurred are added.
     """
 
-    def __init__(self, built: Built, run: str, life: Life, seen: dict[str, None]) -> None:
+    def __init__(self, compiled: CompiledGraph, run: str, origin: SubtaskOrigin, seen: dict[str, None]) -> None:
         self._run = run
-        self._life = life
+        self._origin = origin
         self._seen = seen
-        self._built = built
+        self._compiled = compiled
         self._worker = WorkerMachine(0, self._make_subtask, _SETTINGS)
-        deploy = control.Deploy(life.incarnation, (life.start,), False)
+        deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))
         self._send(deploy)
         self._pass(PartsRead(read_parts(deploy, _inline)))
-        self._send(control.Connect(life.incarnation, ()))
-        self._pass(PeersConnected(life.incarnation))
+        self._send(control.Connect(origin.incarnation, ()))
+        self._pass(PeersConnected(origin.incarnation))
         #: snapshots that were started here
         self._initiated: list[int] = []
         self._cuts_before = 0
 
     def _make_subtask(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
-        subtask = self._life.start.subtask
+        subtask = self._origin.start.subtask
         channels = parts.channels[subtask]
         if channels.frames:
             self._seen["restore with channel state"] = None
         self._drained_at = {channel: frames[-1].last for channel, frames in channels.frames.items()}
-        self.ledger = Ledger(self._life.before)
-        self._parts = assemble(subtask, self._built, _surroundings(self._run, self._life, self.ledger), channels)
+        self.node_log = NodeLog(self._origin.before)
+        self._parts = assemble(subtask, self._compiled, _environment(self._run, self._origin, self.node_log), channels)
         self._machine = SubtaskMachine(self._parts)
         return {subtask: self._machine}
 
@@ -117,13 +117,13 @@ class LocalSubtask:
     def step(self, event: SubtaskEvent) -> list[Said]:
         """Take one event to its end."""
         machine = self._machine
-        self._cuts_before = len(self.ledger.cuts)
+        self._cuts_before = len(self.node_log.cuts)
         said: list[Said] = []
         match event:
             case Arrived(channel, item):
                 self._arrive(channel, item)
-            case Heard(message):
-                said += self._hear(message)
+            case MessageReceived(message):
+                said += self._receive(message)
             case Handled(channel):
                 machine.handle_next(channel, _NOW)
             case Taken(channel):
@@ -139,8 +139,8 @@ class LocalSubtask:
     def check(self) -> None:
         """Every invariant of the machine; and note what occurred."""
         self._worker.validate()
-        inputs, recorder = self._machine.inputs.values(), self._machine.cutter.recorder
-        has_cut = len(self.ledger.cuts) > self._cuts_before
+        inputs, recorder = self._machine.inputs.values(), self._machine.snapshotter.recorder
+        has_cut = len(self.node_log.cuts) > self._cuts_before
         self._note(
             {
                 "overlap": len(recorder.unfinished()) > 1,
@@ -153,22 +153,22 @@ class LocalSubtask:
         if isinstance(item, Frame):
             self._machine.deliver(channel, item)
             return
-        recorder = self._machine.cutter.recorder
-        if item.snapshot_id < recorder.floor:
+        recorder = self._machine.snapshotter.recorder
+        if item.snapshot_id < recorder.min_snapshot_id:
             self._seen["late marker dropped"] = None
         elif recorder.phase(item.snapshot_id) is None:
             self._seen[f"first marker through {channel}"] = None
         self._machine.step(MarkerArrived(channel, item), _NOW)
 
-    def _hear(self, message: control.CoordinatorMessage) -> list[Said]:
+    def _receive(self, message: control.CoordinatorMessage) -> list[Said]:
         """Pass a control message on; forget what is settled."""
         match message:
             case control.TriggerSnapshot(_, snapshot_id):
-                if self._machine.cutter.recorder.phase(snapshot_id) is None:
+                if self._machine.snapshotter.recorder.phase(snapshot_id) is None:
                     self._initiated.append(snapshot_id)
-            case control.SettleSnapshots(_, floor) | control.AnnouncePublished(_, _, floor):
-                self.ledger.settle(floor)
-                self._initiated = [snapshot_id for snapshot_id in self._initiated if snapshot_id >= floor]
+            case control.DiscardSnapshotsBelow(_, min_snapshot_id) | control.AnnouncePublished(_, _, min_snapshot_id):
+                self.node_log.discard_below(min_snapshot_id)
+                self._initiated = [snapshot_id for snapshot_id in self._initiated if snapshot_id >= min_snapshot_id]
             case _:
                 pass
         return self._send(message)
@@ -177,7 +177,7 @@ class LocalSubtask:
         return self._pass(CoordinatorMessageReceived(message))
 
     def _time_out(self, snapshot_id: int) -> list[Said]:
-        if self._machine.cutter.recorder.phase(snapshot_id) is Phase.ALIGNING:
+        if self._machine.snapshotter.recorder.phase(snapshot_id) is Phase.ALIGNING:
             self._seen["alignment timed out"] = None
         return self._pass(DeadlinePassed(AlignmentDeadline(snapshot_id, self._machine.subtask)))
 
@@ -198,11 +198,11 @@ class LocalSubtask:
 
     def _contribution(self, taken: SnapshotTaken) -> Contribution:
         self._note_parts(taken)
-        handles = [part.inline() for part in parts_of(taken, self._run, self._life.incarnation)]
-        record = record_of(taken, self._life.incarnation, handles)
+        handles = [part.inline() for part in parts_of(taken, self._run, self._origin.incarnation)]
+        record = record_of(taken, self._origin.incarnation, handles)
         return Contribution(
-            control.SnapshotAcknowledged(self._life.incarnation, taken.snapshot_id, record, taken.spent),
-            self.ledger.take_point(taken.snapshot_id),
+            control.SnapshotAcknowledged(self._origin.incarnation, taken.snapshot_id, record, taken.timings),
+            self.node_log.take_cut(taken.snapshot_id),
             taken.snapshot_id in self._initiated,
         )
 
@@ -227,7 +227,7 @@ class LocalSubtask:
 
     def key(self) -> Hashable:
         """All that is mutable."""
-        return fingerprint((self._worker, self.ledger, self._initiated))
+        return fingerprint((self._worker, self.node_log, self._initiated))
 
     def view(self) -> View[SubtaskEvent]:
         """What can happen here."""
@@ -239,7 +239,7 @@ class LocalSubtask:
             for channel, end in machine.outputs.items()
             if end.has_data or end.has_open_frame
         ]
-        if not machine.gate.closed:
+        if not machine.backpressure.closed:
             own += [
                 (f"{channel}: the next is handled", Handled(channel))
                 for channel, end in machine.inputs.items()
@@ -262,10 +262,10 @@ class LocalSubtask:
         held = [str(channel) for channel, end in machine.inputs.items() if end.held]
         if held:
             return f"held are {', '.join(held)}"
-        if machine.gate.closed:
+        if machine.backpressure.closed:
             return f"{machine.subtask} waits for an answer to requestSnapshot"
-        if machine.cutter.recorder.unfinished() or any(end.recorded_bytes for end in machine.inputs.values()):
-            return f"{machine.subtask} still records {machine.cutter.recorder.unfinished()}"
+        if machine.snapshotter.recorder.unfinished() or any(end.recorded_bytes for end in machine.inputs.values()):
+            return f"{machine.subtask} still records {machine.snapshotter.recorder.unfinished()}"
         return ""
 
     def final_state(self) -> bytes:
@@ -273,17 +273,17 @@ class LocalSubtask:
         return self._parts.codec.encode(self._parts.node.snapshotState(0, _NOW))
 
 
-def _surroundings(run: str, life: Life, ledger: Ledger) -> Surroundings:
-    return Surroundings(
+def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog) -> SubtaskEnvironment:
+    return SubtaskEnvironment(
         run=run,
-        incarnation=life.incarnation,
+        incarnation=origin.incarnation,
         codec=Codec(),
         limits=SubtaskLimits(),
         spill_of=lambda _: None,
         logger_of=lambda _: _Silent(),
         chance_of=lambda subtask: Random(str(subtask)),
         stopwatch=lambda: _NOW,
-        observer_of=lambda _: ledger,
+        observer_of=lambda _: node_log,
     )
 
 
@@ -299,7 +299,7 @@ def _is_modelled(message: control.WorkerMessage) -> bool:
     return isinstance(message, control.SnapshotDeclined | control.SnapshotAskedFor)
 
 
-def _take(end: SendingEnd) -> Frame | Marker:
+def _take(end: ChannelSender) -> Frame | Marker:
     if end.has_open_frame and not end.has_marker:
         end.seal()
     item = end.take()
@@ -307,6 +307,6 @@ def _take(end: SendingEnd) -> Frame | Marker:
     return item
 
 
-def _is_inside_a_frame(end: ReceivingEnd) -> bool:
+def _is_inside_a_frame(end: ChannelReceiver) -> bool:
     head = end.head
     return isinstance(head, Frame) and head.first <= end.processed

@@ -16,20 +16,26 @@ from typing import Any
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control
-from snapshot.declared.built import Built
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.testing.exploration.cut_check import check_delivery
 from snapshot.testing.exploration.local_coordinator import (
     AllLost,
     Begun,
     CoordinatorEvent,
     LocalCoordinator,
-    Told,
+    ReportReceived,
     Wishes,
 )
 from snapshot.testing.exploration.local_states import LocalStates, Move, Said
 from snapshot.testing.exploration.local_subtask import LocalSubtask
 from snapshot.testing.exploration.queues import EMPTY, Queues
-from snapshot.testing.exploration.subtask_events import COORDINATOR, Arrived, Contribution, Heard, Life
+from snapshot.testing.exploration.subtask_events import (
+    COORDINATOR,
+    Arrived,
+    Contribution,
+    MessageReceived,
+    SubtaskOrigin,
+)
 
 World = tuple[int, ...]
 
@@ -42,13 +48,13 @@ class Model:
 
     Parameters
     ----------
-    built : Built
+    compiled : CompiledGraph
     wishes : Wishes
     crashes : int
         That may befall a run; each loses every worker, link and control message.
     """
 
-    def __init__(self, built: Built, wishes: Wishes, crashes: int) -> None:
+    def __init__(self, compiled: CompiledGraph, wishes: Wishes, crashes: int) -> None:
         self.seen: dict[str, None] = {}
         #: where runs came to rest, of those with a crash (True) and of those without
         self.outcomes: dict[bool, dict[Outcome, None]] = {False: {}, True: {}}
@@ -56,7 +62,7 @@ class Model:
         self.forbidden: frozenset[Outcome] = frozenset()
         self._wishes = wishes
         self._crashes = crashes
-        topology = built.topology
+        topology = compiled.topology
         n, c = len(topology.subtasks), len(topology.channels)
         self._subtasks = range(n)
         #: (place of the queue, place of its reader)
@@ -69,20 +75,20 @@ class Model:
         self._places = {name: place for place, name in self._names.items()}
         self._queues: Queues[Any] = Queues()
         self._problems: list[str] = []
-        self._states: list[LocalStates[Any, Any]] = [self._subtask_states(built, i) for i in self._subtasks]
+        self._states: list[LocalStates[Any, Any]] = [self._subtask_states(compiled, i) for i in self._subtasks]
         sound: dict[Hashable, None] = {}
         self._states_of_coordinator: LocalStates[Wishes, CoordinatorEvent] = LocalStates(
-            lambda wishes: LocalCoordinator(built, topology.name, wishes, self.seen, sound), self._post
+            lambda wishes: LocalCoordinator(compiled, topology.name, wishes, self.seen, sound), self._post
         )
         self._received: dict[tuple[int, int, int], tuple[str, Move]] = {}
         self._beginnings: dict[tuple[int, CoordinatorEvent], World] = {}
         self._rests: dict[World, tuple[Outcome, str]] = {}
 
-    def _subtask_states(self, built: Built, number: int) -> LocalStates[Life, Any]:
+    def _subtask_states(self, compiled: CompiledGraph, number: int) -> LocalStates[SubtaskOrigin, Any]:
         def post(said: Said) -> tuple[int, int]:
             return (self._reports[number], self._queues.number(said[1])) if said[0] == COORDINATOR else self._post(said)
 
-        return LocalStates(lambda life: LocalSubtask(built, built.topology.name, life, self.seen), post)
+        return LocalStates(lambda origin: LocalSubtask(compiled, compiled.topology.name, origin, self.seen), post)
 
     def _post(self, said: Said) -> tuple[int, int]:
         return self._places[said[0]], self._queues.number(said[1])
@@ -155,10 +161,10 @@ class Model:
     def _make_received(self, state: int, queue: int, number: int, reader: int) -> tuple[str, Move]:
         item = self._queues.item(number)
         if reader == self._coordinator:
-            return f"coordinator: {_told(item)}", self._states_of_coordinator.move(state, Told(item))
+            return f"coordinator: {_described(item)}", self._states_of_coordinator.move(state, ReportReceived(item))
         name = self._names[queue]
         if queue in dict(self._controls):
-            return f"{name}: {_hearing(item)}", self._states[reader].move(state, Heard(item))
+            return f"{name}: {_hearing(item)}", self._states[reader].move(state, MessageReceived(item))
         return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
 
     def _after(self, world: World, place: int, move: Move, queue: int = -1, rest: int = EMPTY) -> World:
@@ -187,8 +193,8 @@ class Model:
         coordinator = self._states_of_coordinator.again(move.state)
         assert isinstance(coordinator, LocalCoordinator)
         world = [EMPTY] * self._crashes_left
-        for place, life in zip(self._subtasks, coordinator.lives(), strict=True):
-            world[place] = self._states[place].first(life)
+        for place, origin in zip(self._subtasks, coordinator.starts(), strict=True):
+            world[place] = self._states[place].first(origin)
         world[self._coordinator] = move.state
         for to, item in move.said:
             world[to] = self._queues.with_last(world[to], item)
@@ -208,7 +214,7 @@ class Model:
             return f"liveness: {'; '.join(filter(None, unsettled))}"
         key = world[: len(self._subtasks)]
         if key not in self._rests:
-            self._rests[key] = self._look_at_rest(key)
+            self._rests[key] = self._check_at_rest(key)
         outcome, wrong = self._rests[key]
         crashed = world[self._crashes_left] < self._crashes
         self.outcomes[crashed].setdefault(outcome)
@@ -217,14 +223,14 @@ class Model:
             return f"equivalence: after a crash the nodes keep {kept}, as in no run without one"
         return wrong
 
-    def _look_at_rest(self, states: World) -> tuple[Outcome, str]:
+    def _check_at_rest(self, states: World) -> tuple[Outcome, str]:
         subtasks: list[Any] = [self._states[place].again(state) for place, state in enumerate(states)]
         sent = {channel: log for subtask in subtasks for channel, log in subtask.ledger.sent.items()}
         handled = {channel: log for subtask in subtasks for channel, log in subtask.ledger.handled.items()}
         return tuple(subtask.final_state() for subtask in subtasks), check_delivery(sent, handled)
 
 
-def _told(item: Any) -> str:
+def _described(item: Any) -> str:
     match item:
         case Contribution(control.SnapshotAcknowledged(_, snapshot_id, record)):
             return f"{record.subtask} acknowledges {snapshot_id}"
@@ -239,12 +245,12 @@ def _hearing(item: Any) -> str:
     match item:
         case control.StartProcessing(incarnation):
             return f"starts incarnation {incarnation}"
-        case control.TriggerSnapshot(_, snapshot_id, _, running, floor):
-            return f"is to start {snapshot_id}; running are {list(running)}, the floor is {floor}"
-        case control.SettleSnapshots(_, floor):
-            return f"hears that the floor is {floor}"
-        case control.AnnouncePublished(_, snapshot_id, floor, _):
-            return f"hears that {snapshot_id} is published, the floor is {floor}"
+        case control.TriggerSnapshot(_, snapshot_id, _, running, min_snapshot_id):
+            return f"is to start {snapshot_id}; running are {list(running)}, min_snapshot_id is {min_snapshot_id}"
+        case control.DiscardSnapshotsBelow(_, min_snapshot_id):
+            return f"hears that min_snapshot_id is {min_snapshot_id}"
+        case control.AnnouncePublished(_, snapshot_id, min_snapshot_id, _):
+            return f"hears that {snapshot_id} is published, min_snapshot_id is {min_snapshot_id}"
         case control.EndComponent(_, nodes):
             return f"hears that the cycle of {', '.join(nodes)} is over"
         case control.AnswerSnapshotRequest():

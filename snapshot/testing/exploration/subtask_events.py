@@ -8,7 +8,7 @@ from typing import Final
 from snapshot.channel.frame import Frame, Marker
 from snapshot.coordinator import control
 from snapshot.ids import ChannelId
-from snapshot.testing.exploration.ledger import NOWHERE, Point
+from snapshot.testing.exploration.node_log import NOWHERE, LoggedCut
 
 #: Whom reports are for.
 COORDINATOR: Final = "coordinator"
@@ -23,7 +23,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MessageReceived:
     """The next thing that the coordinator said came."""
 
     message: control.CoordinatorMessage
@@ -55,16 +55,16 @@ class TimedOut:
     snapshot_id: int
 
 
-SubtaskEvent = Arrived | Heard | Handled | Taken | Woken | TimedOut
+SubtaskEvent = Arrived | MessageReceived | Handled | Taken | Woken | TimedOut
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class SubtaskOrigin:
     """How a subtask begins: from the restore plan, and where it was in truth at the cut."""
 
     incarnation: int
     start: control.RestoredSubtask
-    before: Point = NOWHERE
+    before: LoggedCut = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,6 @@ class Contribution:
     """A subtask's acknowledgement of a snapshot, and what the truth says of its cut."""
 
     acknowledged: control.SnapshotAcknowledged
-    point: Point
+    cut: LoggedCut
     #: it was told to start the snapshot, and had not heard of it
     initiated: bool

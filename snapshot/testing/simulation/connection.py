@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from snapshot.coordinator import control
-from snapshot.testing.simulation.agenda import Place
+from snapshot.testing.simulation.scheduler import EnabledStep
 
 if TYPE_CHECKING:
     from snapshot.testing.simulation.worker import Worker
@@ -18,36 +18,36 @@ class Connection:
     What the worker said before the connection broke is still heard; then the coordinator notices that it broke.
     """
 
-    def __init__(self, worker: Worker, listen: Place) -> None:
+    def __init__(self, worker: Worker, listen: EnabledStep) -> None:
         self.worker = worker
         self.is_open = True
-        self.said: deque[control.WorkerMessage] = deque()
+        self.sent: deque[control.WorkerMessage] = deque()
         self._listen = listen
 
-    def say(self, message: control.WorkerMessage) -> None:
+    def send(self, message: control.WorkerMessage) -> None:
         """To the coordinator."""
-        self.said.append(message)
+        self.sent.append(message)
         self._listen.set(True)
 
     def lose(self, message: control.WorkerMessage) -> None:
         """Something that the worker said never comes."""
-        self.said.remove(message)
-        self._listen.set(bool(self.said) or not self.is_open)
+        self.sent.remove(message)
+        self._listen.set(bool(self.sent) or not self.is_open)
 
-    def tell(self, message: control.CoordinatorMessage) -> None:
+    def send_to_worker(self, message: control.CoordinatorMessage) -> None:
         """To the worker."""
         if self.is_open:
             self.worker.put(message)
 
     def take(self) -> control.WorkerMessage | None:
         """What the worker said next; None: it is gone."""
-        message = self.said.popleft() if self.said else None
-        self._listen.set(bool(self.said) or (message is not None and not self.is_open))
+        message = self.sent.popleft() if self.sent else None
+        self._listen.set(bool(self.sent) or (message is not None and not self.is_open))
         return message
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """The coordinator breaks it: what was on its way is dropped, and it has no end to notice."""
-        self.said.clear()
+        self.sent.clear()
         self.close()
         self._listen.set(False)
 
@@ -56,4 +56,4 @@ class Connection:
         if self.is_open:
             self.is_open = False
             self._listen.set(True)
-            self.worker.hang_up()
+            self.worker.disconnect()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from snapshot.coordinator import events
 from snapshot.coordinator.machine import Outcome, Phase, RunSettings
-from snapshot.coordinator.snapshot_book import SnapshotOrder
+from snapshot.coordinator.snapshot_table import SnapshotRequest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.life import CoordinatorLife
+from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
 from snapshot.testing.steps import Fork, Launch, NoticeExit, StartCoordinator
 
 if TYPE_CHECKING:
+    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
     from snapshot.testing.simulation.worker import Worker
-    from snapshot.testing.simulation.world import World
 
 
 @dataclass
@@ -36,35 +36,35 @@ class Driver:
 
     Parameters
     ----------
-    world : World
+    cluster : SimulatedCluster
     owner : str
     settings : RunSettings
     """
 
-    def __init__(self, world: World, owner: str, settings: RunSettings) -> None:
+    def __init__(self, cluster: SimulatedCluster, owner: str, settings: RunSettings) -> None:
         self.owner = owner
         self.settings = settings
         self.stage: Stage | None = None
-        self.life: CoordinatorLife | None = None
+        self.simulated: SimulatedCoordinator | None = None
         #: lives that were taken for dead and are not; nobody hears them any more
-        self.zombies: list[CoordinatorLife] = []
+        self.zombies: list[SimulatedCoordinator] = []
         self.outcome: Outcome | None = None
         self.reason = ""
         #: orders that are not answered: {request: order}, and the one after which the run is to stop
-        self.orders: dict[int, SnapshotOrder] = {}
+        self.requests: dict[int, SnapshotRequest] = {}
         self.stop_request: int | None = None
         #: the present life has answered that order with a snapshot
         self.is_stopping = False
         #: what becomes of the next manifest, which nobody learns: see `snapshot.testing.steps.Doubt`
         self.doubt: str | None = None
-        self._world = world
-        self._lives = 0
+        self._cluster = cluster
+        self._starts = 0
         self._launches = 0
-        group = world.agenda.group()
+        group = cluster.scheduler.group()
         self._group = group
-        self._start = group.place(StartCoordinator(owner), self._start_life)
-        self._launch_place = group.place(Launch(owner), self._launch)
-        self._fork_place = group.place(Fork(owner), self._fork)
+        self._start = group.enabled_step(StartCoordinator(owner), self._start_coordinator)
+        self._launch_step = group.enabled_step(Launch(owner), self._launch)
+        self._fork_step = group.enabled_step(Fork(owner), self._fork)
         self._exits: Sequence[Worker] = ()
         self.refresh()
 
@@ -73,34 +73,34 @@ class Driver:
         if self.outcome is not None:
             self._group.end()
             return
-        stage, has_life = self.stage, self.life is not None
-        self._start.set(not has_life)
-        self._launch_place.set(has_life and (stage is None or stage.is_failed))
+        stage, has_coordinator = self.stage, self.simulated is not None
+        self._start.set(not has_coordinator)
+        self._launch_step.set(has_coordinator and (stage is None or stage.is_failed))
         is_up = stage is not None and not stage.is_failed and stage.is_announced
-        self._fork_place.set(has_life and is_up and stage is not None and None in stage.workers)
+        self._fork_step.set(has_coordinator and is_up and stage is not None and None in stage.workers)
 
     # ---------------------------------------------------------------- the coordinator
 
-    def _start_life(self) -> None:
-        world = self._world
-        self._lives += 1
-        fence = world.mutation.fence(self.owner, f"{self.owner}{self._lives}")
+    def _start_coordinator(self) -> None:
+        cluster = self._cluster
+        self._starts += 1
+        fence = cluster.mutation.fence(self.owner, f"{self.owner}{self._starts}")
         is_running = self.stage is not None and self.stage.is_announced and not self.stage.is_failed
         launch = self.stage.launch if self.stage is not None and is_running else ""
-        coordinator = world.mutation.coordinator(self.settings, fence, launch=launch, epoch_offset=0.0)
-        life = self.life = world.new_life(self, coordinator)
-        life.step(events.Begin())
+        coordinator = cluster.mutation.coordinator(self.settings, fence, launch=launch, epoch_offset=0.0)
+        simulated = self.simulated = cluster.new_coordinator(self, coordinator)
+        simulated.step(events.Begin())
         if self.stage is not None and not self.stage.is_failed and not is_running:
-            life.hear(events.StageLaunched(self.stage.launch))
-        for order in self.orders.values():  # asked again of each new life
-            self._tell(order)
+            simulated.receive(events.StageLaunched(self.stage.launch))
+        for request in self.requests.values():  # asked again of each new life
+            self._send_request(request)
         self.refresh()
-        world.coordinator_changed(self)
+        cluster.coordinator_changed(self)
 
     def connect(self, worker: Worker) -> Connection:
         """A control connection to the present life."""
-        assert self.life is not None
-        return self.life.connect(worker)
+        assert self.simulated is not None
+        return self.simulated.connect(worker)
 
     def announced(self, launch: str) -> None:
         """The coordinator has heard of a stage."""
@@ -108,62 +108,62 @@ class Driver:
             self.stage.is_announced |= launch == self.stage.launch
             self.refresh()
 
-    def stepped(self, life: CoordinatorLife) -> None:
+    def stepped(self, simulated: SimulatedCoordinator) -> None:
         """A life has taken an event."""
-        if self.is_stopping and life is self.life and life.coordinator.phase is Phase.RUNNING:
+        if self.is_stopping and simulated is self.simulated and simulated.coordinator.phase is Phase.RUNNING:
             raise CheckFailed("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
-        if not life.is_over or self.outcome is not None:
+        if not simulated.is_over or self.outcome is not None:
             return
-        self._world.see(f"a coordinator ended {life.outcome.value}")
-        if life is not self.life:
-            if life in self.zombies:
-                self.zombies.remove(life)
-        elif life.outcome is Outcome.SUPERSEDED:
-            self.lose_life()  # its process leaves, so a new one is started
+        self._cluster.see(f"a coordinator ended {simulated.outcome.value}")
+        if simulated is not self.simulated:
+            if simulated in self.zombies:
+                self.zombies.remove(simulated)
+        elif simulated.outcome is Outcome.SUPERSEDED:
+            self.lose_coordinator()  # its process leaves, so a new one is started
         else:
-            self.outcome, self.reason = life.outcome, life.coordinator.reason
+            self.outcome, self.reason = simulated.outcome, simulated.coordinator.reason
             self.refresh()
 
-    def lose_life(self, *, lives_on: bool = False) -> None:
+    def lose_coordinator(self, *, stays_alive: bool = False) -> None:
         """The coordinator's process is lost, or is taken for lost."""
-        assert self.life is not None
-        life, self.life = self.life, None
-        if lives_on:
-            self.zombies.append(life)
-        life.hang_up()
-        if not lives_on:
-            life.end()
+        assert self.simulated is not None
+        simulated, self.simulated = self.simulated, None
+        if stays_alive:
+            self.zombies.append(simulated)
+        simulated.disconnect()
+        if not stays_alive:
+            simulated.end()
         self.is_stopping = False
         self.refresh()
-        self._world.coordinator_changed(self)
+        self._cluster.coordinator_changed(self)
 
-    def answered(self, life: CoordinatorLife, request: int, snapshot_id: int | None) -> None:
+    def answered(self, simulated: SimulatedCoordinator, request: int, snapshot_id: int | None) -> None:
         """An order is answered."""
-        if life is self.life and self.orders.pop(request, None) is not None:
+        if simulated is self.simulated and self.requests.pop(request, None) is not None:
             self.is_stopping |= request == self.stop_request and snapshot_id is not None
 
-    def cancelled(self, life: CoordinatorLife, launch: str) -> None:
+    def cancelled(self, simulated: SimulatedCoordinator, launch: str) -> None:
         """The coordinator gives a stage up."""
-        if life is self.life and self.stage is not None and self.stage.launch == launch:
+        if simulated is self.simulated and self.stage is not None and self.stage.launch == launch:
             self.fail_stage("cancelled")
 
-    def order(self, order: SnapshotOrder, *, stops: bool) -> None:
+    def request(self, request: SnapshotRequest, *, stops: bool) -> None:
         """The user wants a snapshot, or the end of the run after one. Whatever happens, there is an answer."""
-        self.orders[order.request] = order
+        self.requests[request.request_id] = request
         if stops:
-            self.stop_request = order.request
-        if self.life is not None:
-            self._tell(order)
+            self.stop_request = request.request_id
+        if self.simulated is not None:
+            self._send_request(request)
 
-    def _tell(self, order: SnapshotOrder) -> None:
-        assert self.life is not None
-        stops = order.request == self.stop_request
-        self.life.hear(events.StopOrdered(order) if stops else events.SnapshotOrdered(order))
+    def _send_request(self, request: SnapshotRequest) -> None:
+        assert self.simulated is not None
+        stops = request.request_id == self.stop_request
+        self.simulated.receive(events.StopRequested(request) if stops else events.SnapshotRequested(request))
 
     def die(self) -> None:
         """The driver's process is killed, and its coordinator and workers with it."""
-        if self.life is not None:
-            self.lose_life()
+        if self.simulated is not None:
+            self.lose_coordinator()
         if self.stage is not None:
             for worker in self.stage.workers:
                 if worker is not None and worker.is_alive:
@@ -174,17 +174,17 @@ class Driver:
     # ---------------------------------------------------------------- the supervisor
 
     def _launch(self) -> None:
-        assert self.life is not None
+        assert self.simulated is not None
         self._launches += 1
         launch = f"{self.owner} stage {self._launches}"
         self.stage = Stage(launch, [None] * self.settings.worker_count)
-        self.life.hear(events.StageLaunched(launch))
+        self.simulated.receive(events.StageLaunched(launch))
         self.refresh()
 
     def _fork(self) -> None:
         assert self.stage is not None
         number = self.stage.workers.index(None)
-        self.stage.workers[number] = self._world.fork(self, self.stage.launch, number)
+        self.stage.workers[number] = self._cluster.fork(self, self.stage.launch, number)
         self.refresh()
 
     def worker_left(self, worker: Worker) -> None:
@@ -207,6 +207,6 @@ class Driver:
         """A barrier task is gone; the survivors linger until they are told to quit."""
         assert self.stage is not None
         self.stage.is_failed = True
-        if self.life is not None:
-            self.life.hear(events.StageEnded(self.stage.launch, reason))
+        if self.simulated is not None:
+            self.simulated.receive(events.StageEnded(self.stage.launch, reason))
         self.refresh()

@@ -10,10 +10,10 @@ from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.testing import steps
 from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.hook_failure import inject_hook_failure
+from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.store import Break
-from snapshot.testing.simulation.trap import set_trap
 from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.simulation.world import World
 from snapshot.trace import Kind
 
 #: Hooks that can be made to raise: those of a new instance, and those of one that runs.
@@ -28,7 +28,7 @@ class Impossible(ValueError):
     """A step cannot be taken now; says why."""
 
 
-def inject(world: World, fault: steps.Fault) -> None:
+def inject(cluster: SimulatedCluster, fault: steps.Fault) -> None:
     """Let a fault happen.
 
     Raises
@@ -36,20 +36,20 @@ def inject(world: World, fault: steps.Fault) -> None:
     Impossible
         if there is nothing for it to happen to.
     """
-    _FAULTS[type(fault)](world, fault)
-    world.witness.note(Kind.FAULT, text=repr(fault))
-    world.see(type(fault).__name__)
+    _FAULTS[type(fault)](cluster, fault)
+    cluster.history_log.note(Kind.FAULT, text=repr(fault))
+    cluster.see(type(fault).__name__)
 
 
-def possible(world: World) -> Iterator[steps.Fault]:
+def possible(cluster: SimulatedCluster) -> Iterator[steps.Fault]:
     """All faults that could happen now, each kind next to its like."""
-    for worker in world.workers:
+    for worker in cluster.workers:
         yield steps.Crash(worker.process)
-    for subtask in world.history.topology.subtasks:
-        worker_of = world.worker_of(subtask)
+    for subtask in cluster.history.topology.subtasks:
+        worker_of = cluster.worker_of(subtask)
         if worker_of is not None and worker_of.is_started:
             yield steps.Fail(subtask)
-    for worker in world.workers:
+    for worker in cluster.workers:
         if worker.connection is not None and worker.connection.is_open:
             yield steps.CutControl(worker.process)
         yield from (steps.FailStore(worker.process), steps.TearStore(worker.process))
@@ -57,17 +57,17 @@ def possible(world: World) -> Iterator[steps.Fault]:
         if _acknowledgement(worker) is not None:
             for kind in (steps.LoseAcknowledgement, steps.RepeatAcknowledgement, steps.DelayAcknowledgement):
                 yield kind(worker.process)
-    driver = world.driver
-    if driver.life is not None:
+    driver = cluster.driver
+    if driver.simulated is not None:
         yield from (steps.CrashCoordinator(), steps.OrphanCoordinator())
     if driver.stage is not None and not driver.stage.is_failed:
         yield steps.FailStage()
     yield from (steps.Doubt(what) for what in ("done", "late", "never"))
-    if len(world.drivers) < _DRIVERS_MAX:
+    if len(cluster.drivers) < _DRIVERS_MAX:
         yield from (steps.KillDriver(), steps.SubmitAgain())
 
 
-def hooks_of(world: World, worker: Worker) -> list[steps.FailHook]:
+def hooks_of(cluster: SimulatedCluster, worker: Worker) -> list[steps.FailHook]:
     """The hooks of a worker's nodes that could raise."""
     return [
         steps.FailHook(subtask, hook)
@@ -80,75 +80,75 @@ def hooks_of(world: World, worker: Worker) -> list[steps.FailHook]:
 # ---- workers
 
 
-def _worker(world: World, process: int) -> Worker:
-    if not 0 <= process < len(world.processes):
-        raise Impossible(f"there is no process {process} yet; there are {len(world.processes)}")
-    worker = world.processes[process]
+def _worker(cluster: SimulatedCluster, process: int) -> Worker:
+    if not 0 <= process < len(cluster.processes):
+        raise Impossible(f"there is no process {process} yet; there are {len(cluster.processes)}")
+    worker = cluster.processes[process]
     if not worker.is_alive:
         raise Impossible(f"process {process} has ended")
     return worker
 
 
-def _hosting(world: World, subtask: Subtask) -> Worker:
-    worker = world.worker_of(subtask)
+def _hosting(cluster: SimulatedCluster, subtask: Subtask) -> Worker:
+    worker = cluster.worker_of(subtask)
     if worker is None:
         raise Impossible(f"no worker runs {subtask} now")
     return worker
 
 
-def _crash(world: World, fault: steps.Crash) -> None:
+def _crash(cluster: SimulatedCluster, fault: steps.Crash) -> None:
     named = isinstance(fault.worker, Subtask)
-    worker = _hosting(world, fault.worker) if named else _worker(world, fault.worker)
-    world.see("a worker crashed")
+    worker = _hosting(cluster, fault.worker) if named else _worker(cluster, fault.worker)
+    cluster.see("a worker crashed")
     if worker.has_pending_uploads:
-        world.see("a fault between state capture and upload")
+        cluster.see("a fault between state capture and upload")
     worker.leave()
 
 
-def _fail(world: World, fault: steps.Fail) -> None:
-    _hosting(world, fault.subtask).fail(f"{fault.subtask}: a simulated failure of its node")
+def _fail(cluster: SimulatedCluster, fault: steps.Fail) -> None:
+    _hosting(cluster, fault.subtask).fail(f"{fault.subtask}: a simulated failure of its node")
 
 
-def _fail_hook(world: World, fault: steps.FailHook) -> None:
-    worker = world.worker_of(fault.subtask)
+def _fail_hook(cluster: SimulatedCluster, fault: steps.FailHook) -> None:
+    worker = cluster.worker_of(fault.subtask)
     node = None if worker is None else worker.hosts[fault.subtask].machine.node
-    if fault.subtask not in world.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
+    if fault.subtask not in cluster.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
         raise Impossible(f"there is no {fault.subtask}, or no hook {fault.hook!r} that can be made to raise")
     if node is not None and not defines(node, fault.hook):
         raise Impossible(f"{fault.subtask} has no {fault.hook}")
     if fault.hook in NEW_HOOKS:
-        world.traps[fault.subtask] = fault.hook
+        cluster.hook_failures[fault.subtask] = fault.hook
     elif node is None:
         raise Impossible(f"{fault.subtask} does not run now")
     else:
-        set_trap(node, fault.hook)
+        inject_hook_failure(node, fault.hook)
 
 
-def _cut_control(world: World, fault: steps.CutControl) -> None:
-    connection = _worker(world, fault.process).connection
+def _cut_control(cluster: SimulatedCluster, fault: steps.CutControl) -> None:
+    connection = _worker(cluster, fault.process).connection
     if connection is None or not connection.is_open:
         raise Impossible(f"process {fault.process} has no connection to the coordinator")
     connection.close()
 
 
-def _freeze(world: World, fault: steps.Freeze) -> None:
-    worker = _worker(world, fault.process)
+def _freeze(cluster: SimulatedCluster, fault: steps.Freeze) -> None:
+    worker = _worker(cluster, fault.process)
     groups = (worker.group, worker.data, worker.uploads)
     for group in groups:
         group.suspend()
-        world.agenda.at(world.now + fault.seconds, group.resume)
+        cluster.scheduler.at(cluster.now + fault.seconds, group.resume)
 
 
-def _break_store(world: World, fault: steps.FailStore | steps.TearStore) -> None:
-    _worker(world, fault.process)
+def _break_store(cluster: SimulatedCluster, fault: steps.FailStore | steps.TearStore) -> None:
+    _worker(cluster, fault.process)
     how = Break.FAILS if isinstance(fault, steps.FailStore) else Break.TEARS
-    world.backend_of(fault.process).break_next(how)
+    cluster.backend_of(fault.process).break_next(how)
 
 
-def _hang_store(world: World, fault: steps.HangStore) -> None:
-    uploads = _worker(world, fault.process).uploads
+def _hang_store(cluster: SimulatedCluster, fault: steps.HangStore) -> None:
+    uploads = _worker(cluster, fault.process).uploads
     uploads.suspend()
-    world.agenda.at(world.now + fault.seconds, uploads.resume)
+    cluster.scheduler.at(cluster.now + fault.seconds, uploads.resume)
 
 
 # ---- acknowledgements
@@ -159,13 +159,13 @@ def _acknowledgement(worker: Worker) -> tuple[Connection, control.WorkerMessage]
     connection = worker.connection
     if connection is None:
         return None
-    found = next((said for said in connection.said if isinstance(said, control.SnapshotAcknowledged)), None)
+    found = next((said for said in connection.sent if isinstance(said, control.SnapshotAcknowledged)), None)
     return None if found is None else (connection, found)
 
 
-def _disturb(world: World, fault: steps.Fault) -> None:
+def _disturb(cluster: SimulatedCluster, fault: steps.Fault) -> None:
     assert isinstance(fault, steps.LoseAcknowledgement | steps.RepeatAcknowledgement | steps.DelayAcknowledgement)
-    found = _acknowledgement(_worker(world, fault.process))
+    found = _acknowledgement(_worker(cluster, fault.process))
     if found is None:
         raise Impossible(f"process {fault.process} has no acknowledgement on its way")
     connection, message = found
@@ -173,10 +173,10 @@ def _disturb(world: World, fault: steps.Fault) -> None:
         case steps.LoseAcknowledgement():
             connection.lose(message)
         case steps.RepeatAcknowledgement():
-            connection.say(message)
+            connection.send(message)
         case steps.DelayAcknowledgement():
             connection.lose(message)
-            connection.say(message)
+            connection.send(message)
         case _:
             assert_never(fault)
 
@@ -184,49 +184,49 @@ def _disturb(world: World, fault: steps.Fault) -> None:
 # ---- stages, coordinators, drivers
 
 
-def _crash_coordinator(world: World, fault: steps.CrashCoordinator | steps.OrphanCoordinator) -> None:
-    life = world.driver.life
-    if life is None:
+def _crash_coordinator(cluster: SimulatedCluster, fault: steps.CrashCoordinator | steps.OrphanCoordinator) -> None:
+    simulated = cluster.driver.simulated
+    if simulated is None:
         raise Impossible("there is no coordinator now")
-    if life.is_publishing:
-        world.see("a fault between last part and manifest")
-    if life.has_published_unheard:
-        world.see("a fault after the manifest before its acknowledgement")
-    lives_on = isinstance(fault, steps.OrphanCoordinator)
-    if lives_on:
-        world.see("two lives of a coordinator")
-    world.driver.lose_life(lives_on=lives_on)
+    if simulated.is_publishing:
+        cluster.see("a fault between last part and manifest")
+    if simulated.has_published_unseen:
+        cluster.see("a fault after the manifest before its acknowledgement")
+    stays_alive = isinstance(fault, steps.OrphanCoordinator)
+    if stays_alive:
+        cluster.see("two lives of a coordinator")
+    cluster.driver.lose_coordinator(stays_alive=stays_alive)
 
 
-def _fail_stage(world: World, fault: steps.FailStage) -> None:
-    stage = world.driver.stage
-    if stage is None or stage.is_failed or world.driver.outcome is not None:
+def _fail_stage(cluster: SimulatedCluster, fault: steps.FailStage) -> None:
+    stage = cluster.driver.stage
+    if stage is None or stage.is_failed or cluster.driver.outcome is not None:
         raise Impossible("there is no stage now")
     alive = [worker for worker in stage.workers if worker is not None and worker.is_alive]
-    world.driver.fail_stage("a task was killed")
+    cluster.driver.fail_stage("a task was killed")
     if alive:
         alive[0].leave()
 
 
-def _doubt(world: World, fault: steps.Doubt) -> None:
+def _doubt(cluster: SimulatedCluster, fault: steps.Doubt) -> None:
     if fault.what not in ("done", "late", "never"):
         raise Impossible(f"{fault!r}: a write is 'done', 'late' or 'never'")
-    world.driver.doubt = fault.what
+    cluster.driver.doubt = fault.what
 
 
-def _kill_driver(world: World, fault: steps.KillDriver) -> None:
-    if world.driver.outcome is not None:
+def _kill_driver(cluster: SimulatedCluster, fault: steps.KillDriver) -> None:
+    if cluster.driver.outcome is not None:
         raise Impossible("the driver has ended")
-    world.driver.die()
-    world.submit()
+    cluster.driver.die()
+    cluster.submit()
 
 
-def _submit_again(world: World, fault: steps.SubmitAgain) -> None:
-    world.see("two drivers")
-    world.submit()
+def _submit_again(cluster: SimulatedCluster, fault: steps.SubmitAgain) -> None:
+    cluster.see("two drivers")
+    cluster.submit()
 
 
-_FAULTS: dict[type[steps.Fault], Callable[[World, Any], None]] = {
+_FAULTS: dict[type[steps.Fault], Callable[[SimulatedCluster, Any], None]] = {
     steps.Crash: _crash,
     steps.Fail: _fail,
     steps.FailHook: _fail_hook,

@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.receiving_end import ReceivingEnd
-from snapshot.channel.sending_end import SendingEnd
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.lists import ListSink
-from snapshot.testing.simulation.agenda import Agenda, Group, Place
-from snapshot.testing.simulation.witness import Life
+from snapshot.testing.simulation.history_log import SubtaskHistory
+from snapshot.testing.simulation.scheduler import EnabledStep, Group, Scheduler
 from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
 if TYPE_CHECKING:
@@ -57,29 +57,36 @@ class Host:
     Parameters
     ----------
     machine : SubtaskMachine
-    life : Life
+    subtask_history : SubtaskHistory
         Its observer, which writes its history.
     owner : HostOwner
     group : Group
         Of the worker's data: it ends with the incarnation.
     """
 
-    def __init__(self, machine: SubtaskMachine, life: Life, owner: HostOwner, agenda: Agenda, group: Group) -> None:
+    def __init__(
+        self,
+        machine: SubtaskMachine,
+        subtask_history: SubtaskHistory,
+        owner: HostOwner,
+        scheduler: Scheduler,
+        group: Group,
+    ) -> None:
         self.machine = machine
         self.subtask: Subtask = machine.subtask
-        self.life = life
+        self.subtask_history = subtask_history
         self.is_idle = False
         self.list_sink = machine.node if isinstance(machine.node, ListSink) else None
         self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in machine.inputs}
         self._owner = owner
-        self._agenda = agenda
-        self._poll = group.place(Poll(self.subtask), lambda: self._act(self._poll_once))
-        self._timer = group.place(Timer(self.subtask), lambda: self._act(self._fire_once))
-        self._delivers = [(end, group.place(*self._deliver_of(end))) for end in machine.inputs.values()]
-        self._arrives = {channel: group.place(*self._arrive_of(channel)) for channel in machine.inputs}
-        self._transmits = [(end, group.place(*self._transmit_of(end))) for end in machine.outputs.values()]
+        self._scheduler = scheduler
+        self._poll = group.enabled_step(Poll(self.subtask), lambda: self._act(self._poll_once))
+        self._timer = group.enabled_step(Timer(self.subtask), lambda: self._act(self._fire_once))
+        self._delivers = [(end, group.enabled_step(*self._deliver_of(end))) for end in machine.inputs.values()]
+        self._arrives = {channel: group.enabled_step(*self._arrive_of(channel)) for channel in machine.inputs}
+        self._transmits = [(end, group.enabled_step(*self._transmit_of(end))) for end in machine.outputs.values()]
         #: {place: when it is looked at again}
-        self._waits: dict[Place, float] = {}
+        self._waits: dict[EnabledStep, float] = {}
         self._last_cut = 0
         #: the channel whose marker is being taken
         self.cause: ChannelId | None = None
@@ -87,11 +94,11 @@ class Host:
         self._first_by: dict[ChannelId, None] = {}
         #: {channel: number of the last message that a restore put into its queue}
         self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
-        life.on_cut = self._on_cut
+        subtask_history.on_cut = self._on_cut
 
     # ---------------------------------------------------------------- the places
 
-    def _deliver_of(self, end: ReceivingEnd) -> tuple[Callable[[], Step], Callable[[], None]]:
+    def _deliver_of(self, end: ChannelReceiver) -> tuple[Callable[[], Step], Callable[[], None]]:
         steps = _Steps(Deliver, end.channel)
         return lambda: steps.of(end.head), lambda: self._act(lambda: self._deliver(end))
 
@@ -99,25 +106,25 @@ class Host:
         steps, wire = _Steps(Arrive, channel), self.wires[channel]
         return lambda: steps.of(wire[0]), lambda: self._act(lambda: self._arrive(channel))
 
-    def _transmit_of(self, end: SendingEnd) -> tuple[Callable[[], Step], Callable[[], None]]:
+    def _transmit_of(self, end: ChannelSender) -> tuple[Callable[[], Step], Callable[[], None]]:
         steps = _Steps(Transmit, end.channel)
         return lambda: steps.named(is_marker=end.has_marker, is_end=False), lambda: self._act(
             lambda: self._transmit(end)
         )
 
-    def deliver_place(self, channel: ChannelId) -> Place:
+    def deliver_step(self, channel: ChannelId) -> EnabledStep:
         """Where the next message of an input is handled."""
-        return next(place for end, place in self._delivers if end.channel == channel)
+        return next(enabled_step for end, enabled_step in self._delivers if end.channel == channel)
 
-    def arrive_place(self, channel: ChannelId) -> Place:
+    def arrive_step(self, channel: ChannelId) -> EnabledStep:
         """Where the next item comes off the wire."""
         return self._arrives[channel]
 
-    def transmit_place(self, channel: ChannelId) -> Place:
+    def transmit_step(self, channel: ChannelId) -> EnabledStep:
         """Where the next item of an output goes on the wire."""
-        return next(place for end, place in self._transmits if end.channel == channel)
+        return next(enabled_step for end, enabled_step in self._transmits if end.channel == channel)
 
-    def place_of(self, step: Step) -> Place | None:
+    def enabled_step_of(self, step: Step) -> EnabledStep | None:
         """Where a step on the data of this subtask happens; None: nowhere here."""
         match step:
             case Poll(subtask):
@@ -127,9 +134,11 @@ class Host:
             case Arrive():
                 return self._arrives.get(step.channel)
             case Deliver():
-                return next((place for end, place in self._delivers if end.channel == step.channel), None)
+                return next((enabled_step for end, enabled_step in self._delivers if end.channel == step.channel), None)
             case Transmit():
-                return next((place for end, place in self._transmits if end.channel == step.channel), None)
+                return next(
+                    (enabled_step for end, enabled_step in self._transmits if end.channel == step.channel), None
+                )
             case _:
                 return None
 
@@ -137,21 +146,21 @@ class Host:
         """Look again at what can happen here, once the worker is started."""
         machine = self.machine
         is_idle = machine.idle
-        for end, place in self._delivers:
-            place.set(machine.may_handle(end.channel))
-        for sending, place in self._transmits:
+        for end, enabled_step in self._delivers:
+            enabled_step.set(machine.may_handle(end.channel))
+        for sending, enabled_step in self._transmits:
             waits = sending.has_data or sending.has_open_frame
             is_idle = is_idle and not waits
-            place.set(waits)
+            enabled_step.set(waits)
         self.is_idle = is_idle
         self._set_due(self._poll, machine.next_poll_at())
         self._set_due(self._timer, machine.next_timer_at())
 
-    def _set_due(self, place: Place, at: float | None) -> None:
-        place.set(at is not None and at <= self._agenda.now)
-        if at is not None and at > self._agenda.now and self._waits.get(place) != at:
-            self._waits[place] = at
-            self._agenda.at(at, self.refresh)
+    def _set_due(self, enabled_step: EnabledStep, at: float | None) -> None:
+        enabled_step.set(at is not None and at <= self._scheduler.now)
+        if at is not None and at > self._scheduler.now and self._waits.get(enabled_step) != at:
+            self._waits[enabled_step] = at
+            self._scheduler.at(at, self.refresh)
 
     def open_wires(self) -> None:
         """Let what came before the start come in now."""
@@ -164,15 +173,15 @@ class Host:
         self._owner.act(event, self)
 
     def _poll_once(self) -> None:
-        self.machine.poll_next(self._agenda.now)
+        self.machine.poll_next(self._scheduler.now)
 
     def _fire_once(self) -> None:
-        self.machine.fire_next(self._agenda.now)
+        self.machine.fire_next(self._scheduler.now)
 
-    def _deliver(self, end: ReceivingEnd) -> None:
-        self.machine.handle_next(end.channel, self._agenda.now)
+    def _deliver(self, end: ChannelReceiver) -> None:
+        self.machine.handle_next(end.channel, self._scheduler.now)
 
-    def _transmit(self, end: SendingEnd) -> None:
+    def _transmit(self, end: ChannelSender) -> None:
         if not end.has_data:
             end.seal()
         item = end.take()
@@ -191,7 +200,7 @@ class Host:
         try:
             if isinstance(item, Marker):
                 self.cause = channel
-                self.machine.step(MarkerArrived(channel, item), self._agenda.now)
+                self.machine.step(MarkerArrived(channel, item), self._scheduler.now)
                 self.cause = None
             else:
                 self.machine.deliver(channel, item)

@@ -7,14 +7,14 @@ from snapshot.coordinator import events
 from snapshot.ids import ChannelId, Subtask
 from snapshot.testing import steps
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.agenda import Place
 from snapshot.testing.simulation.faults import Impossible, inject
 from snapshot.testing.simulation.host import Host
+from snapshot.testing.simulation.scheduler import EnabledStep
+from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.simulation.world import World
 
 
-def take(world: World, step: steps.Step) -> None:
+def take(cluster: SimulatedCluster, step: steps.Step) -> None:
     """Take one step. What it needs of deploying, storing and telling happens before, if it did not yet.
 
     Raises
@@ -24,46 +24,46 @@ def take(world: World, step: steps.Step) -> None:
     """
     match step:
         case steps.Tick(seconds):
-            _tick(world, seconds)
-        case steps.Settle():
-            settle(world)
+            _tick(cluster, seconds)
+        case steps.Quiesce():
+            quiesce(cluster)
         case steps.Initiate(snapshot_id, at):
-            _initiate(world, snapshot_id, at)
-        case steps.Order(stop, pinned):
-            world.order(stops=stop, pinned=pinned)
+            _initiate(cluster, snapshot_id, at)
+        case steps.RequestSnapshot(stop, pinned):
+            cluster.request_snapshot(stops=stop, pinned=pinned)
         case steps.Inject(target, message):
-            _started(world, target).inject(target, message)
+            _started(cluster, target).inject(target, message)
         case steps.Fault():
-            inject(world, step)
+            inject(cluster, step)
         case steps.InProcess(process, inner):
-            _zombie_place(world, process, inner).act()
-        case steps.Deliver() if _data_place(world, step) is None:
-            _deliver(world, step)
+            _zombie_step(cluster, process, inner).act()
+        case steps.Deliver() if _data_step(cluster, step) is None:
+            _deliver(cluster, step)
         case _:
-            _find(world, step).act()
+            _find(cluster, step).act()
 
 
-def named(world: World, place: Place) -> steps.Step:
+def named(cluster: SimulatedCluster, enabled_step: EnabledStep) -> steps.Step:
     """The step that a place stands for, such that `take` takes it there and nowhere else."""
-    step = place.step
-    if not world.has_replaced or not isinstance(step, steps.DATA):
+    step = enabled_step.step
+    if not cluster.has_replaced or not isinstance(step, steps.DATA):
         return step
     subtask = _subtask_of(step)
-    newest = world.worker_of(subtask)
-    if newest is not None and newest.hosts[subtask].place_of(step) is place:
+    newest = cluster.worker_of(subtask)
+    if newest is not None and newest.hosts[subtask].enabled_step_of(step) is enabled_step:
         return step
-    hosting = (worker for worker in world.workers if subtask in worker.hosts)
-    process = next(worker.process for worker in hosting if worker.hosts[subtask].place_of(step) is place)
+    hosting = (worker for worker in cluster.workers if subtask in worker.hosts)
+    process = next(worker.process for worker in hosting if worker.hosts[subtask].enabled_step_of(step) is enabled_step)
     return steps.InProcess(process, step)
 
 
-def settle(world: World) -> None:
+def quiesce(cluster: SimulatedCluster) -> None:
     """Let everything happen that needs neither data nor time, oldest first."""
-    while not world.is_over and (place := _oldest(world, is_control=True)) is not None:
-        place.act()
+    while not cluster.is_over and (enabled_step := _oldest(cluster, is_control=True)) is not None:
+        enabled_step.act()
 
 
-def go_on(world: World) -> bool:
+def go_on(cluster: SimulatedCluster) -> bool:
     """Take the next step by the plainest rule: control before data before time, oldest first. False: the run is over.
 
     Raises
@@ -71,37 +71,41 @@ def go_on(world: World) -> bool:
     CheckFailed
         if nothing will ever happen again.
     """
-    world.resubmit()
-    if world.is_over:
+    cluster.resubmit()
+    if cluster.is_over:
         return False
-    place = _oldest(world, is_control=True) or _oldest(world, is_control=False)
-    if place is not None:
-        place.act()
+    enabled_step = _oldest(cluster, is_control=True) or _oldest(cluster, is_control=False)
+    if enabled_step is not None:
+        enabled_step.act()
         return True
-    due = world.agenda.next_due()
+    due = cluster.scheduler.next_due()
     if due is None:
-        raise CheckFailed("liveness", f"nothing will ever happen again, at {world.now:.2f} s: {standing(world)}")
-    world.agenda.pass_time(due)
+        raise CheckFailed(
+            "liveness", f"nothing will ever happen again, at {cluster.now:.2f} s: {describe_phases(cluster)}"
+        )
+    cluster.scheduler.pass_time(due)
     return True
 
 
-def standing(world: World) -> str:
+def describe_phases(cluster: SimulatedCluster) -> str:
     """Where all coordinators stand."""
-    lives = [(d.owner, d.life.coordinator.phase.value if d.life else "has no coordinator") for d in world.drivers]
-    return ", ".join(f"driver {owner}: {phase}" for owner, phase in lives)
+    simulated = [
+        (d.owner, d.simulated.coordinator.phase.value if d.simulated else "has no coordinator") for d in cluster.drivers
+    ]
+    return ", ".join(f"driver {owner}: {phase}" for owner, phase in simulated)
 
 
-def _oldest(world: World, *, is_control: bool) -> Place | None:
-    found = (place for place in world.agenda.places if place.is_control is is_control)
-    return min(found, key=lambda place: place.stamp, default=None)
+def _oldest(cluster: SimulatedCluster, *, is_control: bool) -> EnabledStep | None:
+    found = (enabled_step for enabled_step in cluster.scheduler.enabled_steps if enabled_step.is_control is is_control)
+    return min(found, key=lambda enabled_step: enabled_step.stamp, default=None)
 
 
-def _prepare(world: World) -> bool:
+def _prepare(cluster: SimulatedCluster) -> bool:
     """One more control step, for a step that is not possible yet. False: there is none."""
-    place = None if world.is_over else _oldest(world, is_control=True)
-    if place is None:
+    enabled_step = None if cluster.is_over else _oldest(cluster, is_control=True)
+    if enabled_step is None:
         return False
-    place.act()
+    enabled_step.act()
     return True
 
 
@@ -118,100 +122,100 @@ def _subtask_of(step: steps.Step) -> Subtask:
     return found
 
 
-def _data_place(world: World, step: steps.Step) -> Place | None:
+def _data_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | None:
     """Where a step on data can be taken now, just so; None: nowhere."""
     subtask = _subtask_of(step)
-    worker = world.worker_of(subtask)
-    place = None if worker is None else worker.hosts[subtask].place_of(step)
-    return place if place is not None and place.index >= 0 and place.step == step else None
+    worker = cluster.worker_of(subtask)
+    enabled_step = None if worker is None else worker.hosts[subtask].enabled_step_of(step)
+    return enabled_step if enabled_step is not None and enabled_step.index >= 0 and enabled_step.step == step else None
 
 
-def _zombie_place(world: World, process: int, step: steps.Step) -> Place:
-    worker = world.processes[process] if 0 <= process < len(world.processes) else None
+def _zombie_step(cluster: SimulatedCluster, process: int, step: steps.Step) -> EnabledStep:
+    worker = cluster.processes[process] if 0 <= process < len(cluster.processes) else None
     host = None if worker is None or not isinstance(step, steps.DATA) else worker.hosts.get(_subtask_of(step))
-    place = None if host is None else host.place_of(step)
-    if place is None or place.index < 0 or place.step != step:
+    enabled_step = None if host is None else host.enabled_step_of(step)
+    if enabled_step is None or enabled_step.index < 0 or enabled_step.step != step:
         raise Impossible(f"{step!r} is not possible now in process {process}")
-    return place
+    return enabled_step
 
 
-def _place(world: World, step: steps.Step) -> Place | None:
+def _enabled_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | None:
     if isinstance(step, steps.DATA):
-        return _data_place(world, step)
-    return next((place for place in world.agenda.places if place.step == step), None)
+        return _data_step(cluster, step)
+    return next((enabled_step for enabled_step in cluster.scheduler.enabled_steps if enabled_step.step == step), None)
 
 
-def _find(world: World, step: steps.Step) -> Place:
+def _find(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep:
     while True:
-        place = _place(world, step)
-        if place is not None:
-            return place
-        if not _prepare(world):
+        enabled_step = _enabled_step(cluster, step)
+        if enabled_step is not None:
+            return enabled_step
+        if not _prepare(cluster):
             raise Impossible(f"{step!r} is not possible now")
 
 
-def _tick(world: World, seconds: float | None) -> None:
+def _tick(cluster: SimulatedCluster, seconds: float | None) -> None:
     if seconds is not None:
-        world.agenda.pass_time(world.now + seconds)
+        cluster.scheduler.pass_time(cluster.now + seconds)
         return
-    due = world.agenda.next_due()
+    due = cluster.scheduler.next_due()
     if due is None:
         raise Impossible("nothing is due, however much time passes")
-    world.agenda.pass_time(due)
+    cluster.scheduler.pass_time(due)
 
 
-def _started(world: World, subtask: Subtask) -> Worker:
-    if subtask not in world.placement:
-        raise Impossible(f"there is no {subtask}; there are {', '.join(map(str, world.placement))}")
+def _started(cluster: SimulatedCluster, subtask: Subtask) -> Worker:
+    if subtask not in cluster.placement:
+        raise Impossible(f"there is no {subtask}; there are {', '.join(map(str, cluster.placement))}")
     while True:
-        worker = world.worker_of(subtask)
+        worker = cluster.worker_of(subtask)
         if worker is not None and worker.is_started:
             return worker
-        if not _prepare(world):
+        if not _prepare(cluster):
             raise Impossible(f"{subtask} does not run now")
 
 
-def _initiate(world: World, scripted_id: int, at: Subtask) -> None:
-    worker = _started(world, at)
-    life = worker.driver.life
-    while life is None or not life.collects_from(worker):
-        if not _prepare(world):
+def _initiate(cluster: SimulatedCluster, scripted_id: int, at: Subtask) -> None:
+    worker = _started(cluster, at)
+    simulated = worker.driver.simulated
+    while simulated is None or not simulated.collects_from(worker):
+        if not _prepare(cluster):
             raise Impossible(f"no coordinator collects snapshots of {at} now")
-        worker = _started(world, at)
-        life = worker.driver.life
-    book = life.coordinator.book
-    snapshot_id = book.first_id + scripted_id
-    if snapshot_id not in book.pending:
-        if not book.is_free(snapshot_id):
+        worker = _started(cluster, at)
+        simulated = worker.driver.simulated
+    table = simulated.coordinator.table
+    snapshot_id = table.first_id + scripted_id
+    if snapshot_id not in table.pending:
+        if not table.is_free(snapshot_id):
             raise Impossible(f"snapshot {scripted_id} is over, or a later one has begun: ids go up")
-        life.step(events.SnapshotInitiated(snapshot_id))
-    worker.initiate(at, snapshot_id, book.running_below(snapshot_id), book.floor)
+        simulated.step(events.SnapshotInitiated(snapshot_id))
+    worker.initiate(at, snapshot_id, table.running_below(snapshot_id), table.min_snapshot_id)
 
 
-def _deliver(world: World, step: steps.Deliver) -> None:
+def _deliver(cluster: SimulatedCluster, step: steps.Deliver) -> None:
     """The next message, end or marker comes all the way."""
     if step.marker:
-        _deliver_marker(world, step.channel)
+        _deliver_marker(cluster, step.channel)
         return
-    sender, receiver = _ends(world, step.channel)
-    place = receiver.deliver_place(step.channel)
-    while place.index < 0:
+    sender, receiver = _ends(cluster, step.channel)
+    enabled_step = receiver.deliver_step(step.channel)
+    while enabled_step.index < 0:
         if _marker_is_ahead(sender, receiver, step.channel):
             raise Impossible(f"{step!r} is not possible now: a marker has overtaken it, deliver that first")
         if not _bring(sender, receiver, step.channel):
             raise Impossible(f"{step!r} is not possible now: nothing is on its way, or the subtask is held")
-    if place.step != step:
-        raise Impossible(f"{step!r} is not possible now: {place.step!r} is next")
-    place.act()
+    if enabled_step.step != step:
+        raise Impossible(f"{step!r} is not possible now: {enabled_step.step!r} is next")
+    enabled_step.act()
 
 
-def _deliver_marker(world: World, channel: ChannelId) -> None:
+def _deliver_marker(cluster: SimulatedCluster, channel: ChannelId) -> None:
     """A marker comes through; messages that it overtakes stay where they are, or arrive and wait."""
-    sender, receiver = _ends(world, channel)
-    place, wire = receiver.deliver_place(channel), receiver.wires[channel]
+    sender, receiver = _ends(cluster, channel)
+    enabled_step, wire = receiver.deliver_step(channel), receiver.wires[channel]
     while True:
-        if place.index >= 0 and isinstance(receiver.machine.inputs[channel].head, Marker):
-            place.act()
+        if enabled_step.index >= 0 and isinstance(receiver.machine.inputs[channel].head, Marker):
+            enabled_step.act()
             return
         acts_at_once = bool(wire) and isinstance(wire[0], Marker) and not wire[0].aligned
         if not _bring(sender, receiver, channel):
@@ -220,11 +224,11 @@ def _deliver_marker(world: World, channel: ChannelId) -> None:
             return
 
 
-def _ends(world: World, channel: ChannelId) -> tuple[Host, Host]:
+def _ends(cluster: SimulatedCluster, channel: ChannelId) -> tuple[Host, Host]:
     """The hosts at both ends of a channel."""
     for subtask in channel:
-        _started(world, subtask)
-    sender, receiver = (_started(world, subtask).hosts[subtask] for subtask in channel)
+        _started(cluster, subtask)
+    sender, receiver = (_started(cluster, subtask).hosts[subtask] for subtask in channel)
     if channel not in receiver.wires:
         raise Impossible(f"there is no channel {channel}")
     return sender, receiver
@@ -240,8 +244,8 @@ def _marker_is_ahead(sender: Host, receiver: Host, channel: ChannelId) -> bool:
 
 def _bring(sender: Host, receiver: Host, channel: ChannelId) -> bool:
     """What is nearest to the receiver comes one station nearer. False: nothing is on its way."""
-    for place in (receiver.arrive_place(channel), sender.transmit_place(channel)):
-        if place.index >= 0:
-            place.act()
+    for enabled_step in (receiver.arrive_step(channel), sender.transmit_step(channel)):
+        if enabled_step.index >= 0:
+            enabled_step.act()
             return True
     return False

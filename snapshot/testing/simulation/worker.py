@@ -20,8 +20,8 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.host import Host, HostOwner, Item
-from snapshot.testing.simulation.making import make_host
-from snapshot.testing.steps import Hear, Link, NoticeLoss, Register, Restore, Store, TimeOut
+from snapshot.testing.simulation.host_factory import make_host
+from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut
 from snapshot.trace import Kind
 from snapshot.worker import events
 from snapshot.worker.machine import WorkerSettings
@@ -32,7 +32,7 @@ from snapshot.worker.upload_batcher import PendingUpload
 if TYPE_CHECKING:
     from snapshot.testing.simulation.connection import Connection
     from snapshot.testing.simulation.driver import Driver
-    from snapshot.testing.simulation.world import World
+    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 
 #: Nothing waits for time that a schedule could not also order: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
@@ -46,7 +46,7 @@ class Worker(HostOwner):
 
     Parameters
     ----------
-    world : World
+    cluster : SimulatedCluster
     driver : Driver
         To whose coordinator it connects.
     launch : str
@@ -57,7 +57,7 @@ class Worker(HostOwner):
         By which peers find this process, and no other.
     """
 
-    def __init__(self, world: World, driver: Driver, launch: str, number: int, process: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, driver: Driver, launch: str, number: int, process: int) -> None:
         self.driver = driver
         self.launch = launch
         self.number = number
@@ -65,25 +65,25 @@ class Worker(HostOwner):
         self.is_alive = True
         self.has_quit = False
         self.connection: Connection | None = None
-        self.machine = world.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
+        self.machine = cluster.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
         self.hosts: dict[Subtask, Host] = {}
         #: of the present incarnation, by number; None before `Connect`
         self.peers: dict[int, Worker] | None = None
-        self.group = world.agenda.group()
+        self.group = cluster.scheduler.group()
         #: ends with the incarnation
-        self.data = world.agenda.group()
-        self.uploads = world.agenda.group()
-        self._world = world
-        self._store = world.open_store(process)
+        self.data = cluster.scheduler.group()
+        self.uploads = cluster.scheduler.group()
+        self._cluster = cluster
+        self._store = cluster.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
-        self._register = self.group.place(Register(process), self._on_register)
-        self._hear = self.group.place(Hear(process), self._on_hear)
-        self._notice_loss = self.group.place(NoticeLoss(process), self._on_loss)
+        self._register = self.group.enabled_step(Register(process), self._on_register)
+        self._receive = self.group.enabled_step(Receive(process), self._on_receive)
+        self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
         #: hosts that are not idle
         self._busy = 0
         #: {deadline: when it passes}, of those that the agenda knows
         self._scheduled: dict[events.Deadline, float] = {}
-        self.look_for_coordinator()
+        self.find_coordinator()
 
     @property
     def incarnation(self) -> int:
@@ -97,31 +97,31 @@ class Worker(HostOwner):
 
     # ---------------------------------------------------------------- the coordinator's connection
 
-    def look_for_coordinator(self) -> None:
+    def find_coordinator(self) -> None:
         """Connect, if there is somebody to connect to."""
         is_open = self.connection is not None and self.connection.is_open
-        self._register.set(not is_open and self.is_alive and self.driver.life is not None)
+        self._register.set(not is_open and self.is_alive and self.driver.simulated is not None)
 
     def put(self, message: control.CoordinatorMessage) -> None:
         """Queue a message of the coordinator."""
         self._received.append(message)
-        self._hear.set(True)
+        self._receive.set(True)
 
-    def hear_out(self) -> None:
+    def drain_inbox(self) -> None:
         """Take all that the coordinator has sent, unless the process is frozen."""
-        while self._hear.index >= 0:
-            self._hear.act()
+        while self._receive.index >= 0:
+            self._receive.act()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Drop the connection, and what was on its way with it."""
         self._received.clear()
-        self._hear.set(False)
-        self.look_for_coordinator()
+        self._receive.set(False)
+        self.find_coordinator()
 
-    def say(self, message: control.WorkerMessage) -> None:
+    def send(self, message: control.WorkerMessage) -> None:
         """Send a message to the coordinator."""
         if self.connection is not None and self.connection.is_open:
-            self.connection.say(message)
+            self.connection.send(message)
 
     def _on_register(self) -> None:
         self.connection = self.driver.connect(self)
@@ -129,14 +129,14 @@ class Worker(HostOwner):
         self.step(events.CoordinatorConnected())
         self._note_turn()
 
-    def _on_hear(self) -> None:
+    def _on_receive(self) -> None:
         message = self._received.popleft()
-        self._hear.set(bool(self._received))
+        self._receive.set(bool(self._received))
         self._check_due(message)
         if isinstance(message, control.EndComponent) and message.incarnation == self.incarnation and self.is_started:
-            self._world.see("a cycle ended")
+            self._cluster.see("a cycle ended")
         if isinstance(message, control.Finish):
-            self._world.check_settled(self)
+            self._cluster.check_settled(self)
         self.has_quit |= isinstance(message, control.Quit)
         self.step(events.CoordinatorMessageReceived(message))
         self._refresh(list(self.hosts.values()))
@@ -160,8 +160,8 @@ class Worker(HostOwner):
     def step(self, event: events.Event) -> None:
         """Pass an event to the machine, and perform its effects."""
         try:
-            effects = self.machine.step(event, self._world.now)
-            if self._world.is_time_to_validate():
+            effects = self.machine.step(event, self._cluster.now)
+            if self._cluster.is_time_to_validate():
                 self.machine.validate()
         except CheckFailed:
             raise
@@ -177,11 +177,11 @@ class Worker(HostOwner):
             case events.SendToCoordinator(messages):
                 for message in messages:
                     if isinstance(message, control.WorkerFailed):
-                        self._world.witness.note(Kind.FAILED, self.incarnation, text=message.reason)
-                    self.say(message)
+                        self._cluster.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
+                    self.send(message)
             case events.Register(incarnation):
                 address = str(self.process).encode()
-                self.say(control.WorkerRegistered(self.number, self.launch, incarnation, address, self.process))
+                self.send(control.WorkerRegistered(self.number, self.launch, incarnation, address, self.process))
             case events.DisconnectCoordinator():
                 if self.connection is not None:
                     self.connection.close()
@@ -216,9 +216,9 @@ class Worker(HostOwner):
         for deadline, at in self.machine.deadlines.items():
             if self._scheduled.get(deadline) != at:
                 self._scheduled[deadline] = at
-                self._world.agenda.at(at, self._alarm(deadline, at))
+                self._cluster.scheduler.at(at, self._deadline(deadline, at))
 
-    def _alarm(self, deadline: events.Deadline, at: float) -> Callable[[], None]:
+    def _deadline(self, deadline: events.Deadline, at: float) -> Callable[[], None]:
         data = self.data
 
         def ring() -> None:
@@ -234,8 +234,8 @@ class Worker(HostOwner):
 
     def _time_out(self, deadline: events.AlignmentDeadline) -> None:
         machine = self.hosts[deadline.subtask].machine
-        if machine.cutter.recorder.phase(deadline.snapshot_id) is Phase.ALIGNING:
-            self._world.see("an alignment timed out")
+        if machine.snapshotter.recorder.phase(deadline.snapshot_id) is Phase.ALIGNING:
+            self._cluster.see("an alignment timed out")
         self.step(events.DeadlinePassed(deadline))
         self._refresh([self.hosts[each] for each in [deadline.subtask] if each in self.hosts])
 
@@ -245,7 +245,7 @@ class Worker(HostOwner):
         """See `HostOwner`."""
         try:
             event()
-            if self._world.is_time_to_validate():
+            if self._cluster.is_time_to_validate():
                 host.machine.validate()
         except CheckFailed:
             raise
@@ -255,19 +255,19 @@ class Worker(HostOwner):
             self.step(events.DataFailed(error))
         self._refresh([host])
 
-    def initiate(self, subtask: Subtask, snapshot_id: int, running: tuple[int, ...], floor: int) -> None:
+    def initiate(self, subtask: Subtask, snapshot_id: int, running: tuple[int, ...], min_snapshot_id: int) -> None:
         """A subtask starts a snapshot of its own accord."""
         machine = self.hosts[subtask].machine
-        event = SnapshotRequested(snapshot_id, running, floor)
-        self.act(lambda: machine.step(event, self._world.now), self.hosts[subtask])
+        event = SnapshotRequested(snapshot_id, running, min_snapshot_id)
+        self.act(lambda: machine.step(event, self._cluster.now), self.hosts[subtask])
 
     def inject(self, subtask: Subtask, message: object) -> None:
         """A message comes from outside."""
         host = self.hosts[subtask]
 
         def happen() -> None:
-            host.life.note(Kind.INJECT, payload=self._world.pack(message))
-            host.machine.inject(message, self._world.now)
+            host.subtask_history.note(Kind.INJECT, payload=self._cluster.pack(message))
+            host.machine.inject(message, self._cluster.now)
 
         self.act(happen, host)
 
@@ -292,37 +292,37 @@ class Worker(HostOwner):
 
     def _keep_output(self, host: Host) -> None:
         if host.list_sink is not None and host.list_sink.visible:
-            self._world.committed(host, host.list_sink.take_visible())
+            self._cluster.committed(host, host.list_sink.take_visible())
 
     # ---------------------------------------------------------------- channels
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """See `HostOwner`."""
         assert self.peers is not None
-        peer = self.peers[self._world.placement[channel.target]]
+        peer = self.peers[self._cluster.placement[channel.target]]
         if peer.is_connected(self.incarnation):
             peer.hosts[channel.target].receive(channel, item)
         else:
-            self._world.refuse(self.incarnation, f"{channel}: the receiver is gone")
+            self._cluster.refuse(self.incarnation, f"{channel}: the receiver is gone")
 
     def see(self, what: str) -> None:
         """See `HostOwner`."""
-        self._world.see(what)
+        self._cluster.see(what)
 
     def is_connected(self, incarnation: int) -> bool:
         """Whether a peer of `incarnation` still has its connection to this worker."""
         return self.is_alive and self.incarnation == incarnation and self.peers is not None
 
-    def look_at_peers(self) -> None:
+    def check_peers(self) -> None:
         """A peer may be gone."""
         peers = (self.peers or {}).values()
         lost = any(not peer.is_connected(self.incarnation) for peer in peers)
         self._notice_loss.set(self.is_started and lost)
 
     def _link(self, incarnation: int, addresses: tuple[bytes, ...]) -> None:
-        self.peers = self._world.peers(addresses)
+        self.peers = self._cluster.peers(addresses)
         self.step(events.PeersConnected(incarnation))
-        self._world.peers_changed()
+        self._cluster.peers_changed()
 
     def _on_loss(self) -> None:
         self.step(events.PeerLost(self.incarnation, "a peer is lost"))
@@ -349,13 +349,13 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            self.hosts[each.subtask] = make_host(each, channels, incarnation, self, self._world)
+            self.hosts[each.subtask] = make_host(each, channels, incarnation, self, self._cluster)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
         taken = upload.taken
         try:
-            handles = self._store.put_parts(parts_of(taken, self._world.run, incarnation))
+            handles = self._store.put_parts(parts_of(taken, self._cluster.run, incarnation))
         except OSError as error:
             reason = f"{taken.subtask} could not be stored: {error}"
             declined = control.SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)
@@ -367,7 +367,7 @@ class Worker(HostOwner):
         """All parts are durable."""
         taken = upload.taken
         record = record_of(taken, incarnation, handles)
-        message = control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record, taken.spent)
+        message = control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record, taken.timings)
         self.step(events.PartsStored((message,)))
 
     # ---------------------------------------------------------------- life
@@ -377,11 +377,11 @@ class Worker(HostOwner):
         for host in self.hosts.values():
             self._keep_output(host)
         self.data.end()
-        self.data = self._world.agenda.group()
+        self.data = self._cluster.scheduler.group()
         self.hosts, self.peers = {}, None
         self._busy = 0
         self._notice_loss.set(False)
-        self._world.peers_changed()
+        self._cluster.peers_changed()
 
     def leave(self) -> None:
         """End the process; whatever it had not stored or sent is gone."""
@@ -392,4 +392,4 @@ class Worker(HostOwner):
             group.end()
         if self.connection is not None:
             self.connection.close()
-        self._world.worker_left(self)
+        self._cluster.worker_left(self)

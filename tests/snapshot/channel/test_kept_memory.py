@@ -55,14 +55,14 @@ def test_what_is_not_needed_goes() -> None:
     """After a minute without a copy in it; at once when a larger one is made, or when it is said."""
     memory = KeptMemory()
     memory.copy(of(1))
-    memory.look(100.0)
-    memory.look(100.0 + KEPT_SECONDS_MAX)
+    memory.release_idle(100.0)
+    memory.release_idle(100.0 + KEPT_SECONDS_MAX)
     assert memory.idle_bytes
     memory.copy(of(2))  # needed again
-    memory.look(101.0 + KEPT_SECONDS_MAX)
-    memory.look(101.0 + 2 * KEPT_SECONDS_MAX)
+    memory.release_idle(101.0 + KEPT_SECONDS_MAX)
+    memory.release_idle(101.0 + 2 * KEPT_SECONDS_MAX)
     assert memory.idle_bytes
-    memory.look(102.0 + 2 * KEPT_SECONDS_MAX)
+    memory.release_idle(102.0 + 2 * KEPT_SECONDS_MAX)
     assert not memory.idle_bytes
 
     memory.copy(of(1))
@@ -81,7 +81,7 @@ def test_blocks_beyond_need_are_not_used_in_turn() -> None:
     four_idle = memory.idle_bytes
     for second in range(2 * int(KEPT_SECONDS_MAX)):
         memory.copy(of(5))
-        memory.look(float(second))
+        memory.release_idle(float(second))
     assert 0 < memory.idle_bytes < four_idle / 3
 
 

@@ -52,11 +52,11 @@ def test_a_batch_is_what_arrow_writes(batch: pa.RecordBatch) -> None:
     """Byte by byte, in room of exactly that size; and comes back from any memory."""
     asked: list[int] = []
 
-    def room(size: int) -> memoryview:
+    def allocate(size: int) -> memoryview:
         asked.append(size)
         return new_memory(size)
 
-    encoded = encode_batch(batch, room)
+    encoded = encode_batch(batch, allocate)
     assert bytes(encoded) == streamed(batch)
     assert asked[-1] == len(encoded) and encoded.readonly
     for data in (encoded, bytes(encoded), memoryview(b"x" + encoded)[1:]):

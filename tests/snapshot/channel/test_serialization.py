@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.channel.extensions import NotSerialisable
-from snapshot.channel.outside import LARGE_BYTES
+from snapshot.channel.out_of_band_buffers import LARGE_BYTES
 from snapshot.channel.serialization import Codec, array_header
 
 

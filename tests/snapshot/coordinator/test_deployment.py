@@ -58,16 +58,16 @@ DEPLOYED = {
 def test_the_way_from_nothing_to_running() -> None:
     """Register, deploy, restore, connect, start: each step waits for all workers (PROTOCOL 6.1)."""
     led = Led()
-    assert led.register(0) == [events.TellWorker(0, control.Welcome(1, 2))]
+    assert led.register(0) == [events.SendToWorker(0, control.Welcome(1, 2))]
     effects = led.register(1)
-    deploys = led.told(effects, control.Deploy)
+    deploys = led.sent(effects, control.Deploy)
     assert [(deploy.incarnation, [s.subtask for s in deploy.subtasks]) for deploy in deploys] == [(1, [P]), (1, [Q])]
-    assert led.say(0, control.WorkerRestored(0, 1)) == []
-    effects = led.say(1, control.WorkerRestored(1, 1))
-    assert led.told(effects, control.Connect) == [control.Connect(1, (b"0", b"1"))] * 2
-    assert led.say(0, control.WorkerConnected(0, 1)) == []
-    effects = led.say(1, control.WorkerConnected(1, 1))
-    assert led.told(effects, control.StartProcessing) == [control.StartProcessing(1)] * 2
+    assert led.feed(0, control.WorkerRestored(0, 1)) == []
+    effects = led.feed(1, control.WorkerRestored(1, 1))
+    assert led.sent(effects, control.Connect) == [control.Connect(1, (b"0", b"1"))] * 2
+    assert led.feed(0, control.WorkerConnected(0, 1)) == []
+    effects = led.feed(1, control.WorkerConnected(1, 1))
+    assert led.sent(effects, control.StartProcessing) == [control.StartProcessing(1)] * 2
     assert effects[-1] == events.CollectOrphans(1)
     assert led.coordinator.phase is Phase.RUNNING
 
@@ -75,8 +75,8 @@ def test_the_way_from_nothing_to_running() -> None:
 def test_only_workers_of_the_newest_stage_are_taken() -> None:
     """Another token, or a number that the run does not have: quit (PROTOCOL 6.4)."""
     led = Led()
-    assert led.told(led.register(0, launch="an older stage"), control.Quit)
-    assert led.told(led.register(2), control.Quit)
+    assert led.sent(led.register(0, launch="an older stage"), control.Quit)
+    assert led.sent(led.register(2), control.Quit)
     assert led.coordinator.phase is Phase.GATHERING
 
 
@@ -99,7 +99,7 @@ def test_several_reports_in_one_incarnation_are_one_failure(phase: Phase) -> Non
     assert led.coordinator.phase is phase
     led.holds_store = True
     led.fail(0, "it raised")
-    led.say(1, control.WorkerFailed(1, 1, "a peer is lost", False))
+    led.feed(1, control.WorkerFailed(1, 1, "a peer is lost", False))
     led.step(events.WorkerLost(0, "killed"))
     led.step(events.WorkerLost(0, "killed"))
     led.register(0)
@@ -116,8 +116,8 @@ def test_a_lost_stage_is_one_failure_and_the_next_one_another(phase: Phase) -> N
     led = DEPLOYED[phase]()
     led.step(events.WorkerLost(0, "killed"))
     effects = led.step(events.StageEnded("stage", "a task was killed"))
-    assert led.told(effects, control.Quit) == [control.Quit("the barrier stage failed: a task was killed")]
-    assert led.told(led.register(1), control.Quit)  # it lingers
+    assert led.sent(effects, control.Quit) == [control.Quit("the barrier stage failed: a task was killed")]
+    assert led.sent(led.register(1), control.Quit)  # it lingers
     led.step(events.StageEnded("stage", "said again"))
     assert reasons(led) == ["worker 0 was lost: killed"]
     led.step(events.StageLaunched("next stage"))
@@ -144,7 +144,7 @@ def test_another_stage_than_the_known_one_replaces_it() -> None:
     led = Led().run()
     assert led.step(events.StageLaunched("stage")) == []
     effects = led.step(events.StageLaunched("next stage"))
-    assert len(led.told(effects, control.Quit)) == 2
+    assert len(led.sent(effects, control.Quit)) == 2
     assert reasons(led) == ["another barrier stage was launched"]
 
 
@@ -153,9 +153,9 @@ def test_what_another_incarnation_says_is_not_heard() -> None:
     led = restoring()
     led.fail()
     for worker in (0, 1):
-        led.say(worker, control.WorkerRestored(worker, 1))
-        led.say(worker, control.WorkerConnected(worker, 1))
-        led.say(worker, control.WorkerFailed(worker, 1, "late", False))
+        led.feed(worker, control.WorkerRestored(worker, 1))
+        led.feed(worker, control.WorkerConnected(worker, 1))
+        led.feed(worker, control.WorkerFailed(worker, 1, "late", False))
     assert (led.coordinator.phase, led.coordinator.incarnation) == (Phase.RESTORING, 2)
     assert len(reasons(led)) == 1
 
@@ -173,13 +173,13 @@ def test_every_phase_has_a_deadline_that_names_who_is_late(
 ) -> None:
     """The stage is given up, its workers are told to quit, and it counts once."""
     led = make()
-    led.say(0, control.WorkerRestored(0, 1))
-    led.say(0, control.WorkerConnected(0, 1))
-    alarm = led.coordinator.next_alarm()
+    led.feed(0, control.WorkerRestored(0, 1))
+    led.feed(0, control.WorkerConnected(0, 1))
+    alarm = led.coordinator.next_deadline()
     assert alarm == led.now + seconds
     effects = led.pass_time(seconds)
     assert of_kind(effects, events.CancelStage) == [events.CancelStage("stage", reason)]
-    assert led.told(effects, control.Quit)[0] == control.Quit(reason)
+    assert led.sent(effects, control.Quit)[0] == control.Quit(reason)
     led.step(events.StageEnded("stage", "cancelled"))
     assert reasons(led) == [reason]
     assert led.coordinator.phase is Phase.GATHERING
@@ -194,10 +194,10 @@ def _one_missing() -> Led:
 def test_a_permanent_failure_is_the_end() -> None:
     """It is tried once more, under a claim that proves that the run is still ours; then the reason is the run's."""
     led = restoring()
-    assert led.told(led.fail(1, "parts/x: the file is missing", is_permanent=True), control.Deploy)
+    assert led.sent(led.fail(1, "parts/x: the file is missing", is_permanent=True), control.Deploy)
     effects = led.fail(1, "parts/x: the file is missing", is_permanent=True)
     assert (led.coordinator.outcome, led.coordinator.reason) == (Outcome.FAILED, "parts/x: the file is missing")
-    assert len(led.told(effects, control.Quit)) == 2
+    assert len(led.sent(effects, control.Quit)) == 2
 
 
 def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
@@ -211,10 +211,10 @@ def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
 def test_delays_grow_and_patience_ends() -> None:
     """The first restart is at once, others wait; too many in a row fail the run, which says the last reason."""
     led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=2, delay=1.0))).run()
-    assert led.told(led.fail(), control.Deploy)
-    assert led.told(led.fail(), control.Deploy) == []
-    assert led.coordinator.next_alarm() == led.now + 1.0
-    assert led.told(led.pass_time(1.0), control.Deploy)
+    assert led.sent(led.fail(), control.Deploy)
+    assert led.sent(led.fail(), control.Deploy) == []
+    assert led.coordinator.next_deadline() == led.now + 1.0
+    assert led.sent(led.pass_time(1.0), control.Deploy)
     led.fail(reason="the same again")
     assert led.coordinator.outcome is Outcome.FAILED
     assert led.coordinator.reason == "the same again\n(after 2 restarts in a row; maxRestarts is 2)"
@@ -224,7 +224,7 @@ def test_a_published_snapshot_ends_a_row_of_failures() -> None:
     """A run that makes progress may fail for ever."""
     led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=1))).run()
     for _ in range(3):
-        led.step(events.SnapshotOrdered(order(1)))
+        led.step(events.SnapshotRequested(order(1)))
         led.acknowledge(led.coordinator.incarnation * FIRST)
         led.fail()
         led.restored()
@@ -235,57 +235,60 @@ def test_a_published_snapshot_ends_a_row_of_failures() -> None:
 # ---- another life
 
 
-def next_life(led: Led) -> Led:
+def next_coordinator(led: Led) -> Led:
     """The coordinator is lost and comes back."""
-    return Led(led.settings, store=led.store, life=f"{led.life}'", now=led.now)
+    return Led(led.settings, store=led.store, instance=f"{led.instance}'", now=led.now)
 
 
 def test_a_new_life_takes_over_what_runs() -> None:
     """All still run one incarnation: nothing is rolled back; the newest snapshot is announced again (PROTOCOL 7.5)."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST)
-    life = next_life(led)
-    assert of_kind(life.register(0, running=1), events.TellWorker)[0].message == control.Welcome(2, 2)
-    life.say(0, control.WorkerIdle(0, 1, True))  # said once, before this life knows what runs
-    effects = life.register(1, running=1)
-    assert life.told(effects, control.SettleSnapshots) == [control.SettleSnapshots(1, 2 * FIRST)] * 2
-    assert life.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, 2 * FIRST, False)] * 2
-    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RUNNING, 1)
-    assert life.triggered(life.say(1, control.WorkerIdle(1, 1, True))) == [2 * FIRST]
-    life.acknowledge(2 * FIRST)
-    assert life.coordinator.history == [FIRST, 2 * FIRST]
-    life.fail()
-    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RESTORING, 3)
+    successor = next_coordinator(led)
+    assert of_kind(successor.register(0, running=1), events.SendToWorker)[0].message == control.Welcome(2, 2)
+    successor.feed(0, control.WorkerIdle(0, 1, True))  # said once, before this life knows what runs
+    effects = successor.register(1, running=1)
+    assert successor.sent(effects, control.DiscardSnapshotsBelow) == [control.DiscardSnapshotsBelow(1, 2 * FIRST)] * 2
+    assert (
+        successor.sent(effects, control.AnnouncePublished)
+        == [control.AnnouncePublished(1, FIRST, 2 * FIRST, False)] * 2
+    )
+    assert (successor.coordinator.phase, successor.coordinator.incarnation) == (Phase.RUNNING, 1)
+    assert successor.triggered(successor.feed(1, control.WorkerIdle(1, 1, True))) == [2 * FIRST]
+    successor.acknowledge(2 * FIRST)
+    assert successor.coordinator.history == [FIRST, 2 * FIRST]
+    successor.fail()
+    assert (successor.coordinator.phase, successor.coordinator.incarnation) == (Phase.RESTORING, 3)
 
 
 def test_a_new_life_rolls_back_what_is_mixed() -> None:
     """One worker was lost while nobody looked."""
-    life = next_life(Led().run())
-    life.register(0, running=1)
-    life.register(1)
-    assert reasons(life) == ["the workers hold different incarnations: [0, 1]; 0 is none"]
-    assert (life.coordinator.phase, life.coordinator.incarnation) == (Phase.RESTORING, 2)
+    successor = next_coordinator(Led().run())
+    successor.register(0, running=1)
+    successor.register(1)
+    assert reasons(successor) == ["the workers hold different incarnations: [0, 1]; 0 is none"]
+    assert (successor.coordinator.phase, successor.coordinator.incarnation) == (Phase.RESTORING, 2)
 
 
 def test_what_fails_before_a_new_life_has_taken_over_is_not_taken_over() -> None:
     """A worker registers as running, then fails while others are awaited: one failure, with its reason."""
-    life = next_life(Led().run())
-    life.register(0, running=1)
-    life.say(0, control.WorkerFailed(0, 1, "it raised", False))
-    life.register(1, running=1)
-    assert reasons(life) == ["it raised"]
-    assert life.coordinator.phase is Phase.RESTORING
+    successor = next_coordinator(Led().run())
+    successor.register(0, running=1)
+    successor.feed(0, control.WorkerFailed(0, 1, "it raised", False))
+    successor.register(1, running=1)
+    assert reasons(successor) == ["it raised"]
+    assert successor.coordinator.phase is Phase.RESTORING
 
 
 def test_a_connection_that_breaks_before_a_new_life_has_taken_over_is_made_again() -> None:
     """Losing the line to the coordinator is not losing the data."""
-    life = next_life(Led().run())
-    life.register(0, running=1)
-    life.step(events.WorkerLost(0, "its connection ended"))
-    life.register(1, running=1)
-    life.register(0, running=1)
-    assert (life.coordinator.phase, reasons(life)) == (Phase.RUNNING, [])
+    successor = next_coordinator(Led().run())
+    successor.register(0, running=1)
+    successor.step(events.WorkerLost(0, "its connection ended"))
+    successor.register(1, running=1)
+    successor.register(0, running=1)
+    assert (successor.coordinator.phase, reasons(successor)) == (Phase.RUNNING, [])
 
 
 # ---- what is restored
@@ -294,13 +297,13 @@ def test_a_connection_that_breaks_before_a_new_life_has_taken_over_is_made_again
 def test_the_newest_manifest_is_read_once() -> None:
     """A new life reads it; a rollback from what was published or read needs no reading."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST)
     led.fail()
     assert of_kind(led.effects, events.ReadManifest) == []
-    life = next_life(led)
-    life.register(0, 1)
-    deploy = life.told(life.effects, control.Deploy)[0]
+    successor = next_coordinator(led)
+    successor.register(0, 1)
+    deploy = successor.sent(successor.effects, control.Deploy)[0]
     assert deploy.subtasks[0].state is not None
     assert (deploy.incarnation, deploy.subtasks[0].state.snapshot_id) == (3, FIRST)
 
@@ -308,20 +311,24 @@ def test_the_newest_manifest_is_read_once() -> None:
 def test_who_leaves_while_the_manifest_is_read_is_awaited() -> None:
     """The manifest is kept; the wait has a deadline of its own."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST)
-    life = next_life(led)
-    coordinator = life.coordinator
+    successor = next_coordinator(led)
+    coordinator = successor.coordinator
     registrations = [control.WorkerRegistered(worker, "stage", 0, b"", 0) for worker in (0, 1)]
-    effects = [e for said in registrations for e in coordinator.step(events.WorkerSaid(said.worker, said), life.now)]
+    effects = [
+        e
+        for said in registrations
+        for e in coordinator.step(events.WorkerMessageReceived(said.worker, said), successor.now)
+    ]
     assert effects[-1] == events.ReadManifest("bank", FIRST)
     assert coordinator.phase is Phase.READING
-    assert coordinator.next_alarm() is None
-    life.step(events.WorkerLost(1, "killed"))
-    life.now += 100.0
-    life.step(events.ManifestRead(life.store.read_manifest(FIRST)))  # type: ignore[arg-type]
-    assert (coordinator.phase, coordinator.next_alarm()) == (Phase.GATHERING, life.now + 5.0)
-    assert life.told(life.register(1), control.Deploy)
+    assert coordinator.next_deadline() is None
+    successor.step(events.WorkerLost(1, "killed"))
+    successor.now += 100.0
+    successor.step(events.ManifestRead(successor.store.read_manifest(FIRST)))  # type: ignore[arg-type]
+    assert (coordinator.phase, coordinator.next_deadline()) == (Phase.GATHERING, successor.now + 5.0)
+    assert successor.sent(successor.register(1), control.Deploy)
 
 
 def test_a_manifest_that_cannot_be_read_is_the_end() -> None:
@@ -337,13 +344,13 @@ def test_a_manifest_that_cannot_be_read_is_the_end() -> None:
 def test_a_snapshot_of_another_graph_is_refused() -> None:
     """The difference is the reason."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST)
     changed = replace(led.settings.topology, edges=led.settings.topology.edges[:1])
-    life = Led(replace(led.settings, topology=changed), store=led.store, owner="B", life="B1")
-    life.register(0, 1)
-    assert life.coordinator.outcome is Outcome.FAILED
-    assert "edge 'Q->P' is in the snapshot, but not in the graph" in life.coordinator.reason
+    successor = Led(replace(led.settings, topology=changed), store=led.store, owner="B", instance="B1")
+    successor.register(0, 1)
+    assert successor.coordinator.outcome is Outcome.FAILED
+    assert "edge 'Q->P' is in the snapshot, but not in the graph" in successor.coordinator.reason
 
 
 def test_a_restore_from_a_snapshot_that_is_not_there_is_refused() -> None:

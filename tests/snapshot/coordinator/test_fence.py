@@ -134,25 +134,25 @@ class ListsBeforeItClaims(Fence):
         return self._ask(WriteBase(Base(number, self._history[-1] if self._history else None)))
 
 
-class NeverLooks(Fence):
+class NeverChecks(Fence):
     """Without 7.2."""
 
-    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
-        return super()._on_looked(None)
+    def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
+        return super()._on_claim_checked(None)
 
 
-class LooksOnlyAfterManifests(Fence):
+class ChecksOnlyAfterManifests(Fence):
     """Without half of 7.2."""
 
-    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
-        return super()._on_looked(holder if self.state is FenceState.PUBLISHING else None)
+    def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
+        return super()._on_claim_checked(holder if self.state is FenceState.PUBLISHING else None)
 
 
-class LooksOnlyAfterBases(Fence):
+class ChecksOnlyAfterBases(Fence):
     """Without the other half of 7.2."""
 
-    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
-        return super()._on_looked(None if self.state is FenceState.PUBLISHING else holder)
+    def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
+        return super()._on_claim_checked(None if self.state is FenceState.PUBLISHING else holder)
 
 
 class TakesAnyManifest(Fence):
@@ -175,10 +175,10 @@ class GivesUpUndecided(Fence):
     [
         pytest.param(Model(ListsBeforeItClaims), TWO, doubled, "record 1 doubled", id="7.1-claim-first-doubled"),
         pytest.param(Model(ListsBeforeItClaims), TWO, lost, "record 1 lost", id="7.1-claim-first-lost"),
-        pytest.param(Model(NeverLooks), TWO, doubled, "record 1 doubled", id="7.2-look-doubled"),
-        pytest.param(Model(NeverLooks), TWO, lost, "record 1 lost", id="7.2-look-lost"),
-        pytest.param(Model(LooksOnlyAfterBases), TWO, doubled, "record 1 doubled", id="7.2-look-after-manifest"),
-        pytest.param(Model(LooksOnlyAfterManifests), THREE, lost, "record 1 lost", id="7.2-look-after-base"),
+        pytest.param(Model(NeverChecks), TWO, doubled, "record 1 doubled", id="7.2-look-doubled"),
+        pytest.param(Model(NeverChecks), TWO, lost, "record 1 lost", id="7.2-look-lost"),
+        pytest.param(Model(ChecksOnlyAfterBases), TWO, doubled, "record 1 doubled", id="7.2-look-after-manifest"),
+        pytest.param(Model(ChecksOnlyAfterManifests), THREE, lost, "record 1 lost", id="7.2-look-after-base"),
         pytest.param(Model(TakesAnyManifest), ONE_ROLLS_BACK, lost, "record 1 lost", id="7.3-chain"),
         pytest.param(Model(discards=lambda left_by, incarnation: True), TWO, lost, "record 1 lost", id="7.4-discard"),
         pytest.param(

@@ -34,7 +34,7 @@ def policy(**changes: object) -> Led:
 def test_an_interval_triggers() -> None:
     """The first snapshot is due an interval after the claim, the next one an interval after it."""
     led = policy(interval=1.0)
-    assert led.coordinator.next_alarm() == 101.0
+    assert led.coordinator.next_deadline() == 101.0
     assert led.triggered(led.pass_time(1.0)) == [FIRST]
     assert led.triggered(led.pass_time(0.5)) == []
     assert led.triggered(led.pass_time(0.5)) == [FIRST + 1]
@@ -44,15 +44,15 @@ def test_an_interval_triggers() -> None:
 def test_a_trigger_goes_to_initiators_and_names_what_runs() -> None:
     """Whom the named initiators reach is not told; lower ids that run come with the trigger (PROTOCOL 3.3, 3.5)."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
-    effects = led.step(events.SnapshotOrdered(order(2, initiators=(Q,))))
-    assert effects == [events.TellWorker(1, control.TriggerSnapshot(1, FIRST + 1, (Q,), (FIRST,), FIRST))]
+    led.step(events.SnapshotRequested(order(1)))
+    effects = led.step(events.SnapshotRequested(order(2, initiators=(Q,))))
+    assert effects == [events.SendToWorker(1, control.TriggerSnapshot(1, FIRST + 1, (Q,), (FIRST,), FIRST))]
 
 
 def test_an_order_for_a_subtask_that_is_not_there_is_refused() -> None:
     """The reason names it, and the coordinator lives."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1, initiators=(Subtask("R"),))))
+    led.step(events.SnapshotRequested(order(1, initiators=(Subtask("R"),))))
     assert led.closed() == {1: "there is no R[0]"}
 
 
@@ -60,9 +60,9 @@ def test_orders_wait_for_room_and_not_beyond_their_deadline() -> None:
     """A third order waits while two are pending; when its time is over it is answered."""
     led = Led().run()
     for request in (1, 2):
-        led.step(events.SnapshotOrdered(order(request)))
-    led.step(events.SnapshotOrdered(order(3, deadline=101.0)))
-    led.step(events.SnapshotOrdered(order(4)))
+        led.step(events.SnapshotRequested(order(request)))
+    led.step(events.SnapshotRequested(order(3, deadline=101.0)))
+    led.step(events.SnapshotRequested(order(4)))
     led.pass_time(1.0)
     assert led.closed() == {3: "none could be started in time; the run is running"}
     assert led.triggered(led.acknowledge(FIRST)) == [FIRST + 2]
@@ -73,14 +73,14 @@ def test_idleness_triggers_until_the_run_is_over() -> None:
     led = Led().run()
     assert led.triggered(led.idle()) == [FIRST]
     effects = led.acknowledge(FIRST, OVER)
-    assert led.told(effects, control.EndComponent) == [control.EndComponent(1, ("P", "Q"))] * 2
+    assert led.sent(effects, control.EndComponent) == [control.EndComponent(1, ("P", "Q"))] * 2
     assert led.triggered(effects) == [FIRST + 1]
     effects = led.acknowledge(FIRST + 1, OVER)  # its cut was before the message came
-    assert led.told(effects, control.EndComponent) == []
+    assert led.sent(effects, control.EndComponent) == []
     assert led.triggered(effects) == [FIRST + 2]
     led.acknowledge(FIRST + 2, ENDED)
     assert led.coordinator.phase is Phase.FINISHING
-    assert led.told(led.committed(FIRST + 2), control.Finish) == [control.Finish("all nodes have ended")] * 2
+    assert led.sent(led.committed(FIRST + 2), control.Finish) == [control.Finish("all nodes have ended")] * 2
     assert led.coordinator.outcome is Outcome.FINISHED
 
 
@@ -88,12 +88,12 @@ def test_a_node_may_ask_and_policy_may_refuse() -> None:
     """The trigger is the answer; where there is no room, or nothing runs, the answer is a refusal."""
     led = Led().run()
     for count in range(2):
-        effects = led.say(1, control.SnapshotAskedFor(1, Q))
-        assert led.told(effects, control.TriggerSnapshot)[0].subtasks == (Q,)
+        effects = led.feed(1, control.SnapshotAskedFor(1, Q))
+        assert led.sent(effects, control.TriggerSnapshot)[0].subtasks == (Q,)
         assert led.triggered(effects) == [FIRST + count]
-    assert led.say(1, control.SnapshotAskedFor(1, Q)) == [events.TellWorker(1, control.AnswerSnapshotRequest(1, Q))]
+    assert led.feed(1, control.SnapshotAskedFor(1, Q)) == [events.SendToWorker(1, control.AnswerSnapshotRequest(1, Q))]
     led.fail()
-    assert led.say(1, control.SnapshotAskedFor(1, Q)) == [events.TellWorker(1, control.AnswerSnapshotRequest(1, Q))]
+    assert led.feed(1, control.SnapshotAskedFor(1, Q)) == [events.SendToWorker(1, control.AnswerSnapshotRequest(1, Q))]
 
 
 # ---- collecting, publishing, giving up
@@ -102,9 +102,9 @@ def test_a_node_may_ask_and_policy_may_refuse() -> None:
 def test_whole_is_checked_written_and_announced() -> None:
     """The manifest lists every record; everybody is told to commit, and what is settled."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(7, pinned=True)))
+    led.step(events.SnapshotRequested(order(7, pinned=True)))
     effects = led.acknowledge(FIRST)
-    assert led.told(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, FIRST + 1, False)] * 2
+    assert led.sent(effects, control.AnnouncePublished) == [control.AnnouncePublished(1, FIRST, FIRST + 1, False)] * 2
     assert (led.closed(), led.coordinator.history) == ({7: FIRST}, [FIRST])
     snapshot = led.store.read_manifest(FIRST)
     assert (snapshot.pinned, snapshot.timestamp, len(snapshot.records)) == (True, 1100.0, 2)  # type: ignore[union-attr]
@@ -113,7 +113,7 @@ def test_whole_is_checked_written_and_announced() -> None:
 def test_an_inexact_cut_is_never_published() -> None:
     """A certificate that does not hold aborts the snapshot, by channel."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST, in_flight=1)
     assert led.coordinator.history == []
     assert "P[0]->Q[0]" in str(led.closed()[1])
@@ -122,8 +122,8 @@ def test_an_inexact_cut_is_never_published() -> None:
 def test_a_higher_one_that_is_whole_first_takes_over_the_orders() -> None:
     """Publication goes up only: the lower one is over, and whoever waits for it gets the higher one."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1, pinned=True)))
-    led.step(events.SnapshotOrdered(order(2)))
+    led.step(events.SnapshotRequested(order(1, pinned=True)))
+    led.step(events.SnapshotRequested(order(2)))
     led.acknowledge(FIRST + 1)
     assert led.closed() == {2: FIRST + 1, 1: FIRST + 1}
     assert led.acknowledge(FIRST) == []
@@ -131,12 +131,12 @@ def test_a_higher_one_that_is_whole_first_takes_over_the_orders() -> None:
 
 
 def test_a_deadline_names_who_is_missing() -> None:
-    """An abort says so to everybody, raises the floor, and to whoever ordered it."""
+    """An abort says so to everybody, raises min_snapshot_id, and to whoever ordered it."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge_one(P, FIRST)
     effects = led.pass_time(10.0)
-    assert led.told(effects, control.SettleSnapshots) == [control.SettleSnapshots(1, FIRST + 1)] * 2
+    assert led.sent(effects, control.DiscardSnapshotsBelow) == [control.DiscardSnapshotsBelow(1, FIRST + 1)] * 2
     assert led.closed() == {1: f"snapshot {FIRST}: not whole after 10 s; 1 of 2 are missing: Q[0]"}
 
 
@@ -144,22 +144,22 @@ def test_too_many_failures_in_a_row_roll_back_once() -> None:
     """Two snapshots that run out of time together are two failures, and one rollback; then counting starts anew."""
     led = policy(tolerable_failures=1)
     for request in (1, 2):
-        led.step(events.SnapshotOrdered(order(request)))
+        led.step(events.SnapshotRequested(order(request)))
     led.pass_time(10.0)
     assert [restart.reason[:28] for restart in led.coordinator.restarts] == ["2 snapshots in a row failed,"]
     led.restored()
     led.connected()
-    led.step(events.SnapshotOrdered(order(3)))
-    led.say(0, control.SnapshotDeclined(led.coordinator.incarnation, 2 * FIRST, P, "no space"))
+    led.step(events.SnapshotRequested(order(3)))
+    led.feed(0, control.SnapshotDeclined(led.coordinator.incarnation, 2 * FIRST, P, "no space"))
     assert len(led.coordinator.restarts) == 1
 
 
 def test_declined_acknowledged_and_late_messages_of_what_is_over_do_nothing() -> None:
     """A snapshot that is settled cannot fail or succeed any more."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.acknowledge(FIRST)
-    assert led.say(0, control.SnapshotDeclined(1, FIRST, P, "too late")) == []
+    assert led.feed(0, control.SnapshotDeclined(1, FIRST, P, "too late")) == []
     assert led.acknowledge(FIRST) == []
 
 
@@ -168,7 +168,7 @@ def test_retention_asks_once() -> None:
     led = Led().run()
 
     def publish(number: int) -> list[tuple[int, ...]]:
-        led.step(events.SnapshotOrdered(order(number)))
+        led.step(events.SnapshotRequested(order(number)))
         effects = led.acknowledge(FIRST + number)
         return [effect.snapshot_ids for effect in of_kind(effects, events.DeleteSnapshots)]
 
@@ -186,7 +186,7 @@ def test_retention_asks_once() -> None:
 def test_a_rollback_while_a_manifest_is_written_leaves_it_to_the_listing() -> None:
     """The late answer is not acted upon; the next claim finds the manifest, and restores from it (PROTOCOL 7.6)."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.holds_store = True
     led.acknowledge(FIRST)
     led.fail()
@@ -194,8 +194,8 @@ def test_a_rollback_while_a_manifest_is_written_leaves_it_to_the_listing() -> No
     led.holds_store = False
     effects = led.perform_held()
     assert led.coordinator.history == [FIRST]
-    assert led.told(effects, control.AnnouncePublished) == []
-    assert {deploy.subtasks[0].state is not None for deploy in led.told(effects, control.Deploy)} == {True}
+    assert led.sent(effects, control.AnnouncePublished) == []
+    assert {deploy.subtasks[0].state is not None for deploy in led.sent(effects, control.Deploy)} == {True}
     assert led.closed() == {}  # whoever waits gets the next one
     led.restored()
     assert led.triggered(led.connected()) == [2 * FIRST]
@@ -208,7 +208,7 @@ def test_a_manifest_that_cannot_be_written_counts_as_aborted() -> None:
     led = policy(tolerable_failures=0)
     led.holds_store = True
     for request in (1, 2):
-        led.step(events.SnapshotOrdered(order(request)))
+        led.step(events.SnapshotRequested(order(request)))
         led.acknowledge(FIRST + request - 1)
     (writing,) = led.held
     assert isinstance(writing.effect, WriteManifest)
@@ -226,23 +226,23 @@ def test_a_manifest_that_cannot_be_written_counts_as_aborted() -> None:
 def test_a_foreign_claim_ends_the_run_here() -> None:
     """Fenced: workers quit, whoever waits is told, nothing more is written."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.store.take_claim(Claim(2, "B", "B1"))
     effects = led.acknowledge(FIRST)
     assert led.coordinator.outcome is Outcome.FENCED
-    assert len(led.told(effects, control.Quit)) == 2
+    assert len(led.sent(effects, control.Quit)) == 2
     assert led.closed() == {1: "the run has ended: claim 2 took the run: it was submitted again elsewhere"}
-    assert led.told(led.register(0), control.Quit) == [control.Quit(led.coordinator.reason)]
+    assert led.sent(led.register(0), control.Quit) == [control.Quit(led.coordinator.reason)]
 
 
 def test_a_newer_life_of_the_same_owner_takes_the_workers_over() -> None:
     """Superseded: this life leaves without a word to the workers, which are the other's."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
+    led.step(events.SnapshotRequested(order(1)))
     led.store.take_claim(Claim(2, "A", "A2"))
     effects = led.acknowledge(FIRST)
     assert led.coordinator.outcome is Outcome.SUPERSEDED
-    assert of_kind(effects, events.TellWorker) == []
+    assert of_kind(effects, events.SendToWorker) == []
     assert led.register(0) == []
 
 
@@ -252,20 +252,20 @@ def test_a_newer_life_of_the_same_owner_takes_the_workers_over() -> None:
 def test_stop_without_a_snapshot_is_at_once() -> None:
     """Workers finish, orders are answered, and later ones too."""
     led = Led().run()
-    led.step(events.SnapshotOrdered(order(1)))
-    effects = led.step(events.StopOrdered(None))
-    assert led.told(effects, control.Finish) == [control.Finish("stopped by the driver")] * 2
-    led.step(events.SnapshotOrdered(order(2)))
-    led.step(events.StopOrdered(order(3)))
+    led.step(events.SnapshotRequested(order(1)))
+    effects = led.step(events.StopRequested(None))
+    assert led.sent(effects, control.Finish) == [control.Finish("stopped by the driver")] * 2
+    led.step(events.SnapshotRequested(order(2)))
+    led.step(events.StopRequested(order(3)))
     assert led.closed() == dict.fromkeys((1, 2, 3), "the run has ended: stopped by the driver")
-    assert led.coordinator.next_alarm() is None
+    assert led.coordinator.next_deadline() is None
 
 
 @pytest.mark.parametrize("fails", ["never", "while pending", "while finishing"])
 def test_a_stop_with_a_snapshot_is_not_forgotten(fails: str) -> None:
     """A rollback does not make the run go on: a snapshot follows, or its commits are repeated, and then it ends."""
     led = Led().run()
-    led.step(events.StopOrdered(order(1)))
+    led.step(events.StopRequested(order(1)))
     snapshot_id = FIRST
     if fails == "while pending":
         led.fail()
@@ -276,17 +276,17 @@ def test_a_stop_with_a_snapshot_is_not_forgotten(fails: str) -> None:
     if fails == "while finishing":
         led.fail()
         effects = led.restored()
-        assert led.told(effects, control.Connect) == []
+        assert led.sent(effects, control.Connect) == []
     else:
         effects = led.committed(snapshot_id)
     assert led.coordinator.outcome is Outcome.STOPPED
-    assert len(led.told(effects, control.Finish)) == 2
+    assert len(led.sent(effects, control.Finish)) == 2
 
 
 def test_a_stop_whose_snapshot_fails_leaves_the_run_running() -> None:
     """Whoever ordered it learns why, and may order again."""
     led = Led().run()
-    led.step(events.StopOrdered(order(1)))
+    led.step(events.StopRequested(order(1)))
     led.pass_time(10.0)
     assert led.coordinator.phase is Phase.RUNNING
     assert "not whole" in str(led.closed()[1])
@@ -295,10 +295,10 @@ def test_a_stop_whose_snapshot_fails_leaves_the_run_running() -> None:
 def test_commits_that_hang_are_ended() -> None:
     """While finishing too there is a deadline: the stage is given up, and the restore repeats the commits."""
     led = Led().run()
-    led.step(events.StopOrdered(order(1)))
-    announced = led.told(led.acknowledge(FIRST), control.AnnouncePublished)
+    led.step(events.StopRequested(order(1)))
+    announced = led.sent(led.acknowledge(FIRST), control.AnnouncePublished)
     assert [each.is_last for each in announced] == [True, True]
-    led.say(0, control.PublicationDone(1, FIRST, (P,)))
+    led.feed(0, control.PublicationDone(1, FIRST, (P,)))
     effects = led.pass_time(10.0)
     reason = "Q[0] have not committed the last snapshot in time"
     assert of_kind(effects, events.CancelStage) == [events.CancelStage("stage", reason)]
@@ -315,11 +315,11 @@ def test_a_finished_run_submitted_again_repeats_its_commits_and_nothing_else() -
     led.idle()
     led.acknowledge(FIRST, ENDED)
     led.committed(FIRST)
-    again = Led(store=led.store, owner="B", life="B1")
+    again = Led(store=led.store, owner="B", instance="B1")
     again.register(0, 1)
     effects = again.restored()
     assert again.coordinator.outcome is Outcome.FINISHED
-    assert [type(effect.message) for effect in of_kind(effects, events.TellWorker)] == [control.Finish] * 2
+    assert [type(effect.message) for effect in of_kind(effects, events.SendToWorker)] == [control.Finish] * 2
     assert again.triggered(again.effects) == []
 
 

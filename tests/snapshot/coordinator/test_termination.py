@@ -8,16 +8,16 @@ import pytest
 
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.reports import Standing
+from snapshot.subtask.reports import SubtaskStatus
 from tests.snapshot import sample
 from tests.snapshot.led import BUSY, ENDED, OVER, record
 from tests.snapshot.sample import TOPOLOGY, P, Q
 
 
-def cut(*standings: Standing, in_flight: int = 0) -> list[SubtaskRecord]:
+def cut(*statuses: SubtaskStatus, in_flight: int = 0) -> list[SubtaskRecord]:
     """The records of P and Q."""
-    pairs = zip((P, Q), standings, strict=True)
-    return [record(TOPOLOGY, subtask, 1, 1, standing, in_flight) for subtask, standing in pairs]
+    pairs = zip((P, Q), statuses, strict=True)
+    return [record(TOPOLOGY, subtask, 1, 1, status, in_flight) for subtask, status in pairs]
 
 
 def test_a_quiet_empty_cycle_is_over() -> None:
@@ -28,7 +28,7 @@ def test_a_quiet_empty_cycle_is_over() -> None:
 @pytest.mark.parametrize(
     "other", [BUSY, replace(OVER, passive=False), replace(OVER, outer_inputs_ended=False)], ids=str
 )
-def test_a_cycle_with_one_live_member_is_not_over(other: Standing) -> None:
+def test_a_cycle_with_one_live_member_is_not_over(other: SubtaskStatus) -> None:
     """Any member may still send."""
     assert ended_components(TOPOLOGY, cut(OVER, other)) == []
 
@@ -54,4 +54,4 @@ def test_final_is_all_ended_and_all_channels_empty() -> None:
     """The sample holds messages on a channel."""
     assert is_final(cut(ENDED, ENDED))
     assert not is_final(cut(ENDED, OVER))
-    assert not is_final([replace(each, standing=ENDED) for each in sample.records()])
+    assert not is_final([replace(each, status=ENDED) for each in sample.records()])

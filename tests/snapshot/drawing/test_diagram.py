@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from snapshot.declared.topology import Topology
 from snapshot.drawing.diagram import Diagram
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
 from snapshot.testing.history import History
 from snapshot.trace import Kind
 from tests.snapshot import sample
@@ -91,8 +91,8 @@ def test_every_kind_of_event_has_a_row() -> None:
     scribe = Scribe(sample.TOPOLOGY)
     scribe.deploy(7)
     for kind in (Kind.POLL, Kind.TIMER, Kind.COMMIT, Kind.FAILED, Kind.REFUSED):
-        scribe.tell(Q, kind, snapshot_id=sample.SNAPSHOT_ID if kind is Kind.COMMIT else 0)
-    scribe.tell(Q, Kind.INJECT, payload=b"\x07")
+        scribe.note_event(Q, kind, snapshot_id=sample.SNAPSHOT_ID if kind is Kind.COMMIT else 0)
+    scribe.note_event(Q, Kind.INJECT, payload=b"\x07")
     for kind in (Kind.ABORTED, Kind.REFUSED, Kind.FAILED):
         scribe.note(kind, text="reason")
     text = "\n".join(rows(scribe.history.diagram()))

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from snapshot import Graph, Node
-from snapshot.declared.built import build
 from snapshot.drawing.layout import layout, positions
+from snapshot.plan.compiled_graph import build
 from snapshot.testing import ListSink, ListSource
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,7 +76,7 @@ def test_a_graph_shows_itself() -> None:
     made.add("words", ListSource("a"), parallelism=2)
     made.add("sum", Passing(), parallelism=3)
     made.add("out", ListSink())
-    made.connect("words", "sum", key="word", alignment="aligned").connect("sum", "out", spread="rebalance")
+    made.connect("words", "sum", key="word", alignment="aligned").connect("sum", "out", partitioning="rebalance")
     written = words(made._repr_svg_())
     for word in ("words", "ListSource", "source, 2 subtasks", "node, 3 subtasks", "sink, 1 subtask", "hash by word"):
         assert word in written

@@ -10,9 +10,9 @@ import pytest
 
 from snapshot import Snapshot, SnapshotCorrupt
 from snapshot.channel.serialization import Codec
-from snapshot.declared.topology import Topology
 from snapshot.drawing import snapshot_card
 from snapshot.ids import Subtask
+from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.envelope import Buffer
 from snapshot.stored.part import Handle, state_part
@@ -114,7 +114,7 @@ def test_few_parts_are_read() -> None:
         part = state_part(sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, subtask, sample.state(index))
         files[f"part{index}"] = b"".join(part.buffers)
         records.append(
-            SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}", 0),), (), (), sample.STANDING)
+            SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}", 0),), (), (), sample.SUBTASK_STATUS)
         )
     manifest = replace(sample.manifest(), topology=topology.as_record(), records=tuple(records))
     asked: list[str] = []

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_sender import MESSAGE_BYTES_MAX, ChannelSender
 from snapshot.channel.frame import Frame
-from snapshot.channel.gate import Gate
-from snapshot.channel.sending_end import MESSAGE_BYTES_MAX, SendingEnd
+from snapshot.channel.partitioning import HashPartitioner
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spread import HashPartitioner
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.subtask.context import SubtaskContext
@@ -35,7 +35,7 @@ def _key_of(message: Any) -> Any:
 
 def _context(key_of: Callable[[Any], Any] = _key_of, *, is_observed: bool) -> tuple[SubtaskContext, OutputEdge]:
     codec = Codec()
-    ends = {i: SendingEnd(ChannelId(_SOURCE, Subtask("b", i)), codec, Gate()) for i in range(_WIDTH)}
+    ends = {i: ChannelSender(ChannelId(_SOURCE, Subtask("b", i)), codec, BackpressureFlag()) for i in range(_WIDTH)}
     senders = {i: ObservedSender(end, Observer()) for i, end in ends.items()} if is_observed else ends
     edge = OutputEdge(_SOURCE, "b", senders, HashPartitioner(key_of, _WIDTH), (), None)
     logger = logging.LoggerAdapter(logging.getLogger("test"), {})
@@ -48,7 +48,7 @@ def _context(key_of: Callable[[Any], Any] = _key_of, *, is_observed: bool) -> tu
     return context, edge
 
 
-def _ends_of(edge: OutputEdge) -> dict[int, SendingEnd]:
+def _ends_of(edge: OutputEdge) -> dict[int, ChannelSender]:
     return {i: end.end if isinstance(end, ObservedSender) else end for i, end in edge.ends.items()}
 
 

@@ -262,7 +262,7 @@ def test_recorded_bytes_are_capped(first: str) -> None:
     assert taken(machine) == []
     assert machine.inputs[AB].recorded_bytes == 0
     machine.step(SnapshotRequested(2, (), 2), 0.0)
-    assert machine.cutter.recorder.unfinished() == [2]
+    assert machine.snapshotter.recorder.unfinished() == [2]
 
 
 def test_a_snapshot_of_one_input_is_capped_too() -> None:

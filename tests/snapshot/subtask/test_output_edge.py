@@ -52,7 +52,7 @@ def sent(host: Hosted) -> dict[str, list[Any]]:
 
 def test_to_every_edge_to_one_and_to_a_subtask() -> None:
     """None: every outgoing edge; a name: by that edge's rule; a Subtask: to it."""
-    host = hosted(2, spread="rebalance")
+    host = hosted(2, partitioning="rebalance")
     context = host["a"].context
     context.send("all")
     context.send("by rule", "b")
@@ -62,7 +62,7 @@ def test_to_every_edge_to_one_and_to_a_subtask() -> None:
 
 def test_to_every_subtask() -> None:
     """Broadcast: a copy for each."""
-    host = hosted(2, spread="broadcast")
+    host = hosted(2, partitioning="broadcast")
     host["a"].context.send("x", "b")
     host["a"].context.send(pa.record_batch({"x": [1]}), "b")
     assert sent(host) == {"b[0]": ["x", {"x": 1}], "b[1]": ["x", {"x": 1}], "c[0]": []}
@@ -70,7 +70,7 @@ def test_to_every_subtask() -> None:
 
 def test_the_turn_of_rebalance_is_in_the_snapshot() -> None:
     """A restored subtask spreads on from where it was."""
-    host = hosted(2, spread="rebalance")
+    host = hosted(2, partitioning="rebalance")
     host["a"].context.send("x", "b")
     host["a"].step(SnapshotRequested(1, (), 1), 0.0)
     for end in host["a"].outputs.values():
@@ -120,7 +120,7 @@ def test_a_batch_must_have_the_schema_of_its_edge() -> None:
 
 def test_a_huge_batch_leaves_in_parts() -> None:
     """In order, each row once."""
-    host = hosted(2, spread="rebalance")
+    host = hosted(2, partitioning="rebalance")
     host["a"].context.send(pa.record_batch({"x": range(2 * BATCH_ROWS_MAX + 1)}), "b")
     host["a"].seal()
     taken = [list(iter(end.take, None)) for end in host["a"].outputs.values()]
@@ -130,7 +130,7 @@ def test_a_huge_batch_leaves_in_parts() -> None:
 
 def test_a_directed_edge_wants_a_name() -> None:
     """It has no rule of its own."""
-    host = hosted(2, spread="directed")
+    host = hosted(2, partitioning="directed")
     host["a"].context.send("x", Subtask("b", 1))
     with pytest.raises(NodeError, match="give send the Subtask"):
         host["a"].context.send("x", "b")

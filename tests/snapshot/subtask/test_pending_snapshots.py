@@ -10,8 +10,8 @@ from snapshot.channel.frame import Marker
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, Node
-from snapshot.subtask.events import AlignmentTimedOut, FloorRaised, MarkerArrived
-from snapshot.subtask.reports import SnapshotTaken, Spent
+from snapshot.subtask.events import AlignmentTimedOut, MarkerArrived, MinSnapshotIdRaised
+from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings
 from tests.snapshot.hosted import Hosted, taken
 
 
@@ -64,7 +64,7 @@ def test_unaligned_from_the_first_marker_to_the_last() -> None:
     assert taken(found["slow"]) == []
     found.now = 14.0
     arrive(found, "right", aligned=False)
-    assert of_slow(found).spent == Spent(align=3.0, capture=1.0, upload=0.0)
+    assert of_slow(found).timings == SnapshotTimings(align=3.0, capture=1.0, upload=0.0)
 
 
 @pytest.mark.parametrize("is_overtaken", [False, True])
@@ -81,12 +81,12 @@ def test_aligned_from_the_first_marker_to_the_last(is_overtaken: bool) -> None:
     arrive(found, "right", aligned=True)
     found["slow"].run(0.0, 9)
     found.carry("slow", "last")
-    assert of_slow(found).spent == Spent(align=4.0, capture=1.0, upload=0.0)
+    assert of_slow(found).timings == SnapshotTimings(align=4.0, capture=1.0, upload=0.0)
 
 
 def test_one_that_was_settled_leaves_nothing() -> None:
-    """The floor rises over a snapshot that only aligned here: it is forgotten, by the stopwatch too."""
+    """min_snapshot_id rises over a snapshot that only aligned here: it is forgotten, by the stopwatch too."""
     found = hosted("aligned")
     arrive(found, "left", aligned=True)
-    found["slow"].step(FloorRaised(2), 0.0)
-    assert found["slow"].cutter._pending._seen == {}
+    found["slow"].step(MinSnapshotIdRaised(2), 0.0)
+    assert found["slow"].snapshotter._pending._seen == {}

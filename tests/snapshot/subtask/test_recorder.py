@@ -12,10 +12,10 @@ from snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
     DiscardRecording,
-    FloorRaised,
     HoldChannel,
     MarkerArrived,
     MarkerReached,
+    MinSnapshotIdRaised,
     OvertakeWithMarkers,
     ReleaseChannel,
     SendMarker,
@@ -35,9 +35,11 @@ def recorder(*inputs: ChannelId, aligned: bool = False) -> Recorder:
     return Recorder(ME, inputs, (OUT,), aligned_inputs=aligned, aligned_outputs=frozenset([OUT] if aligned else []))
 
 
-def came(channel: ChannelId, snapshot_id: int, written: int, *, floor: int = 1, aligned: bool = False) -> MarkerArrived:
+def received(
+    channel: ChannelId, snapshot_id: int, written: int, *, min_snapshot_id: int = 1, aligned: bool = False
+) -> MarkerArrived:
     """A marker that arrives."""
-    return MarkerArrived(channel, Marker(snapshot_id, floor, written, aligned))
+    return MarkerArrived(channel, Marker(snapshot_id, min_snapshot_id, written, aligned))
 
 
 def test_a_request_records_and_opens_every_input() -> None:
@@ -46,8 +48,8 @@ def test_a_request_records_and_opens_every_input() -> None:
     assert machine.step(SnapshotRequested(1, (), 1)) == [
         CaptureState(1), SendMarker(OUT, 1, False), StartRecording(A, 1), StartRecording(B, 1),
     ]  # fmt: skip
-    assert machine.step(came(B, 1, 7)) == [StopRecording(B, 1, 7)]
-    assert machine.step(came(A, 1, 3)) == [StopRecording(A, 1, 3), CompleteRecording(1)]
+    assert machine.step(received(B, 1, 7)) == [StopRecording(B, 1, 7)]
+    assert machine.step(received(A, 1, 3)) == [StopRecording(A, 1, 3), CompleteRecording(1)]
     assert machine.phase(1) is Phase.DONE
     machine.validate()
 
@@ -55,7 +57,7 @@ def test_a_request_records_and_opens_every_input() -> None:
 def test_the_first_marker_closes_its_own_channel_with_what_waits() -> None:
     """Marker-receiving rule: the marker's own channel is closed at once, up to the marker's w."""
     machine = recorder(A, B)
-    assert machine.step(came(A, 1, 4)) == [
+    assert machine.step(received(A, 1, 4)) == [
         CaptureState(1), SendMarker(OUT, 1, False), StartRecording(A, 1), StopRecording(A, 1, 4), StartRecording(B, 1),
     ]  # fmt: skip
 
@@ -63,7 +65,7 @@ def test_the_first_marker_closes_its_own_channel_with_what_waits() -> None:
 def test_a_request_after_the_marker_changes_nothing() -> None:
     """Already recorded is a state: any number of initiators make one cut."""
     machine = recorder(A, B)
-    machine.step(came(A, 1, 4))
+    machine.step(received(A, 1, 4))
     assert machine.step(SnapshotRequested(1, (), 1)) == []
     assert machine.unfinished() == [1]
 
@@ -86,35 +88,35 @@ def test_a_request_records_every_lower_running_id_first() -> None:
 def test_what_is_below_the_floor_is_dropped() -> None:
     """PROTOCOL 3.4: recordings are discarded, late markers and requests do nothing."""
     machine = recorder(A, B)
-    machine.step(came(A, 1, 4))
-    assert machine.step(FloorRaised(2)) == [DiscardRecording(1)]
-    assert machine.step(came(B, 1, 9)) == []
+    machine.step(received(A, 1, 4))
+    assert machine.step(MinSnapshotIdRaised(2)) == [DiscardRecording(1)]
+    assert machine.step(received(B, 1, 9)) == []
     assert machine.step(SnapshotRequested(1, (), 1)) == []
-    assert machine.step(FloorRaised(1)) == []
-    assert (machine.floor, machine.unfinished()) == (2, [])
+    assert machine.step(MinSnapshotIdRaised(1)) == []
+    assert (machine.min_snapshot_id, machine.unfinished()) == (2, [])
 
 
 def test_a_marker_brings_the_floor_with_it() -> None:
     """PROTOCOL 3.4: what a marker's floor settles is discarded before the marker is obeyed."""
     machine = recorder(A)
     machine.step(SnapshotRequested(1, (), 1))
-    effects = machine.step(came(A, 2, 4, floor=2))
+    effects = machine.step(received(A, 2, 4, min_snapshot_id=2))
     assert effects[:2] == [DiscardRecording(1), CaptureState(2)]
 
 
 def test_a_second_marker_on_a_channel_is_an_error() -> None:
     """A marker comes once per channel and snapshot."""
     machine = recorder(A, B)
-    machine.step(came(A, 1, 4))
+    machine.step(received(A, 1, 4))
     with pytest.raises(ChannelError, match=r"a\[0\]->me\[0\]: a second marker of snapshot 1"):
-        machine.step(came(A, 1, 4))
+        machine.step(received(A, 1, 4))
 
 
 def test_aligned_channels_are_held_until_all_markers_are_reached() -> None:
     """PROTOCOL 4.1: the cut comes with the last marker; no channel state, and markers keep their place."""
     machine = recorder(A, B, aligned=True)
-    assert machine.step(came(A, 1, 4, aligned=True)) == [StartAlignmentTimer(1)]
-    assert machine.step(came(B, 1, 6, aligned=True)) == []
+    assert machine.step(received(A, 1, 4, aligned=True)) == [StartAlignmentTimer(1)]
+    assert machine.step(received(B, 1, 6, aligned=True)) == []
     assert machine.step(MarkerReached(B, 1)) == [HoldChannel(B)]
     machine.validate()
     assert machine.step(MarkerReached(A, 1)) == [
@@ -128,7 +130,7 @@ def test_aligned_channels_are_held_until_all_markers_are_reached() -> None:
 def test_a_timeout_cuts_at_once_unaligned() -> None:
     """PROTOCOL 4.3: inputs and outputs are unaligned for that snapshot."""
     machine = recorder(A, B, aligned=True)
-    machine.step(came(A, 1, 4, aligned=True))
+    machine.step(received(A, 1, 4, aligned=True))
     assert machine.step(AlignmentTimedOut(1)) == [
         CaptureState(1), SendMarker(OUT, 1, False), StartRecording(A, 1), StopRecording(A, 1, 4), StartRecording(B, 1),
     ]  # fmt: skip
@@ -138,9 +140,9 @@ def test_a_timeout_cuts_at_once_unaligned() -> None:
 def test_an_unaligned_marker_ends_the_alignment() -> None:
     """PROTOCOL 4.3: whoever meets a marker that has overtaken cuts at once, releasing what is held."""
     machine = recorder(A, B, aligned=True)
-    machine.step(came(A, 1, 4, aligned=True))
+    machine.step(received(A, 1, 4, aligned=True))
     machine.step(MarkerReached(A, 1))
-    effects = machine.step(came(B, 1, 6))
+    effects = machine.step(received(B, 1, 6))
     assert effects[:2] == [CaptureState(1), SendMarker(OUT, 1, False)]
     assert effects[-2:] == [ReleaseChannel(A), CompleteRecording(1)]
 
@@ -148,25 +150,25 @@ def test_an_unaligned_marker_ends_the_alignment() -> None:
 def test_what_cuts_early_does_not_pass_a_lower_snapshot() -> None:
     """PROTOCOL 3.3: a snapshot that is cut unaligned takes the lower ones that still align with it, first."""
     machine = recorder(A, B, aligned=True)
-    machine.step(came(A, 1, 4, aligned=True))
-    effects = machine.step(came(A, 2, 6))
+    machine.step(received(A, 1, 4, aligned=True))
+    effects = machine.step(received(A, 2, 6))
     assert [effect.snapshot_id for effect in effects if isinstance(effect, CaptureState)] == [1, 2]
 
 
 def test_an_abort_releases_held_channels() -> None:
     """PROTOCOL 3.4 and 4.1: an aborted snapshot ends here, and the channels go on."""
     machine = recorder(A, B, aligned=True)
-    machine.step(came(A, 1, 4, aligned=True))
+    machine.step(received(A, 1, 4, aligned=True))
     machine.step(MarkerReached(A, 1))
-    assert machine.step(FloorRaised(2)) == [ReleaseChannel(A), DiscardRecording(1)]
+    assert machine.step(MinSnapshotIdRaised(2)) == [ReleaseChannel(A), DiscardRecording(1)]
     assert machine.step(AlignmentTimedOut(1)) == []
 
 
 def test_crossing_ids_are_independent() -> None:
     """PROTOCOL 3.3: initiated without the rule, ids may cross; each snapshot is complete by itself."""
     machine = recorder(A, B)
-    machine.step(came(A, 2, 4))
-    machine.step(came(B, 1, 3))
+    machine.step(received(A, 2, 4))
+    machine.step(received(B, 1, 3))
     assert machine.unfinished() == [1, 2]
-    assert machine.step(came(A, 1, 5)) == [StopRecording(A, 1, 5), CompleteRecording(1)]
-    assert machine.step(came(B, 2, 9)) == [StopRecording(B, 2, 9), CompleteRecording(2)]
+    assert machine.step(received(A, 1, 5)) == [StopRecording(A, 1, 5), CompleteRecording(1)]
+    assert machine.step(received(B, 2, 9)) == [StopRecording(B, 2, 9), CompleteRecording(2)]

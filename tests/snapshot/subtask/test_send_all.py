@@ -12,16 +12,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot.channel.cuts import SentCut
+from snapshot.channel.backpressure_flag import BackpressureFlag
+from snapshot.channel.channel_cuts import SentCut
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
-from snapshot.channel.gate import Gate
-from snapshot.channel.sending_end import SendingEnd
+from snapshot.channel.partitioning import partitioner
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spread import partitioner
-from snapshot.declared.topology import Spread
-from snapshot.declared.transforms import Transform, TransformKind
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Partitioning
+from snapshot.plan.transforms import Transform, TransformKind
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
@@ -39,11 +39,13 @@ def _key_of(message: Any) -> Any:
 class _Peer:
     """A context with an edge of some spread to ``b`` and a rebalanced one to ``c``."""
 
-    def __init__(self, spread: Spread, transforms: tuple[Transform, ...] = (), *, is_observed: bool = False) -> None:
+    def __init__(
+        self, partitioning: Partitioning, transforms: tuple[Transform, ...] = (), *, is_observed: bool = False
+    ) -> None:
         codec = Codec()
         self.edges = [
-            self._edge(codec, "b", spread, transforms, is_observed),
-            self._edge(codec, "c", Spread.REBALANCE, (), is_observed),
+            self._edge(codec, "b", partitioning, transforms, is_observed),
+            self._edge(codec, "c", Partitioning.REBALANCE, (), is_observed),
         ]
         logger = logging.LoggerAdapter(logging.getLogger("test"), {})
         self.context = SubtaskContext(
@@ -53,14 +55,14 @@ class _Peer:
 
     @staticmethod
     def _edge(
-        codec: Codec, to: str, spread: Spread, transforms: tuple[Transform, ...], is_observed: bool
+        codec: Codec, to: str, partitioning: Partitioning, transforms: tuple[Transform, ...], is_observed: bool
     ) -> OutputEdge:
-        ends = {i: SendingEnd(ChannelId(_SOURCE, Subtask(to, i)), codec, Gate()) for i in range(_WIDTH)}
+        ends = {i: ChannelSender(ChannelId(_SOURCE, Subtask(to, i)), codec, BackpressureFlag()) for i in range(_WIDTH)}
         senders = {i: ObservedSender(end, Observer()) for i, end in ends.items()} if is_observed else ends
-        return OutputEdge(_SOURCE, to, senders, partitioner(spread, _key_of, 1, _WIDTH), transforms, None)
+        return OutputEdge(_SOURCE, to, senders, partitioner(partitioning, _key_of, 1, _WIDTH), transforms, None)
 
     @property
-    def ends(self) -> Iterator[SendingEnd]:
+    def ends(self) -> Iterator[ChannelSender]:
         """All that leave the subtask."""
         senders = (sender for edge in self.edges for sender in edge.ends.values())
         return (sender.end if isinstance(sender, ObservedSender) else sender for sender in senders)
@@ -147,13 +149,19 @@ def _do(peer: _Peer, number: int, step: Any, *, together: bool) -> Any:
     return [end.sent for end in peer.ends]
 
 
-@given(st.sampled_from([s for s in Spread if s is not Spread.DIRECTED]), _TRANSFORMS, st.lists(_STEPS, max_size=8))
-@example(Spread.FORWARD, (), [("one", {"key": 1}), ("all", [(1, 2)] * 50, None)])
-@example(Spread.FORWARD, (), [("all", [_BATCH] * 50, "b")])
-@example(Spread.HASH, (), [("one", (1,)), ("all", [(1.0,)] * 50, "b")])
-def test_all_together_is_one_by_one(spread: Spread, transforms: tuple[Transform, ...], steps: list[Any]) -> None:
+@given(
+    st.sampled_from([s for s in Partitioning if s is not Partitioning.DIRECTED]),
+    _TRANSFORMS,
+    st.lists(_STEPS, max_size=8),
+)
+@example(Partitioning.FORWARD, (), [("one", {"key": 1}), ("all", [(1, 2)] * 50, None)])
+@example(Partitioning.FORWARD, (), [("all", [_BATCH] * 50, "b")])
+@example(Partitioning.HASH, (), [("one", (1,)), ("all", [(1.0,)] * 50, "b")])
+def test_all_together_is_one_by_one(
+    partitioning: Partitioning, transforms: tuple[Transform, ...], steps: list[Any]
+) -> None:
     """The same messages, cuts and numbers, whatever is sent; what one way refuses, the other refuses too."""
-    peers = [(_Peer(spread, transforms), True), (_Peer(spread, transforms), False)]
+    peers = [(_Peer(partitioning, transforms), True), (_Peer(partitioning, transforms), False)]
     for number, step in enumerate(steps, 1):
         seen = []
         for peer, together in peers:
@@ -171,13 +179,13 @@ def test_all_together_is_one_by_one(spread: Spread, transforms: tuple[Transform,
 
 def test_who_hears_messages_hears_each() -> None:
     """An end whose `send` was replaced gets every message through it."""
-    peer = _Peer(Spread.FORWARD, is_observed=True)
-    heard: list[Any] = []
+    peer = _Peer(Partitioning.FORWARD, is_observed=True)
+    received: list[Any] = []
     for end in peer.ends:
-        vars(end)["send"] = heard.append
+        vars(end)["send"] = received.append
     messages = [("a", number) for number in range(100)]
     peer.context.sendAll(messages, "b")
-    assert heard == messages
+    assert received == messages
 
 
 def test_a_generator_may_yield_one_object_again_and_again() -> None:
@@ -188,14 +196,14 @@ def test_a_generator_may_yield_one_object_again_and_again() -> None:
         for row["key"] in range(3):
             yield row
 
-    peer = _Peer(Spread.FORWARD)
+    peer = _Peer(Partitioning.FORWARD)
     peer.context.sendAll(rows(), "b")
     assert peer.taken()[1] == "[{'key': 0}, {'key': 1}, {'key': 2}]"
 
 
 def test_what_is_wrong_is_named_as_if_sent_alone() -> None:
     """The message that cannot be encoded, or has no key, says so itself; those before it on its channel are sent."""
-    peer = _Peer(Spread.HASH)
+    peer = _Peer(Partitioning.HASH)
     with pytest.raises(NodeError, match=r"_NotEncodable cannot be pickled: .*never leaves its process"):
         peer.context.sendAll([("a", 1)] * 60 + [("a", _NotEncodable()), ("a", 2)], "b")
     assert sum(end.sent for end in list(peer.ends)[:_WIDTH]) == 60

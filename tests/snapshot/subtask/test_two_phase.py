@@ -10,7 +10,7 @@ from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.node import Context, Node, Sink
-from snapshot.subtask.events import FloorRaised, SnapshotPublished, SnapshotRequested, Started
+from snapshot.subtask.events import MinSnapshotIdRaised, SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.two_phase import PreparedOutput
 from tests.snapshot.hosted import Hosted, state_of, taken
@@ -97,14 +97,14 @@ def test_the_order_of_hooks_at_a_cut() -> None:
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
     assert state_of(snapshot).uncommitted == {1: ["a"]}
-    assert snapshot.standing.uncommitted == (1,)
+    assert snapshot.status.uncommitted == (1,)
 
 
 def test_an_abort_discards_nothing() -> None:
     """What an aborted snapshot prepared is committed with the next one published."""
     hosted = hosted_ledger()
     machine = cut(hosted, 1, "a")
-    machine.step(FloorRaised(2), 0.0)
+    machine.step(MinSnapshotIdRaised(2), 0.0)
     cut(hosted, 2, "b")
     machine.step(SnapshotPublished(2), 1.0)
     assert hosted.node("l").log[-2:] == [("commit", 1, ["a"]), ("commit", 2, ["b"])]

@@ -82,20 +82,20 @@ class SharesLedger(Node):
         self.ledger = state
 
 
-class SharesBook(Ledger):
+class SharesLedger2(Ledger):
     """Its numbers are on a page of a book that belongs to the class, and its state is the number of the page."""
 
-    book: dict[int, list[int]] = {0: []}  # noqa: RUF012  # that is the mistake
+    registry: dict[int, list[int]] = {0: []}  # noqa: RUF012  # that is the mistake
 
     def onStart(self, context: Context) -> None:
-        self.page = max(self.book) + 1
-        self.numbers = self.book[self.page] = []
+        self.page = max(self.registry) + 1
+        self.numbers = self.registry[self.page] = []
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
         return self.page
 
     def restoreState(self, state: Any) -> None:
-        self.page, self.numbers = state, self.book[state]
+        self.page, self.numbers = state, self.registry[state]
 
 
 # ---- state lost in restoreState
@@ -149,7 +149,7 @@ class GreetsInConstructor(Greets):
 # ---- non-determinism where replay needs determinism
 
 
-class Orders(Source):
+class Requests(Source):
     """Sends orders, each with a key by which a table knows it when it comes again."""
 
     def __init__(self, orders: int = 3) -> None:
@@ -173,7 +173,7 @@ class Orders(Source):
         self.next = state
 
 
-class RandomOrders(Orders):
+class RandomOrders(Requests):
     """Its keys are new each time."""
 
     def key(self) -> str:

@@ -82,7 +82,7 @@ def case(seed: int) -> Case:
     kinds = list(SHAPES)
     is_written = seed % 2 == 0
     program = PROGRAMS[seed // 2 % len(PROGRAMS)] if is_written else walk_program(kinds[seed // 2 % len(kinds)], chance)
-    odds = Odds(chance.choice((30, 100, 300)), orders=chance.randrange(3), stops=not chance.randrange(4))
+    odds = Odds(chance.choice((30, 100, 300)), requests=chance.randrange(3), stops=not chance.randrange(4))
     interval = chance.choice((None, 0.2, 0.5))
     return Case(seed, program, chance.randrange(FAULTS_MAX + 1), odds, interval, chance.randrange(3))
 
@@ -151,9 +151,9 @@ def report(case: Case, error: Exception, mutation: Mutation | None = None) -> st
     with suppress(Exception):  # it is being reported
         simulator.run()
     schedule = minimal(case, simulator.history.schedule, checker_of(error), mutation)
-    told = f"seed {case.seed}, {case.program.name}, {case.faults} faults: {checker_of(error)}: {error!r}"
+    described = f"seed {case.seed}, {case.program.name}, {case.faults} faults: {checker_of(error)}: {error!r}"
     repeat = f"repeat with: python -m tests.snapshot.testing.campaign {case.seed}"
-    return f"{told}\n{repeat}\nor run(case({case.seed}), {schedule})"
+    return f"{described}\n{repeat}\nor run(case({case.seed}), {schedule})"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from snapshot.coordinator import recovery
-from snapshot.coordinator.deployment import Deployment, News
-from snapshot.coordinator.ending import Ending
+from snapshot.coordinator.deployment import Deployment, DeploymentResult
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import FenceEffect
 from snapshot.coordinator.history import Claim
 from snapshot.coordinator.machine import Coordinator
-from snapshot.coordinator.snapshot_book import PendingSnapshot, SnapshotBook
+from snapshot.coordinator.run_termination import RunTermination
+from snapshot.coordinator.snapshot_table import PendingSnapshot, SnapshotTable
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.assembly import RestoredChannels, assemble
-from snapshot.subtask.events import ControlEvent, FloorRaised
+from snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Store
@@ -32,7 +32,7 @@ class EagerWorker(Worker):
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
         taken = upload.taken
-        parts = parts_of(taken, self._world.run, incarnation)
+        parts = parts_of(taken, self._cluster.run, incarnation)
         self.acknowledge(upload, incarnation, self._said_stored(parts))
         store = super()._upload
         self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(upload, incarnation))
@@ -43,17 +43,17 @@ class EagerWorker(Worker):
             return self._store.put_parts(parts)
 
 
-class HearsEverybody(Deployment):
+class ReceivesFromEverybody(Deployment):
     """Takes what is said of any incarnation for what is said of the present one."""
 
-    def restored(self, worker: int, incarnation: int) -> News | None:
-        return super().restored(worker, self._members.incarnation)
+    def restored(self, worker: int, incarnation: int) -> DeploymentResult | None:
+        return super().restored(worker, self._registry.incarnation)
 
-    def connected(self, worker: int, incarnation: int) -> News | None:
-        return super().connected(worker, self._members.incarnation)
+    def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
+        return super().connected(worker, self._registry.incarnation)
 
-    def failed(self, worker: int, incarnation: int, reason: str) -> News | None:
-        return super().failed(worker, self._members.incarnation, reason)
+    def failed(self, worker: int, incarnation: int, reason: str) -> DeploymentResult | None:
+        return super().failed(worker, self._registry.incarnation, reason)
 
 
 class IncarnationIgnored(Coordinator):
@@ -61,7 +61,7 @@ class IncarnationIgnored(Coordinator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._deployment.__class__ = HearsEverybody
+        self._deployment.__class__ = ReceivesFromEverybody
 
 
 class TakesAnyFrame(Worker):
@@ -70,11 +70,11 @@ class TakesAnyFrame(Worker):
     def is_connected(self, incarnation: int) -> bool:
         return self.is_alive and bool(self.hosts)
 
-    def look_at_peers(self) -> None:
+    def check_peers(self) -> None:
         pass  # nor is a connection lost that was never of one incarnation
 
 
-class UsesIdsAgain(SnapshotBook):
+class UsesIdsAgain(SnapshotTable):
     """Gives the id of an aborted snapshot to the next one."""
 
     def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
@@ -87,58 +87,58 @@ class IdReused(Coordinator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._desk.book.__class__ = UsesIdsAgain
+        self._tracker.table.__class__ = UsesIdsAgain
 
 
-class NeverSettles(SnapshotBook):
+class NeverDiscards(SnapshotTable):
     """Says of no snapshot that it is over."""
 
     @property
-    def floor(self) -> int:
+    def min_snapshot_id(self) -> int:
         return 0
 
 
-class FloorNotSent(Coordinator):
+class MinSnapshotIdNotSent(Coordinator):
     """Without PROTOCOL 3.4."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._desk.book.__class__ = NeverSettles
+        self._tracker.table.__class__ = NeverDiscards
 
 
 class DropsPrepared(SubtaskMachine):
     """Discards what was prepared for snapshots that were aborted: PROTOCOL 8, read plainly."""
 
     def step(self, event: ControlEvent, now: float) -> None:
-        if isinstance(event, FloorRaised):
+        if isinstance(event, MinSnapshotIdRaised):
             for snapshot_id in list(self._prepared.values()):
-                if snapshot_id < event.floor:
+                if snapshot_id < event.min_snapshot_id:
                     self._prepared._values[snapshot_id] = None
         super().step(event, now)
 
 
-class NeverLooks(Fence):
+class NeverChecks(Fence):
     """Without PROTOCOL 7.2."""
 
-    def _on_looked(self, holder: Claim | None) -> list[FenceEffect]:
-        return super()._on_looked(None)
+    def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
+        return super()._on_claim_checked(None)
 
 
 class ForgetsTheStop(Coordinator):
     """A rollback forgets that the run is to stop."""
 
     def _roll_back(self, reason: str) -> None:
-        self._ending = Ending(self.settings.topology.subtasks)
+        self._termination = RunTermination(self.settings.topology.subtasks)
         super()._roll_back(reason)
 
 
 def counters_restarted(patch: Patch) -> None:
     """Without PROTOCOL 6.2."""
 
-    def mutant(subtask: Any, built: Any, around: Any, restored: RestoredChannels) -> Any:
-        return assemble(subtask, built, around, RestoredChannels({}, restored.frames, {}))
+    def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
+        return assemble(subtask, compiled, environment, RestoredChannels({}, restored.frames, {}))
 
-    patch.setattr("snapshot.testing.simulation.making.assemble", mutant)
+    patch.setattr("snapshot.testing.simulation.host_factory.assemble", mutant)
 
 
 def parts_swapped(patch: Patch) -> None:

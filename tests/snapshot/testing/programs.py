@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snapshot import END, Context, Graph, Node, Snapshot, Source
-from snapshot.declared.declarations import AlignmentWish
+from snapshot.plan.declarations import AlignmentWish
 from tests.snapshot.testing.outside import Writer
 
 
@@ -133,19 +133,19 @@ def pipeline() -> Graph:
     """Numbers, some of which are delayed, to a sink."""
     graph = Graph("pipeline").add("numbers", Numbers(NUMBERS), parallelism=2)
     graph.add("delay", Delay(), parallelism=2).add("out", Writer(), parallelism=2)
-    return graph.connect("numbers", "delay", spread="rebalance").connect("delay", "out", spread="rebalance")
+    return graph.connect("numbers", "delay", partitioning="rebalance").connect("delay", "out", partitioning="rebalance")
 
 
 def _bank() -> Graph:
     graph = Graph("bank").add("numbers", Numbers(NUMBERS))
     graph.add("bank", Bank(0), parallelism=3).add("out", Writer(), parallelism=2)
-    graph.connect("numbers", "bank").connect("bank", "bank", spread="rebalance")
+    graph.connect("numbers", "bank").connect("bank", "bank", partitioning="rebalance")
     return graph.connect("bank", "out")
 
 
 def _closed_bank() -> Graph:
     graph = Graph("closed-bank").add("bank", Bank(2), parallelism=3).add("out", Writer())
-    return graph.connect("bank", "bank", spread="rebalance").connect("bank", "out")
+    return graph.connect("bank", "bank", partitioning="rebalance").connect("bank", "out")
 
 
 def _money(snapshot: Snapshot) -> Any:

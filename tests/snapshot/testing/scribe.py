@@ -7,8 +7,8 @@ from typing import Any
 from snapshot import Snapshot, Subtask
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
-from snapshot.declared.topology import Topology
 from snapshot.ids import ChannelId
+from snapshot.plan.topology import Topology
 from snapshot.stored.part import Handle
 from snapshot.testing.checkers import Verdict
 from snapshot.testing.history import Cut, History
@@ -44,7 +44,7 @@ class Scribe:
         at = self.incarnation if incarnation is None else incarnation
         self.history.events.append(Event(self.now, kind, at, None, snapshot_id=snapshot_id, text=text))
 
-    def tell(self, subtask: Subtask, kind: Kind, **fields: Any) -> None:
+    def note_event(self, subtask: Subtask, kind: Kind, **fields: Any) -> None:
         """Something that happens to a subtask."""
         clock = self._clocks[subtask]
         clock[self._subtasks.index(subtask)] += 1
@@ -63,7 +63,7 @@ class Scribe:
         for channel in history.topology.channels:
             self._restore(channel, origin)
         for subtask in self._subtasks:
-            self.tell(subtask, Kind.RESTORED, snapshot_id=snapshot_id, payload=self._counts(subtask))
+            self.note_event(subtask, Kind.RESTORED, snapshot_id=snapshot_id, payload=self._counts(subtask))
 
     def _restore(self, channel: ChannelId, origin: tuple[int, int] | None) -> None:
         log = self.history.sent[self.incarnation, channel] = {}
@@ -88,7 +88,7 @@ class Scribe:
     def _send(self, channel: ChannelId, kind: Kind, packed: bytes | None) -> None:
         number = self._sent[channel] = self._sent[channel] + 1
         self.history.sent[self.incarnation, channel][number] = packed
-        self.tell(channel.source, kind, channel=channel, number=number, payload=packed or b"")
+        self.note_event(channel.source, kind, channel=channel, number=number, payload=packed or b"")
         self._stamps[self.incarnation, channel, number] = list(self._clocks[channel.source])
 
     def receive(self, channel: ChannelId, message: Any = AS_SENT) -> None:
@@ -101,12 +101,12 @@ class Scribe:
         if message is not AS_SENT:
             packed = pack(message, self.codec)
         kind = Kind.END_RECEIVED if packed is None else Kind.RECEIVE
-        self.tell(channel.target, kind, channel=channel, number=number, payload=packed or b"")
+        self.note_event(channel.target, kind, channel=channel, number=number, payload=packed or b"")
 
     def cut(self, subtask: Subtask, snapshot_id: int) -> None:
         """A subtask records its state, and sends markers."""
         topology = self.history.topology
-        self.tell(subtask, Kind.CUT, snapshot_id=snapshot_id, payload=self._counts(subtask))
+        self.note_event(subtask, Kind.CUT, snapshot_id=snapshot_id, payload=self._counts(subtask))
         self.history.cuts[self.incarnation, snapshot_id, subtask] = Cut(
             self.incarnation,
             snapshot_id,

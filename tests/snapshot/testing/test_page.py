@@ -43,8 +43,8 @@ def test_the_page_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
             continue
         with pytest.raises(CheckFailed) as failed:
             exec(block.code, vars(module))
-        told = re.sub(r"'[0-9a-f-]{36}'", "'…'", str(failed.value))
-        assert told.startswith(block.failure.rstrip()), told
+        described = re.sub(r"'[0-9a-f-]{36}'", "'…'", str(failed.value))
+        assert described.startswith(block.failure.rstrip()), described
         failures += 1
     assert failures == 5
     tests = [value for name, value in vars(module).items() if name.startswith("test_")]

@@ -21,7 +21,7 @@ from snapshot.testing import (
     restoreEquivalence,
     steps,
 )
-from snapshot.testing.suspicions import Mistake
+from snapshot.testing.diagnosis.diagnose import Mistake
 from tests.snapshot.testing.broken import (
     Averages,
     ForgetsCount,
@@ -30,10 +30,10 @@ from tests.snapshot.testing.broken import (
     GreetsInOpen,
     Ledger,
     LosesCount,
-    Orders,
     RandomOrders,
-    SharesBook,
+    Requests,
     SharesLedger,
+    SharesLedger2,
     into_table,
     through,
 )
@@ -48,7 +48,7 @@ def rows_of_table(history: History) -> int:
 _BROKEN = [
     pytest.param(through(ForgetsCount()), None, Mistake.KEPT_OUTSIDE, "'count'", id="kept outside"),
     pytest.param(through(SharesLedger()), None, Mistake.SHARED, "'LEDGERS'", id="shared by a module"),
-    pytest.param(through(SharesBook()), None, Mistake.SHARED, "'numbers'", id="shared by a class"),
+    pytest.param(through(SharesLedger2()), None, Mistake.SHARED, "'numbers'", id="shared by a class"),
     pytest.param(through(LosesCount()), None, Mistake.LOST, "'count'", id="lost in restoreState"),
     pytest.param(through(GreetsInOpen()), None, Mistake.SENT_AT_START, "open", id="sends in open"),
     pytest.param(
@@ -93,7 +93,7 @@ def pasted(text: str) -> list[Any]:
         pytest.param(through(Averages()), None, id="averages"),
         pytest.param(through(Ledger()), None, id="ledger"),
         pytest.param(through(Greets()), None, id="greets"),
-        pytest.param(into_table(Orders()), rows_of_table, id="orders"),
+        pytest.param(into_table(Requests()), rows_of_table, id="orders"),
     ],
 )
 def test_the_same_nodes_without_the_mistakes_pass(graph: Graph, output: Callable[[History], Any] | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from snapshot.coordinator.run_state import Outcome
-from snapshot.declared.topology import Topology
+from snapshot.plan.topology import Topology
 from snapshot.testing.checkers import (
     Verdict,
     delivery,
@@ -178,7 +178,7 @@ def id_begun_again(scribe: Scribe) -> None:
 
 
 def unpublished_restored(scribe: Scribe) -> None:
-    scribe.tell(Q, Kind.RESTORED, snapshot_id=ID + 5)
+    scribe.note_event(Q, Kind.RESTORED, snapshot_id=ID + 5)
 
 
 def older_restored(scribe: Scribe) -> None:
@@ -186,17 +186,17 @@ def older_restored(scribe: Scribe) -> None:
 
 
 def unpublished_committed(scribe: Scribe) -> None:
-    scribe.tell(Q, Kind.COMMIT, snapshot_id=ID + 5)
+    scribe.note_event(Q, Kind.COMMIT, snapshot_id=ID + 5)
 
 
 def left_behind_committed(scribe: Scribe) -> None:
     scribe.note(Kind.PUBLISHED, ID + 6)
     late = scribe.incarnation
     scribe.incarnation = SECOND + 2
-    scribe.tell(P, Kind.RESTORED, snapshot_id=ID + 6)
+    scribe.note_event(P, Kind.RESTORED, snapshot_id=ID + 6)
     scribe.incarnation = late
     scribe.note(Kind.PUBLISHED, ID + 7, incarnation=SECOND + 2)
-    scribe.tell(Q, Kind.COMMIT, snapshot_id=ID + 7)
+    scribe.note_event(Q, Kind.COMMIT, snapshot_id=ID + 7)
 
 
 @pytest.mark.parametrize(

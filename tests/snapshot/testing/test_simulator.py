@@ -26,9 +26,9 @@ from snapshot.testing.steps import (
     Initiate,
     Inject,
     InProcess,
-    Order,
     Poll,
-    Settle,
+    Quiesce,
+    RequestSnapshot,
     Step,
     TearStore,
     Tick,
@@ -143,7 +143,7 @@ def test_concurrent_initiators_of_one_id() -> None:
     """Both start the same snapshot, each for itself, with messages under way both ways: one snapshot, exact."""
     script = [
         *(Inject("P", "green"), Inject("Q", "orange"), Initiate(1, "P"), Initiate(1, "Q")),
-        *(Deliver("Q", "P", marker=True), Deliver("P", "Q", marker=True), Settle()),
+        *(Deliver("Q", "P", marker=True), Deliver("P", "Q", marker=True), Quiesce()),
     ]
     simulator = Simulator(balls(), script)
     snapshot = demand(simulator.run()).snapshot(1)
@@ -170,7 +170,7 @@ def test_two_snapshots_overlap() -> None:
 def test_a_crash_is_recovered_from() -> None:
     """The worker of a subtask dies with a message in its queue; the run goes on from the snapshot before."""
     script = [Poll("numbers"), Deliver("numbers", "double"), Initiate(1, "numbers")]
-    script += [Deliver("numbers", "double", marker=True), Deliver("double", "out", marker=True), Settle()]
+    script += [Deliver("numbers", "double", marker=True), Deliver("double", "out", marker=True), Quiesce()]
     script += [Poll("numbers"), Transmit("numbers", "double"), Arrive("numbers", "double"), Crash("double")]
     history = demand(Simulator(line(), script).run())
     assert sorted(history.output("out")) == list(range(6))
@@ -183,7 +183,7 @@ def test_a_node_that_fails_keeps_its_process() -> None:
     simulator = Simulator(line(), [Poll("numbers"), Deliver("numbers", "double"), Fail("double")])
     history = demand(simulator.run())
     assert sorted(history.output("out")) == list(range(6))
-    assert len(simulator._world.processes) == 2
+    assert len(simulator._cluster.processes) == 2
     assert [event.text for event in of_kind(history, Kind.FAULT)] == ["Fail('double')"]
 
 
@@ -207,7 +207,7 @@ def test_time_is_virtual() -> None:
 
 def test_a_run_can_be_stopped_with_a_snapshot() -> None:
     """The driver's order to stop ends the run after a snapshot, before its sources have."""
-    history = demand(Simulator(line(), [Poll("numbers"), Order(stop=True)]).run(), Outcome.STOPPED)
+    history = demand(Simulator(line(), [Poll("numbers"), RequestSnapshot(stop=True)]).run(), Outcome.STOPPED)
     assert len(history.snapshots) == 1
 
 
@@ -234,8 +234,8 @@ def test_a_graph_that_never_ends_is_cut_off() -> None:
         ([Inject("R", "green")], r"there is no R\[0\]; there are P\[0\], Q\[0\]"),
         ([Initiate(2, "P"), Initiate(1, "P")], "snapshot 1 is over, or a later one has begun: ids go up"),
         ([Crash(7)], "there is no process 7 yet; there are "),
-        ([Settle(), Crash(0), Crash(0)], "process 0 has ended"),
-        ([Settle(), InProcess(0, Deliver("P", "Q"))], "is not possible now in process 0"),
+        ([Quiesce(), Crash(0), Crash(0)], "process 0 has ended"),
+        ([Quiesce(), InProcess(0, Deliver("P", "Q"))], "is not possible now in process 0"),
         ([Doubt("perhaps")], "a write is 'done', 'late' or 'never'"),
         ([Fail("P")], r"no worker runs P\[0\] now"),
     ],
@@ -316,7 +316,7 @@ def test_a_single_marker_is_delayed() -> None:
             markers.append(arrival)
         return 3.0 if arrival.marker and arrival.source.node == "Q" else 0.0
 
-    history = Simulator(balls(), Delays(delay, [Initiate(1, "P"), Settle(), Inject("Q", "orange")])).run()
+    history = Simulator(balls(), Delays(delay, [Initiate(1, "P"), Quiesce(), Inject("Q", "orange")])).run()
     demand(history)
     assert len(markers) >= 2
     at = {event.channel: event.at for event in of_kind(history, Kind.MARKER) if event.snapshot_id % 10 == 1}
@@ -332,7 +332,7 @@ def test_a_zombie_goes_on_after_its_replacement() -> None:
     for step in (Poll("numbers"), Deliver("numbers", "double"), Freeze(0, 30.0), Crash(1)):
         simulator.take(step)
     while simulator.now < 30.0:
-        simulator.take(Settle())
+        simulator.take(Quiesce())
         simulator.take(Tick())
     for zombies in (InProcess(0, Poll("numbers")), InProcess(0, Transmit("numbers", "double"))):
         assert zombies in simulator.possible()
@@ -345,7 +345,7 @@ def test_a_zombie_goes_on_after_its_replacement() -> None:
 @pytest.mark.parametrize("fault", [FailStore, TearStore])
 def test_a_part_that_cannot_be_stored_aborts_its_snapshot(fault: type[FailStore] | type[TearStore]) -> None:
     """That snapshot is given up, by name; the next one is published, and the run is not rolled back."""
-    script: list[Step] = [Settle(), Poll("numbers"), fault(0), Initiate(1, "numbers"), Settle()]
+    script: list[Step] = [Quiesce(), Poll("numbers"), fault(0), Initiate(1, "numbers"), Quiesce()]
     history = demand(Simulator(line(), script).run())
     (aborted,) = of_kind(history, Kind.ABORTED)
     assert "numbers[0] could not be stored" in aborted.text
@@ -355,7 +355,7 @@ def test_a_part_that_cannot_be_stored_aborts_its_snapshot(fault: type[FailStore]
 
 def test_a_store_that_hangs_costs_one_snapshot() -> None:
     """The deadline aborts it; data goes on meanwhile."""
-    script = [Settle(), Poll("numbers"), HangStore(0, 60.0), HangStore(1, 60.0), Initiate(1, "numbers"), Settle()]
+    script = [Quiesce(), Poll("numbers"), HangStore(0, 60.0), HangStore(1, 60.0), Initiate(1, "numbers"), Quiesce()]
     history = demand(Simulator(line(1, Pause(100.0), 2), script).run())
     assert "not whole after" in of_kind(history, Kind.ABORTED)[0].text
     assert history.output("out") == [1, 2]
@@ -364,7 +364,7 @@ def test_a_store_that_hangs_costs_one_snapshot() -> None:
 @pytest.mark.parametrize("what", ["done", "late", "never"])
 def test_a_manifest_whose_answer_is_lost_is_decided(what: str) -> None:
     """Written or not, nobody was told: reading it back decides, and the result is the same (PROTOCOL 7.6)."""
-    script = [Settle(), Poll("numbers"), Doubt(what), Initiate(1, "numbers")]
+    script = [Quiesce(), Poll("numbers"), Doubt(what), Initiate(1, "numbers")]
     history = demand(Simulator(line(), script).run())
     assert history.seen["a manifest was undecided"] == 1
     assert history.output("out") == list(range(6))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from snapshot.testing.simulator import Mutation, Odds
-from snapshot.testing.steps import Arrive, Deliver, Fail, FailHook, Initiate, Poll, Settle, Step, Tick, Transmit
+from snapshot.testing.steps import Arrive, Deliver, Fail, FailHook, Initiate, Poll, Quiesce, Step, Tick, Transmit
 from tests.snapshot import mutants_of_cuts as cuts
 from tests.snapshot import mutants_of_order as order
 from tests.snapshot.testing import mutants_of_runs as runs
@@ -54,10 +54,10 @@ _BOTH_PARTS = (
     *(Poll("numbers"), Tick(0.3), Poll("numbers"), Poll("numbers"), Poll("numbers"), Transmit("numbers", "delay")),
     *(Arrive("numbers", "delay"), *(Initiate(1, subtask) for subtask in _SUBTASKS)),
     *(Deliver(*channel, marker=True) for channel in _CHANNELS),
-    *(Settle(), Fail("delay")),
+    *(Quiesce(), Fail("delay")),
 )
 #: A subtask cannot take its part, and its markers are still on their way.
-_DECLINED = (Settle(), FailHook("numbers", "snapshotState"), Initiate(1, "numbers"))
+_DECLINED = (Quiesce(), FailHook("numbers", "snapshotState"), Initiate(1, "numbers"))
 _STOPS = {"odds": Odds(30, stops=True)}
 
 TEETH = (
@@ -76,9 +76,13 @@ TEETH = (
     Tooth("acknowledged before upload", Mutation(worker=runs.EagerWorker), ("integrity",)),
     Tooth("incarnation of a message ignored", Mutation(coordinator=runs.IncarnationIgnored), ("fencing", "rollback")),
     Tooth("incarnation of a frame ignored", Mutation(worker=runs.TakesAnyFrame), ("sequence", "fencing")),
-    Tooth("claim not looked at after publishing", Mutation(fence=runs.NeverLooks), ("output", "fencing")),
+    Tooth("claim not looked at after publishing", Mutation(fence=runs.NeverChecks), ("output", "fencing")),
     Tooth(
-        "late marker after an abort obeyed", Mutation(coordinator=runs.FloorNotSent), ("no leak",), _PIPELINE, _DECLINED
+        "late marker after an abort obeyed",
+        Mutation(coordinator=runs.MinSnapshotIdNotSent),
+        ("no leak",),
+        _PIPELINE,
+        _DECLINED,
     ),
     Tooth("prepared output dropped on abort", Mutation(machine=runs.DropsPrepared), ("output",)),
     Tooth("snapshot id reused", Mutation(coordinator=runs.IdReused), ("ids",)),

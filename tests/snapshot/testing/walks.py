@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from snapshot import Context, Node, Snapshot, Subtask
-from snapshot.declared.topology import Spread
+from snapshot.plan.topology import Partitioning
 from tests.snapshot.shapes import Shape, make_graph, make_plans, random_shape
 from tests.snapshot.testing.outside import TwoPhases
 from tests.snapshot.testing.programs import Program
@@ -80,8 +80,8 @@ def _node(plan: Plan) -> Node:
 
 def _ring(chance: Random, count: int) -> Shape:
     """A cycle, and a sink beside it."""
-    around = [(number, (number + 1) % (count - 1)) for number in range(count - 1)]
-    return _shape(chance, count, [*around, (0, count - 1)])
+    environment = [(number, (number + 1) % (count - 1)) for number in range(count - 1)]
+    return _shape(chance, count, [*environment, (0, count - 1)])
 
 
 def _mesh(chance: Random, count: int) -> Shape:
@@ -106,9 +106,9 @@ def _any(chance: Random, count: int) -> Shape:
 
 
 def _shape(chance: Random, count: int, pairs: list[tuple[int, int]]) -> Shape:
-    spreads = (Spread.HASH, Spread.BROADCAST, Spread.REBALANCE, Spread.FORWARD)
+    partitionings = (Partitioning.HASH, Partitioning.BROADCAST, Partitioning.REBALANCE, Partitioning.FORWARD)
     walks = (3, *(chance.randrange(3) for _ in range(count - 1)))
-    return Shape((1,) * count, tuple((*pair, chance.choice(spreads)) for pair in pairs), walks)
+    return Shape((1,) * count, tuple((*pair, chance.choice(partitionings)) for pair in pairs), walks)
 
 
 SHAPES: dict[str, Callable[[Random, int], Shape]] = {

@@ -63,7 +63,7 @@ def test_a_limit_of_zero_stores_each_alone() -> None:
 
 
 def test_settled_ones_are_forgotten() -> None:
-    """Below the floor, and only there."""
+    """Below min_snapshot_id, and only there."""
     batcher = UploadBatcher(2)
     for snapshot_id in (1, 2, 3):
         batcher.add(of(0, snapshot_id), 0.0)

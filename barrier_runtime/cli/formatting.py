@@ -1,0 +1,92 @@
+"""What all commands say in one way: tables, JSON, times, and what others wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def print_all(*what: Any) -> None:
+    """Print tables, and text as it is, which no width breaks."""
+    console = Console(soft_wrap=True)
+    for each in what:
+        console.print(plain(each) if isinstance(each, str) else each, markup=False, highlight=False)
+
+
+def print_json(record: Any) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(as_json(record), indent=2))
+
+
+def as_json(record: Any) -> Any:
+    """The same without what JSON has no word for: numbers that are not finite become null."""
+    match record:
+        case Mapping():
+            return {str(key): as_json(value) for key, value in record.items()}
+        case list() | tuple():
+            return [as_json(each) for each in record]
+        case float() if not math.isfinite(record):
+            return None
+    return record
+
+
+def plain(text: str) -> str:
+    """Without control characters: names and reasons come from elsewhere and must not steer the terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """One cell of a table: one line, cut where there is no room."""
+    return Text(plain(text).replace("\n", " "), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def plain_table(*columns: Column | str) -> Table:
+    """A table without lines."""
+    return Table(*columns, box=None, header_style="bold", pad_edge=False)
+
+
+def numbers(*headers: str) -> list[Column]:
+    """Columns of a table that hold numbers."""
+    return [Column(header, justify="right", no_wrap=True) for header in headers]
+
+
+def time_text(timestamp: float) -> str:
+    """Local time, to the second."""
+    return datetime.fromtimestamp(timestamp, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age_text(seconds: float) -> str:
+    """As ``12 s``, ``5 min``, ``3 h`` or ``17 d``."""
+    for unit, length in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def rate_text(per_second: float) -> str:
+    """As ``950``, ``12.3k`` or ``4.5M``: five characters at most, up to a billion a second."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_second >= size:
+            return f"{per_second / size:.1f}{unit}"
+    return f"{per_second:.1f}" if 0 < per_second < 10 else f"{per_second:.0f}"
+
+
+def verdict_lines(invariants: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What is wrong with a run's invariants, as its status tells them: where they are violated, or nobody can say."""
+    lines = (("violations", "does not hold in"), ("unreadable", "cannot be judged, for want of what can be read, in"))
+    return [
+        f"invariant {name} {what} the snapshots {', '.join(map(str, verdict[field]))}"
+        for name, verdict in invariants.items()
+        for field, what in lines
+        if verdict[field]
+    ]

@@ -1,0 +1,106 @@
+"""``MODULE:GRAPH`` of the command line: finds the graph, and the files that workers need to know its nodes.
+
+Nodes travel by name, as pickle does it: a worker imports their module. So the module goes along with the run, with
+all Python files of its package, unless it is installed, as it then is wherever Cutline is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from snapshot.errors import GraphError
+from snapshot.graph import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class GraphReference(NamedTuple):
+    """What ``MODULE:GRAPH`` names: found, but perhaps still to be made."""
+
+    name: str
+    module: ModuleType
+    #: a Graph, or a function of the SparkSession that returns one
+    found: Graph | Callable[[SparkSession], Any]
+
+    def graph(self, spark: SparkSession) -> Graph:
+        """The graph itself.
+
+        Raises
+        ------
+        GraphError
+            if the function returns anything else.
+        """
+        graph = self.found if isinstance(self.found, Graph) else self.found(spark)
+        if not isinstance(graph, Graph):
+            raise GraphError(
+                f"{self.name}: the function returned a value of type {type(graph).__qualname__}, not a Graph"
+            )
+        return graph
+
+
+def find_graph(name: str) -> GraphReference:
+    """Import ``MODULE`` from the current folder or from what is installed, and look ``GRAPH`` up in it.
+
+    Raises
+    ------
+    GraphError
+        if there is no such module, nothing of that name in it, or something else.
+    Exception
+        whatever the module raises when it is imported.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        raise GraphError(f"{name!r} names no graph: give MODULE:GRAPH, as jobs.bank:graph for `graph` in jobs/bank.py")
+    module = _import(module_name)
+    if not hasattr(module, attribute):
+        graphs = [each for each, value in vars(module).items() if isinstance(value, Graph)]
+        advice = f"; its graphs are {', '.join(graphs)}" if graphs else ""
+        raise GraphError(f"{name}: {module.__file__} has no {attribute!r}{advice}")
+    found = getattr(module, attribute)
+    if not isinstance(found, Graph) and not callable(found):
+        raise GraphError(
+            f"{name} is of type {type(found).__qualname__}; it must be a Graph, or a function of the SparkSession "
+            "that returns one"
+        )
+    return GraphReference(name, module, found)
+
+
+def python_file(module: ModuleType, folder: Path) -> Path | None:
+    """What workers need to import `module`: its file, or its whole package as a zip in `folder`; None if installed."""
+    top = sys.modules[module.__name__.partition(".")[0]]
+    found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
+    places = list(dict.fromkeys(found))  # a package without __init__.py is found once for each name of its folder
+    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")]
+    if any(place.is_relative_to(each) for place in places for each in installed):
+        return None
+    if places[0].is_file():
+        return places[0]
+    archive = folder / f"{top.__name__}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as files:
+        for path, name in [(path, path.relative_to(at.parent)) for at in places for path in sorted(at.rglob("*.py"))]:
+            for above in reversed(name.parents[:-1]):
+                if f"{above}/" not in files.namelist():
+                    files.mkdir(str(above))  # else a package without __init__.py is not found in an archive
+            files.write(path, name)
+    return archive
+
+
+def _import(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but not what it imports itself
+        raise GraphError(
+            f"there is no module {error.name!r} in {Path.cwd()} nor among what is installed; "
+            "start cutline in the folder that holds it"
+        ) from error

@@ -1,0 +1,296 @@
+"""The shell around `snapshot.coordinator.machine`: one loop thread, an endpoint for workers, threads for storage.
+
+Everything enters as an event on the loop's queue and leaves as an effect that is performed here. No decision
+is made in this file, and no Ray is needed: the actor is a shell of this shell.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, assert_never
+
+from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from barrier_runtime.coordinator.endpoint import Endpoint
+from barrier_runtime.progress import ProgressTracker, WorkerProgress
+from barrier_runtime.reactor import Reactor
+from barrier_runtime.tracing.chunks import WorkerTrace
+from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
+from snapshot.coordinator.control import WorkerRegistered
+from snapshot.coordinator.events import (
+    AskStore,
+    Begin,
+    CancelStage,
+    CloseRequest,
+    CollectOrphans,
+    DeleteSnapshots,
+    Effect,
+    Event,
+    ManifestUnreadable,
+    ReadManifest,
+    SendToWorker,
+    SnapshotRequested,
+    SnapshotsDeleted,
+    StageEnded,
+    StageLaunched,
+    StopRequested,
+    StoreAnswered,
+    TimePassed,
+    WorkerLost,
+    WorkerMessageReceived,
+)
+from snapshot.coordinator.fence_events import StoreEffect
+from snapshot.coordinator.machine import Coordinator, Outcome
+from snapshot.errors import CutlineError, RunFailed
+from snapshot.stored.manifest import Manifest
+
+#: Longest sleep of the loop, so that handshake deadlines are looked at.
+SLEEP_SECONDS_MAX = 0.5
+
+#: Seconds for which an order that is not closed yet keeps who asks for it waiting: short enough that a driver that
+#: has to give up, or hears of a new life, does so at once.
+REQUEST_SECONDS_MAX = 0.25
+
+_logger = logging.getLogger("cutline.coordinator")
+
+
+class CoordinatorService:
+    """Runs one life of a coordinator. Methods may be called on any thread.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+    store : CoordinatorStore
+    secret : bytes
+        Of the run.
+    host, port
+        Where workers reach it; 0 lets the system choose the port.
+    trace : TraceStore or None
+        Keeps what the workers write down; None: the run is not traced.
+    on_superseded : callable
+        Called when another life of this coordinator has the run: this one has nothing more to do.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        store: CoordinatorStore,
+        secret: bytes,
+        host: str,
+        port: int,
+        *,
+        trace: TraceStore | None = None,
+        on_superseded: Callable[[], None],
+    ) -> None:
+        self._on_superseded = on_superseded
+        self._coordinator = coordinator
+        self._store = store
+        self._trace = trace
+        self._events: deque[Event] = deque()
+        #: requests of the orders that this life has heard of
+        self._seen_requests: dict[int, None] = {}
+        self._requests: dict[int, CloseRequest] = {}
+        self._request_closed = threading.Condition()
+        self._progress = ProgressTracker(coordinator.settings.topology)
+        #: of all stages that this life has heard of; tokens of one submission ascend
+        self._newest_launch = ""
+        #: token of the stage that the supervisor is to cancel
+        self._cancelled_launch = ""
+        self._reactor = Reactor()
+        self._endpoint = Endpoint(
+            coordinator.settings.run,
+            secret,
+            host,
+            port,
+            reactor=self._reactor,
+            is_newest=lambda registered: registered.launch >= self._newest_launch,
+            on_message=self._on_message,
+            on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
+        )
+        self.port = self._endpoint.port
+        # One thread: the fence awaits one store effect at a time, and its order must be kept.
+        self._store_thread = ThreadPoolExecutor(1, "cutline-store")
+        # Another for what may be slow and nobody waits for.
+        self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
+        self._closing = False
+        #: traceback of what ended the loop although the run goes on; "" while all is well
+        self._broken = ""
+        #: what threads raised and should not have
+        self._failures: deque[BaseException] = deque()
+        self._events.append(Begin())
+        self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------- for the actor
+
+    def post(self, event: Event) -> None:
+        """Have the coordinator take an event."""
+        self._refuse_if_broken()
+        if isinstance(event, StageLaunched | StageEnded):
+            self._newest_launch = max(self._newest_launch, event.launch)
+        self._events.append(event)
+        self._reactor.wake()
+
+    def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
+        """What came of an order, which is placed if this life has not heard of it.
+
+        Blocks until it is known, `REQUEST_SECONDS_MAX` at most; then None: it waits.
+        """
+        self._refuse_if_broken()
+        assert event.request is not None
+        request = event.request.request_id
+        if request not in self._seen_requests:
+            self._seen_requests[request] = None
+            self.post(event)
+        with self._request_closed:
+            self._request_closed.wait_for(lambda: request in self._requests, REQUEST_SECONDS_MAX)
+        return self._requests.get(request)
+
+    def closed_requests(self) -> dict[int, CloseRequest]:
+        """What came of all orders of this life."""
+        self._refuse_if_broken()
+        return dict(self._requests)
+
+    def trace(self) -> KeptTrace:
+        """What is kept of the trace of a run that is traced; without what its workers have not sent off yet."""
+        self._refuse_if_broken()
+        assert self._trace is not None
+        return self._trace.kept(is_whole=self._endpoint.is_deserted)
+
+    def status(self) -> dict[str, Any]:
+        """How the run stands, as plain data."""
+        self._refuse_if_broken()
+        c = self._coordinator
+        return {
+            "phase": c.phase.value,
+            "outcome": c.outcome.value if c.outcome else None,
+            "reason": c.reason,
+            "incarnation": c.incarnation,
+            "snapshots": list(c.history),
+            "pending": c.pending,
+            "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
+            "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
+            "workers": c.workers,
+            "newest_launch": self._newest_launch,
+            "cancelled_launch": self._cancelled_launch,
+            "refused": self._progress.refused(self._endpoint.refused),
+            "progress": self._progress.totals(c.incarnation),
+            "nodes": self._progress.nodes(c.incarnation),
+            "edges": self._progress.edges(c.incarnation),
+            "snapshotReports": c.table.reports(time.monotonic()),
+        }
+
+    def close(self) -> None:
+        """Stop at once, telling nobody."""
+        self._closing = True
+        self._reactor.wake()
+        self._thread.join()
+
+    # ---------------------------------------------------------------- the loop
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._take_events()
+                self._reactor.wait(self._sleep_seconds())
+                self._endpoint.check_connections()
+                if self._failures:
+                    raise self._failures.popleft()
+        except Exception:
+            # A loop that is gone answers nobody: without this, driver and workers would wait for ever.
+            _logger.exception("the coordinator broke")
+            self._broken = traceback.format_exc()
+        self._store_thread.shutdown(wait=False, cancel_futures=True)
+        self._sweeper.shutdown(wait=False, cancel_futures=True)
+        self._endpoint.close()
+        self._reactor.close()
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            run = self._coordinator.settings.run
+            raise RunFailed(f"run {run!r}: its coordinator broke, which is a bug of Cutline: {self._broken}")
+
+    def _take_events(self) -> None:
+        while self._events:
+            self._step(self._events.popleft())
+        alarm = self._coordinator.next_deadline()
+        if alarm is not None and time.monotonic() >= alarm:
+            self._step(TimePassed())
+
+    def _sleep_seconds(self) -> float:
+        if self._events:
+            return 0.0
+        alarm = self._coordinator.next_deadline()
+        return SLEEP_SECONDS_MAX if alarm is None else max(0.0, min(SLEEP_SECONDS_MAX, alarm - time.monotonic()))
+
+    def _step(self, event: Event) -> None:
+        effects = self._coordinator.step(event, time.monotonic())
+        if self._trace is not None:
+            self._trace.collect(self._coordinator, effects)
+        for effect in effects:
+            self._perform(effect)
+        if self._coordinator.outcome is Outcome.SUPERSEDED:
+            self._on_superseded()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SendToWorker(worker, message):
+                self._endpoint.send(worker, message)
+            case AskStore(store_effect, manifest):
+                self._submit(self._store_thread, self._ask_store, store_effect, manifest)
+            case ReadManifest(run, snapshot_id):
+                self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
+            case DeleteSnapshots(snapshot_ids):
+                keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
+                self._submit(self._sweeper, self._delete, snapshot_ids, keep)
+            case CollectOrphans(incarnation):
+                self._submit(self._sweeper, self._store.collect_orphans, tuple(self._coordinator.history), incarnation)
+            case CancelStage(launch):
+                self._cancelled_launch = launch
+            case CloseRequest(request):
+                with self._request_closed:
+                    self._requests[request] = effect
+                    self._request_closed.notify_all()
+            case _:
+                assert_never(effect)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
+        pool.submit(work, *arguments).add_done_callback(self._on_worked)
+
+    def _on_worked(self, work: Future[None]) -> None:
+        """Of a pool's thread nobody else sees the error."""
+        error = None if work.cancelled() else work.exception()
+        if error is not None:
+            self._failures.append(error)
+            self._reactor.wake()
+
+    # ---------------------------------------------------------------- what comes back
+
+    def _on_message(self, worker: int, message: Any) -> None:
+        if isinstance(message, WorkerProgress):
+            self._progress.note(message)
+            return
+        if isinstance(message, WorkerTrace):
+            if self._trace is not None:
+                self._trace.take(message)
+            return
+        if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
+            # This life began after the stage: the driver told a life before it.
+            self._newest_launch = message.launch
+            self._events.append(StageLaunched(message.launch))
+        self._events.append(WorkerMessageReceived(worker, message))
+
+    def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> None:
+        try:
+            self.post(StoreAnswered(self._store.answer(effect, manifest)))
+        except (OSError, CutlineError) as error:
+            # There is no going on without the fence's records: the run ends, and says why.
+            self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
+
+    def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> None:
+        self.post(SnapshotsDeleted(self._store.delete_snapshots(snapshot_ids, keep)))

@@ -1,0 +1,1 @@
+"""DataFrames as input and output: the nodes, and the files behind them."""

@@ -1,0 +1,133 @@
+"""Two-phase output into a folder of Parquet files: what is staged is durable but invisible, until it is published.
+
+Owns the names of files and the moves between them (PROTOCOL 8). Must not know what rows are.
+
+::
+
+    <path>/part-empty-<schema>.parquet                                  no rows: says the schema from the start
+    <path>/part-00001-00000001000042-<token>.parquet                    published; subtask 1, snapshot 1000042
+    <path>/_staging/<run>/<node>/<subtask>/00000001-<token>.parquet     staged by incarnation 1
+
+Spark, and most who read Parquet, take no notice of a folder whose name begins with an underscore. The token
+is drawn once for each file, so that runs which write below one path never take each other's files for theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from barrier_runtime.dataframes.row_file import RowFile, empty_file
+from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import Subtask
+from state_backends.disk import Disk
+from state_backends.filesystem import FileSystemBackend
+from state_backends.layout import run_folder
+
+_STAGED = re.compile(r"(?P<incarnation>\d{8,})-(?P<token>[0-9a-f]{16})\.parquet")
+
+
+class Staging:
+    """The staged and published output of one subtask. Makes its folders durably.
+
+    Parameters
+    ----------
+    path : str
+        The absolute path of the folder that readers read.
+    incarnation : int
+        Marks what is staged from now on.
+    """
+
+    def __init__(self, path: str, run: str, subtask: Subtask, incarnation: int, schema: pa.Schema) -> None:
+        self._path = path
+        self._subtask = subtask
+        self._incarnation = incarnation
+        self._schema = schema
+        self._disk = Disk()
+        self._file: RowFile | None = None
+        self._put_empty_file()
+        self._folder = path
+        for name in ("_staging", *run_folder(run).split("/"), *run_folder(subtask.node).split("/"), str(subtask.index)):
+            self._enter_folder(name)
+
+    def file(self) -> RowFile:
+        """The file that takes rows now; a new one when the last was prepared."""
+        if self._file is None:
+            name = f"{self._incarnation:08}-{secrets.token_hex(8)}.parquet"
+            self._file = RowFile(os.path.join(self._folder, name), self._schema)
+        return self._file
+
+    def prepare(self, snapshot_id: int) -> dict[str, Any] | None:
+        """Make all rows so far durable; returns what `publish` needs, or None if there are none."""
+        if self._file is None:
+            return None
+        file = self._file
+        size = file.finish()
+        self._file = None
+        self._disk.sync_folder(self._folder)
+        token = os.path.basename(file.path).removesuffix(".parquet").rpartition("-")[2]
+        return {
+            "staged": os.path.relpath(file.path, self._path),
+            "published": f"part-{self._subtask.index:05}-{snapshot_id:014}-{token}.parquet",
+            "rows": file.row_count,
+            "size_bytes": size,
+        }
+
+    def publish(self, prepared: Mapping[str, Any]) -> None:
+        """Give a staged file its final name, durably. Idempotent, also when another instance did it before.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if the file is neither staged nor published, or is not the one that was prepared.
+        """
+        staged = os.path.join(self._path, prepared["staged"])
+        published = os.path.join(self._path, prepared["published"])
+        with contextlib.suppress(FileNotFoundError):  # published before, perhaps by an earlier incarnation
+            _check_size(staged, prepared["size_bytes"])  # before anybody can see it
+            os.rename(staged, published)
+        try:
+            _check_size(published, prepared["size_bytes"])
+        except FileNotFoundError as error:
+            raise SnapshotCorrupt(
+                f"{published} with {prepared['rows']} committed rows is missing, and so is {staged}"
+            ) from error
+        self._disk.sync_folder(self._path)  # also when it was there: whoever renamed it may not have come to this line
+
+    def remove_staged_before(self, incarnation: int) -> None:
+        """Remove what lower incarnations of this subtask staged, and only theirs (PROTOCOL 7.4)."""
+        for name, is_folder in self._disk.entries(self._folder):
+            match = _STAGED.fullmatch(name)
+            if match is not None and not is_folder and int(match["incarnation"]) < incarnation:
+                with contextlib.suppress(FileNotFoundError):  # a fenced instance may be removing it as well
+                    self._disk.remove(os.path.join(self._folder, name))
+
+    def close(self) -> None:
+        """Drop the rows that were not prepared: they belong to no snapshot."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.abandon()
+
+    def _put_empty_file(self) -> None:
+        """Say the schema, so that readers find columns also where no rows were committed yet, or ever."""
+        digest = xxhash.xxh3_64_hexdigest(self._schema.serialize())
+        FileSystemBackend(self._path).put_if_absent(f"part-empty-{digest}.parquet", [empty_file(self._schema)])
+
+    def _enter_folder(self, name: str) -> None:
+        above, self._folder = self._folder, os.path.join(self._folder, name)
+        with contextlib.suppress(FileExistsError):
+            self._disk.make_folder(self._folder)
+        self._disk.sync_folder(above)
+
+
+def _check_size(path: str, size_bytes: int) -> None:
+    found = os.stat(path).st_size
+    if found != size_bytes:
+        raise SnapshotCorrupt(f"{path} has {found} bytes instead of the {size_bytes} that were prepared")

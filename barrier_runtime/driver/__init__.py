@@ -1,0 +1,1 @@
+"""What runs in the driver: submitting, watching and ending a run."""

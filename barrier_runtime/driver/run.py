@@ -1,0 +1,333 @@
+"""A run, as its driver holds it: named and behaving as pyspark's `StreamingQuery`."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.driver.invariant_monitor import InvariantMonitor
+from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
+from barrier_runtime.driver.run_html import html_of_run
+from barrier_runtime.driver.supervisor import Supervisor, raise_for
+from barrier_runtime.page.commands import Actions, Kind
+from barrier_runtime.page.server import PageServer
+from barrier_runtime.tracing.trace_store import KeptTrace
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
+from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
+from snapshot.ids import Subtask
+from snapshot.plan.declarations import Invariant
+from snapshot.plan.topology import Topology
+from snapshot.snapshot import Snapshot
+from snapshot.trace import Trace
+from state_backends.store import RunStore
+
+#: Seconds between two looks of the monitor, which keeps progress and judges invariants.
+_MONITOR_SECONDS = 0.25
+
+#: Progress reports that `recentProgress` keeps; as Spark's default.
+_RECENT_PROGRESS_MAX = 100
+
+_logger = logging.getLogger("cutline.run")
+
+
+class Run:
+    """One run; got from `BarrierRuntime.submit`.
+
+    Methods may be called on any thread. Closing the driver's process ends a run with an embedded Ray; submitting
+    the graph under the same name goes on from its newest snapshot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        supervisor: Supervisor,
+        client: CoordinatorClient,
+        store: RunStore,
+        codec: Codec,
+        invariants: Mapping[str, Invariant],
+        topology: Topology,
+        *,
+        is_traced: bool,
+        page: PageServer | None,
+    ) -> None:
+        self.name = name
+        self._supervisor = supervisor
+        self._client = client
+        self._store = store
+        self._codec = codec
+        self._invariant_monitor = InvariantMonitor(store, codec, invariants)
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
+        #: what came of orders, once the coordinator is not there any more to be asked
+        self._last_requests: dict[int, CloseRequest] = {}
+        self._topology = topology
+        self._is_traced = is_traced
+        #: what its coordinator kept of the trace, once it is not there any more to be asked
+        self._last_trace: KeptTrace | None = None
+        self._ended = threading.Event()
+        actions: Actions = {Kind.SNAPSHOT: self.takeSnapshot, Kind.STOP: partial(self.stop, withSnapshot=True)}
+        self._page = None if page is None else page.show(name, topology, actions)
+        #: where it can be watched in a browser while it is on; None: it has no page
+        self.pageAddress = None if self._page is None else self._page.address
+        self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
+        self._monitor.start()
+
+    # ---------------------------------------------------------------- as a StreamingQuery
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How it stands: phase, restarts, progress, nodes, edges, snapshots; each key is explained in `docs/API.md`."""
+        status = self._ask_status()
+        status["invariants"] = self._invariant_monitor.as_status()
+        return status
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        """The newest progress report; None before the first."""
+        return self._recent[-1] if self._recent else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """The newest progress reports, oldest first."""
+        return list(self._recent)
+
+    def exception(self) -> CutlineError | None:
+        """Why it failed; None while it is active, and when it finished or was stopped."""
+        if not self._ended.is_set():
+            return None
+        try:
+            self._raise_for_end()
+        except CutlineError as error:
+            return error
+        return None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Block until the run has ended.
+
+        Parameters
+        ----------
+        timeout : float or None
+            seconds; None: however long it takes.
+
+        Returns
+        -------
+        bool or None
+            with a timeout, whether it has ended; else None.
+
+        Raises
+        ------
+        RunFailed, Fenced
+            if it failed, or was submitted again elsewhere.
+        """
+        ended = self._ended.wait(timeout)
+        if ended:
+            self._raise_for_end()
+        return None if timeout is None else ended
+
+    # ---------------------------------------------------------------- snapshots
+
+    def takeSnapshot(
+        self, *, pinned: bool = False, initiators: Collection[Subtask] | None = None, timeout: float | None = None
+    ) -> Snapshot:
+        """Take a snapshot now and wait until it is published.
+
+        Parameters
+        ----------
+        pinned : bool
+            Retention never removes it.
+        initiators : collection of Subtask or None
+            Who starts it; None: whoever reaches everybody. Those that these do not reach start it too.
+        timeout : float or None
+            Seconds to wait; None: as long as the run lives.
+
+        Raises
+        ------
+        SnapshotAborted
+            if it was given up, or was not published in time.
+        """
+        if not self.isActive:
+            raise SnapshotAborted(f"run {self.name!r} has ended; its last snapshot is the last of snapshots()")
+        request = self._request(pinned, initiators, timeout)
+        return self._await_request(SnapshotRequested(request), timeout)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All published snapshots that are kept, oldest first; the last one of a bounded run is its result."""
+        return self._store.read_snapshots(self._codec)
+
+    def trace(self) -> Trace:
+        """What its subtasks and its coordinator did: messages, markers, cuts, failures. It draws itself.
+
+        Of each subtask only the newest messages are kept. Workers send off what they noted about twice a second, when
+        they roll back and when they leave: what a killed worker did in its last half second is not in the trace, nor
+        anything before the death of a coordinator that was restarted.
+
+        Raises
+        ------
+        RunFailed
+            if it was submitted without ``trace=True``, or its coordinator was lost with the trace.
+        """
+        if not self._is_traced:
+            raise RunFailed(f"run {self.name!r} is not traced; submit it by a BarrierRuntime(trace=True)")
+        return self._kept_trace().opened(self._topology)
+
+    def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
+        """End the run and wait for it.
+
+        Parameters
+        ----------
+        withSnapshot : bool
+            Take a last snapshot first, so that nothing has to be processed again when it is resumed.
+        timeout : float or None
+            Seconds to wait for that snapshot.
+
+        Raises
+        ------
+        SnapshotAborted
+            if the snapshot could not be taken; the run goes on.
+        """
+        if not self.isActive:
+            return None
+        snapshot = None
+        if withSnapshot:
+            event = StopRequested(self._request(False, None, timeout))
+            snapshot = self._await_request(event, timeout)
+        else:
+            event = StopRequested(None)
+            self._request_stop(event)
+        while not self._ended.wait(_MONITOR_SECONDS):
+            self._request_stop(event)
+        return snapshot
+
+    def _repr_html_(self) -> str:
+        """How it stands, for notebooks; asks nobody."""
+        known = self.lastProgress if self.isActive else self._supervisor.status
+        status = {**known, "invariants": self._invariant_monitor.as_status()} if known else None
+        return html_of_run(self.name, self._topology, status, self.pageAddress if self.isActive else None)
+
+    # ---------------------------------------------------------------- below
+
+    @staticmethod
+    def _request(pinned: bool, initiators: Collection[Subtask] | None, timeout: float | None) -> SnapshotRequest:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        chosen = None if initiators is None else tuple(initiators)
+        return SnapshotRequest(secrets.randbits(62), pinned, chosen, deadline)
+
+    def _request_stop(self, event: StopRequested) -> None:
+        """Again and again: a life of the coordinator that began since has not heard of it."""
+        if event.request is not None:
+            self._closed_request(event)
+            return
+        try:
+            self._client.post(event)
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+
+    def _await_request(self, event: SnapshotRequested | StopRequested, timeout: float | None) -> Snapshot:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (closed := self._closed_request(event)) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
+        if closed.snapshot_id is None:
+            raise SnapshotAborted(f"run {self.name!r}: {closed.reason}")
+        return self._store.read_snapshot(closed.snapshot_id, self._codec)
+
+    def _ask_status(self) -> dict[str, Any]:
+        try:
+            if not self._ended.is_set():
+                return self._client.status()
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        return dict(self._supervisor.status)
+
+    def _kept_trace(self) -> KeptTrace:
+        try:
+            if not self._ended.is_set():
+                return self._client.trace()
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        if self._last_trace is None:
+            raise RunFailed(f"run {self.name!r} has ended, and its coordinator was lost with the trace")
+        return self._last_trace
+
+    def _closed_request(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
+        try:
+            if not self._ended.is_set():
+                return self._client.request_snapshot(event)
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        assert event.request is not None
+        request = event.request.request_id
+        if request not in self._last_requests:
+            raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
+        return self._last_requests[request]
+
+    def _raise_for_end(self) -> None:
+        if self._supervisor.error is not None:
+            raise RunFailed(f"run {self.name!r}: its supervisor failed: {self._supervisor.error}") from (
+                self._supervisor.error
+            )
+        raise_for(self._supervisor.status, self.name)
+
+    def _watch(self) -> None:
+        """Keep progress and judge invariants until the run has ended."""
+        before: Polled | None = None
+        try:
+            while not self._supervisor.join(_MONITOR_SECONDS):
+                before = self._poll(before)
+            if self._supervisor.error is None:
+                self._invariant_monitor.judge(self._supervisor.status["snapshots"])
+        finally:
+            self._supervisor.join(None)
+            self._release()
+
+    def _release(self) -> None:
+        """Keep what only the coordinator has, and end it: an actor is a process of a hundred megabytes."""
+        try:
+            self._last_requests = self._client.closed_requests()
+            if self._is_traced:
+                self._last_trace = self._client.final_trace()
+            if isinstance(self._store.backend, CoordinatorMemory):
+                self._store.backend.bring_home()
+        except RunFailed as error:
+            _logger.debug("run %s: %s", self.name, error)  # the supervisor has said what it means
+        finally:
+            if self._page is not None:
+                self._page.end(self._supervisor.status, self._supervisor.error, self._invariant_monitor.as_status())
+            self._ended.set()
+            self._client.end()
+            if self._page is not None:
+                self._page.close()
+
+    def _poll(self, before: Polled | None) -> Polled | None:
+        try:
+            status = self._client.status()
+            polled = Polled(time.monotonic(), status)
+            self._supervisor.obey(status)
+        except RunFailed as error:
+            _logger.warning("run %s: ending its stage: %s", self.name, error)
+            self._supervisor.cancel()  # nobody is left who would tell the workers to leave
+            return before
+        self._invariant_monitor.judge(status["snapshots"])
+        share_reports(status, before)
+        report = progress_report(self.name, polled, before)
+        self._recent.append(report)
+        if self._page is not None:
+            self._page.see({**report, "invariants": self._invariant_monitor.as_status()})
+        return polled

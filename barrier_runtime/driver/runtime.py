@@ -1,0 +1,338 @@
+"""The user's door: `BarrierRuntime` submits graphs to barrier stages and finds their snapshots."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import cloudpickle
+
+from barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
+from barrier_runtime.dataframes.nodes import DataFrameSource
+from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
+from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of
+from barrier_runtime.driver.run import Run
+from barrier_runtime.driver.stage import bind_host, is_connect, slot_count
+from barrier_runtime.driver.supervisor import Supervisor
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.page.server import PageServer, close_page, open_page
+from barrier_runtime.page.settings import Page, settings_of
+from channels.sockets import Address
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.machine import RunSettings
+from snapshot.coordinator.recovery import ALLOWANCES
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.snapshot_table import SnapshotPolicy
+from snapshot.errors import GraphError, RunFailed
+from snapshot.graph import Graph
+from snapshot.plan.compiled_graph import CompiledGraph, build
+from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.validation import name_problem
+from snapshot.snapshot import Snapshot
+from snapshot.subtask.limits import SubtaskLimits
+from state_backends.base import StateBackend
+from state_backends.filesystem import FileSystemBackend
+from state_backends.layout import run_folder
+from state_backends.memory import MemoryBackend
+from state_backends.store import RunStore, runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Seconds for all workers of a stage to register: Spark starts Python and imports on every executor first.
+GATHERING_SECONDS_MAX = 120.0
+
+#: Seconds for the rest to come back when some workers of a stage are there: a task forks a new one in
+#: milliseconds, so who does not come is stopped or cut off.
+REGATHERING_SECONDS_MAX = 30.0
+
+_SECRET_BYTES = 32
+
+_logger = logging.getLogger("cutline.runtime")
+
+
+#: One submission at a time in this driver, whichever `BarrierRuntime` it is: each looks who is live, then adds itself.
+_SUBMITTING = threading.Lock()
+
+#: {(backend, name): the run that this driver submitted there last}
+_LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
+
+
+class BarrierRuntime:
+    """Runs graphs on the barrier stages of a Spark session, with snapshots and recovery.
+
+    Parameters
+    ----------
+    spark : SparkSession or None
+        Classic or Connect; None: the active one.
+    backend : StateBackend
+        Where snapshots are kept.
+    workers : int or None
+        Barrier tasks of the stage; None: the largest parallelism in the graph.
+    rayAddress : str or None
+        An existing Ray, which lets the coordinator outlive nothing but its own process; None: the Ray that this
+        process is connected to, else one is started that ends with it.
+    snapshotInterval : float or None
+        Seconds between two snapshots; None: only those that are asked for, and those that show the end.
+    snapshotTimeout : float
+        Seconds after which a snapshot that is not whole is aborted.
+    minPause : float
+        Seconds between the end of one snapshot and the next that time or a node starts.
+    maxConcurrentSnapshots, tolerableFailedSnapshots, retainedSnapshots : int
+        Snapshots at one time; failures in a row that only are noted; newest ones that are kept besides pinned ones.
+    alignment : "unaligned", "aligned" or float
+        What edges get where it can be and they do not say otherwise; a float: aligned for so many seconds.
+    restartPolicy : RestartPolicy
+    safe : bool
+        Refuse pickle in messages and states.
+    page : bool or Page
+        Serve a live page and metrics while a run is on, on this machine's port 4640 or the next free one; a `Page`:
+        elsewhere. `Run.pageAddress` has the address, which is printed too.
+    trace : bool
+        Have subtasks note every message, marker and cut, for `Run.trace`: bounded in memory, but not free. Off, it
+        costs nothing.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        backend: StateBackend,
+        workers: int | None = None,
+        rayAddress: str | None = None,
+        snapshotInterval: float | None = 10.0,
+        snapshotTimeout: float = 600.0,
+        minPause: float = 0.0,
+        maxConcurrentSnapshots: int = 2,
+        tolerableFailedSnapshots: int = 3,
+        retainedSnapshots: int = 5,
+        alignment: AlignmentWish = "unaligned",
+        restartPolicy: RestartPolicy = RestartPolicy(),  # noqa: B008  # frozen
+        safe: bool = False,
+        trace: bool = False,
+        page: bool | Page = True,
+    ) -> None:
+        if retainedSnapshots < 1 or maxConcurrentSnapshots < 1 or tolerableFailedSnapshots < 0:
+            raise ValueError(
+                "retainedSnapshots and maxConcurrentSnapshots must be at least 1, tolerableFailedSnapshots at least 0"
+            )
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers is {workers}; a stage has at least one")
+        self._spark = _session(spark)
+        self._backend = backend
+        self._workers = workers
+        self._ray_address = rayAddress
+        self._policy = SnapshotPolicy(
+            interval=snapshotInterval,
+            timeout=snapshotTimeout,
+            min_pause=minPause,
+            max_concurrent=maxConcurrentSnapshots,
+            tolerable_failures=tolerableFailedSnapshots,
+        )
+        self._retained = retainedSnapshots
+        self._alignment: AlignmentWish = alignment
+        self._restart_policy = restartPolicy
+        self._safe = safe
+        self._trace = trace
+        self._page = settings_of(page)
+        #: {name: the run of that name that this driver submitted last, and its storage as it is reached from here}
+        self._live: dict[str, tuple[Run, RunStore]] = {}
+
+    # ---------------------------------------------------------------- submit
+
+    def submit(
+        self,
+        graph: Graph,
+        *,
+        name: str | None = None,
+        restoreFrom: str | int | Snapshot | None = "latest",
+        allow: Collection[str] = (),
+    ) -> Run:
+        """Start a graph, or go on with the run of that name. Returns at once; progress and failures are the run's.
+
+        Parameters
+        ----------
+        graph : Graph
+        name : str or None
+            Of the run; None: the graph's.
+        restoreFrom : "latest", int, Snapshot or None
+            The newest snapshot of the run if it has one; the one with this id; None: a fresh start; a snapshot of
+            another run: a fork, while this run has none of its own.
+        allow : collection of str
+            What may be lost: ``changedGraph``, ``droppedMessages``, ``repeatedOutput``.
+
+        Raises
+        ------
+        GraphError
+            if the graph cannot be built; says everything that is wrong with it.
+        RestoreRefused
+            if the snapshot does not fit, or going back to it would repeat output.
+        RunFailed
+            if Spark has too few slots, or the name is live in this driver.
+        """
+        run_name = graph.name if name is None else name
+        problem = name_problem(run_name)
+        if problem is not None:
+            raise GraphError(f"run name {run_name!r}: {problem}")
+        unknown = [each for each in allow if each not in ALLOWANCES]
+        if unknown:
+            raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
+        origin = origin_of(restoreFrom, run_name)
+        with _SUBMITTING:
+            self._refuse_live(run_name)
+            self._prepare_sources(graph, run_name)
+            compiled = build(graph, self._alignment)
+            workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
+            self._check_slots(workers)
+            check_restore(run_name, compiled.topology, origin, allow, self._store)
+            self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, tuple(allow))
+            run = self._live[run_name][0]
+            _LIVE_IN_DRIVER[self._place_of(run_name)] = run
+            return run
+
+    def runs(self) -> list[str]:
+        """Names of all runs that the backend holds; with a `MemoryBackend` those of this runtime."""
+        if isinstance(self._backend, MemoryBackend):
+            return sorted({*runs(self._backend), *self._live})
+        return runs(self._backend)
+
+    def snapshots(self, name: str) -> list[Snapshot]:
+        """The published snapshots of a run, oldest first; it need not be live."""
+        return self._store(name).read_snapshots(Codec(safe=self._safe))
+
+    # ---------------------------------------------------------------- below
+
+    def _place_of(self, name: str) -> tuple[str, str]:
+        """What makes a run the same one, whichever `BarrierRuntime` of this driver submits it."""
+        in_memory = isinstance(self._backend, MemoryBackend)
+        return (f"memory {id(self._backend)}" if in_memory else str(self._backend), name)
+
+    def _refuse_live(self, name: str) -> None:
+        live = _LIVE_IN_DRIVER.get(self._place_of(name))
+        if live is not None and live.isActive:
+            raise RunFailed(f"run {name!r} is live in this driver; stop it first, or submit under another name")
+
+    def _prepare_sources(self, graph: Graph, run: str) -> None:
+        root = self._backend.root if isinstance(self._backend, FileSystemBackend) else None
+        for declared in graph.nodes:
+            if isinstance(declared.node, DataFrameSource):
+                declared.node.prepare(root, run, declared.name)
+
+    def _check_slots(self, workers: int) -> None:
+        if is_connect(self._spark):
+            return  # a Connect client cannot ask; the registration deadline names what is missing
+        slots = slot_count(self._spark, workers)
+        if slots < workers:
+            raise RunFailed(
+                f"a stage of {workers} workers needs {workers} slots at one time; {self._spark.sparkContext.master} "
+                f"has {slots}. Give BarrierRuntime(workers={slots}), or Spark more cores"
+            )
+        if slots == workers:
+            _logger.warning("the stage takes all %d slots: no other job of this session can run beside it", slots)
+
+    def _start_shown(
+        self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
+    ) -> tuple[Run, RunStore]:
+        """With a page that is there before anything runs: where it cannot be, nothing does."""
+        if self._page is None:
+            return self._start(name, compiled, workers, origin, allow, None)
+        page = open_page(self._page)
+        try:
+            started = self._start(name, compiled, workers, origin, allow, page)
+        except BaseException:
+            close_page(page)
+            raise
+        sys.stderr.write(f"run {name}: live page at {started[0].pageAddress}\n")
+        return started
+
+    def _start(
+        self,
+        name: str,
+        compiled: CompiledGraph,
+        workers: int,
+        origin: Origin,
+        allow: tuple[str, ...],
+        page: PageServer | None,
+    ) -> tuple[Run, RunStore]:
+        ensure_ray(self._ray_address)
+        host = bind_host(self._spark)
+        submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
+        backend = pickle.dumps(self._backend)
+        setup = CoordinatorSetup(
+            settings=RunSettings(
+                run=name,
+                topology=compiled.topology,
+                worker_count=workers,
+                policy=self._policy,
+                restart_policy=self._restart_policy,
+                retained=self._retained,
+                allow=allow,
+                forked_from=origin.fork,
+                gathering_timeout=GATHERING_SECONDS_MAX,
+                regathering_timeout=REGATHERING_SECONDS_MAX,
+            ),
+            owner=submission,
+            restore_from=origin.restore,
+            backend=backend,
+            files=_contents(self._backend),
+            secret=secret,
+            host=host,
+            port=port,
+            trace=self._trace,
+        )
+        client = CoordinatorClient(setup, restarts=not isinstance(self._backend, MemoryBackend))
+        launch = WorkerLaunch(
+            run=name,
+            launch="",
+            coordinator=Address(host, port, "", ""),
+            secret=secret,
+            worker_count=workers,
+            compiled=cloudpickle.dumps(replace(compiled, invariants={})),  # judged here, in the driver
+            backend=backend,
+            limits=SubtaskLimits(),
+            safe=self._safe,
+            spill_folder=tempfile.gettempdir(),
+            log_level=logging.getLogger("cutline").getEffectiveLevel(),
+            trace=self._trace,
+        )
+        make_launch = lambda token: replace(launch, launch=token).encode()  # noqa: E731
+        supervisor = Supervisor(self._spark, client, name, submission, workers, make_launch)
+        store = RunStore(self._reachable(client, name), name)
+        codec, topology = Codec(safe=self._safe), compiled.topology
+        run = Run(
+            name, supervisor, client, store, codec, compiled.invariants, topology, is_traced=self._trace, page=page
+        )
+        return run, store
+
+    def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
+        """Where the driver finds what the run stores."""
+        if isinstance(self._backend, MemoryBackend):
+            return CoordinatorMemory(client, self._backend, run_folder(name))
+        return self._backend
+
+    def _store(self, name: str) -> RunStore:
+        return self._live[name][1] if name in self._live else RunStore(self._backend, name)
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    if spark is not None:
+        return spark
+    from pyspark.sql import SparkSession as Session
+
+    active = Session.getActiveSession()
+    if active is None:
+        raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
+    return active
+
+
+def _contents(backend: StateBackend) -> dict[str, bytes]:
+    """What a memory backend holds: a pickled copy of it is empty."""
+    return {path: backend.get(path) for path in backend.files()} if isinstance(backend, MemoryBackend) else {}

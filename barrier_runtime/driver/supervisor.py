@@ -1,0 +1,159 @@
+"""The loop in the driver that submits the barrier stage, and after its failure submits it again.
+
+Spark never retries a failed barrier result stage, so this does. Whether to go on is the coordinator's
+decision; the supervisor only says that a stage began or ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from barrier_runtime.driver.coordinator_client import CoordinatorClient
+from barrier_runtime.driver.stage import cancel_stage, run_stage, why_final
+from snapshot.coordinator.events import RunGivenUp, StageEnded, StageLaunched
+from snapshot.coordinator.machine import Outcome
+from snapshot.errors import Fenced, RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How much of Spark's own error is kept: its first lines name the task and the cause.
+_REASON_CHARACTERS_MAX = 2000
+
+#: Seconds that the stage of a run which is over has to end by itself. Nodes are closed in that time; a stage that
+#: waits for slots, or hangs in user code, would not end at all.
+_FAREWELL_SECONDS_MAX = 10.0
+
+#: Seconds between two attempts to make the coordinator end the run; it takes milliseconds.
+_GIVE_UP_SECONDS = 0.02
+
+#: Outcomes of one life of the coordinator after which the run goes on.
+_GOES_ON = (None, Outcome.SUPERSEDED.value)
+
+_logger = logging.getLogger("cutline.supervisor")
+
+
+class Supervisor:
+    """Keeps the stage of one run going, on a thread of its own.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    client : CoordinatorClient
+    run : str
+    submission : str
+        Unique; the stage's job group is named after it.
+    worker_count : int
+    make_launch : callable
+        Encodes the `WorkerLaunch` for a launch token.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        client: CoordinatorClient,
+        run: str,
+        submission: str,
+        worker_count: int,
+        make_launch: Callable[[str], bytes],
+    ) -> None:
+        self.group = f"cutline-{run}-{submission}"
+        #: how the run ended; set before the thread ends
+        self.status: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.stage_failures: list[str] = []
+        #: token of the stage that is submitted, and of the one that was cancelled last
+        self._launch = self._cancelled = ""
+        #: when the run was last seen to be on (monotonic)
+        self._last_on = time.monotonic()
+        self._spark = spark
+        self._client = client
+        self._run_name = run
+        self._worker_count = worker_count
+        self._make_launch = make_launch
+        self._thread = threading.Thread(target=self._supervise, name=f"cutline-supervisor-{run}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """The run has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end; False: it has not come in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def obey(self, status: dict[str, Any]) -> None:
+        """Cancel the stage if the coordinator has given it up, or if it does not end with the run.
+
+        It is submitted again unless the run is over.
+        """
+        now = time.monotonic()
+        if status["outcome"] in _GOES_ON:
+            self._last_on = now
+        is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
+        if status["newest_launch"] < self._launch:
+            self._client.post(StageLaunched(self._launch))  # a life of the coordinator that began since
+        if self._launch and is_unwanted and self._cancelled != self._launch:
+            self._cancelled = self._launch
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End the stage at once."""
+        cancel_stage(self._spark, self.group)
+
+    def _supervise(self) -> None:
+        number = 0
+        try:
+            while not self._is_over():
+                number += 1
+                self._run_stage(f"{number:06}")
+        except Exception as error:  # whatever it is, whoever awaits the run must get it
+            _logger.exception("run %s: the supervisor failed", self._run_name)
+            self.error = error
+
+    def _run_stage(self, launch: str) -> None:
+        self._launch = launch
+        self._client.post(StageLaunched(launch))
+        description = f"cutline run {self._run_name}"
+        try:
+            run_stage(self._spark, self.group, description, self._worker_count, self._make_launch(launch))
+            reason = "its tasks returned"
+        except Exception as error:  # noqa: BLE001  # Spark's classic and Connect clients raise different ones for a failed job
+            reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
+            self.stage_failures.append(reason)
+            final = None if self._cancelled == launch else why_final(self._spark, error)
+            if final is not None:
+                self._give_up(final)
+        self._client.post(StageEnded(launch, reason))
+
+    def _give_up(self, why: str) -> None:
+        while not self._is_over():  # said again to a new life of the coordinator
+            self._client.post(RunGivenUp(f"{why}; submit the run again under the same name to go on"))
+            time.sleep(_GIVE_UP_SECONDS)
+
+    def _is_over(self) -> bool:
+        self.status = self._client.status()
+        return self.status["outcome"] not in _GOES_ON
+
+
+def raise_for(status: dict[str, Any], run: str) -> None:
+    """Raise what the end of a run means for whoever awaits it; nothing for one that finished or was stopped.
+
+    Raises
+    ------
+    Fenced
+        if the run was submitted again elsewhere.
+    RunFailed
+        if it failed.
+    """
+    match status["outcome"]:
+        case Outcome.FENCED.value:
+            raise Fenced(f"run {run!r}: {status['reason']}")
+        case Outcome.FAILED.value:
+            raise RunFailed(f"run {run!r}: {status['reason']}")

@@ -1,0 +1,121 @@
+"""What the coordinator keeps of a run's trace: the chunks of its workers unopened, and its own events.
+
+In memory and bounded: a coordinator that is killed takes what it kept with it. Must not know what is in a chunk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from barrier_runtime import clock
+from barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, events_in, frequent_events_max
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.control import Deploy
+from snapshot.coordinator.events import Effect, SendToWorker
+from snapshot.coordinator.machine import Coordinator, Outcome
+from snapshot.ids import Subtask
+from snapshot.plan.topology import Topology
+from snapshot.trace import Event, Kind, Trace
+
+#: Characters of a reason that are kept: its first line, not a traceback.
+REASON_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTrace:
+    """All that is kept, as it goes to the driver."""
+
+    chunks: tuple[TraceChunk, ...]
+    #: of the run, in order
+    events: tuple[Event, ...]
+    #: nothing can come any more, unless workers come back
+    is_whole: bool
+
+    def opened(self, topology: Topology) -> Trace:
+        """The trace of the run."""
+        return Trace.gathered(topology, [*self.events, *events_in(self.chunks, topology)], Codec(safe=True))
+
+
+class TraceStore:
+    """Keeps the newest events of each subtask and of the run.
+
+    Parameters
+    ----------
+    topology : Topology
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._frequent_events_max = frequent_events_max(topology)
+        #: {(subtask, frequent): the newest chunks}
+        self._rings: dict[tuple[Subtask, bool], _Ring] = {}
+        self._events: deque[Event] = deque(maxlen=RARE_EVENTS_MAX)
+        # Of the coordinator, as it was seen last.
+        #: {snapshot that was started and is not known to be published: its incarnation}
+        self._started: dict[int, int] = {}
+        self._aborted_count = 0
+        self._restart_count = 0
+        self._incarnation = 0
+        self._deployed = 0
+        self._outcome: Outcome | None = None
+
+    def take(self, trace: WorkerTrace) -> None:
+        """Keep what a worker sent."""
+        for chunk in trace.chunks:
+            key = (chunk.subtask, chunk.is_frequent)
+            if key not in self._rings:
+                self._rings[key] = _Ring(self._frequent_events_max if chunk.is_frequent else RARE_EVENTS_MAX)
+            self._rings[key].add(chunk)
+
+    def collect(self, coordinator: Coordinator, effects: Iterable[Effect]) -> None:
+        """Note what a step of the coordinator brought, and what it told by the `effects`."""
+        for snapshot_id in [each for each in coordinator.history if each in self._started]:
+            self._note(Kind.PUBLISHED, self._started.pop(snapshot_id), snapshot_id)
+        for restart in coordinator.restarts[self._restart_count :]:
+            self._note(Kind.FAILED, self._incarnation, text=restart.reason)
+        if self._outcome is None and coordinator.outcome is Outcome.FAILED:
+            self._note(Kind.FAILED, self._incarnation, text=coordinator.reason)
+        for snapshot_id, reason in coordinator.aborted[self._aborted_count :]:
+            self._note(Kind.ABORTED, self._incarnation, snapshot_id, reason)
+        for snapshot_id in coordinator.pending:
+            self._started.setdefault(snapshot_id, coordinator.incarnation)
+        self._aborted_count, self._restart_count = len(coordinator.aborted), len(coordinator.restarts)
+        self._incarnation, self._outcome = coordinator.incarnation, coordinator.outcome
+        for effect in effects:
+            if isinstance(effect, SendToWorker) and isinstance(effect.message, Deploy):
+                self._note_deployed(effect.message)
+
+    def kept(self, *, is_whole: bool) -> KeptTrace:
+        """All of it. May be called on any thread."""
+        chunks = [chunk for ring in list(self._rings.values()) for chunk in tuple(ring.chunks)]
+        return KeptTrace(tuple(chunks), tuple(self._events), is_whole)
+
+    def _note_deployed(self, deploy: Deploy) -> None:
+        """An incarnation is told to begin; the first worker that is told counts."""
+        if deploy.incarnation > self._deployed:
+            self._deployed = deploy.incarnation
+            # Until now the store could still say that one was published which the rollback had given up.
+            self._started.clear()
+            states = [restored.state for restored in deploy.subtasks if restored.state is not None]
+            self._note(Kind.DEPLOYED, deploy.incarnation, states[0].snapshot_id if states else 0)
+
+    def _note(self, kind: Kind, incarnation: int, snapshot_id: int = 0, text: str = "") -> None:
+        line = text.partition("\n")[0][:REASON_CHARACTERS_MAX]
+        self._events.append(Event(clock.now(), kind, incarnation, None, snapshot_id=snapshot_id, text=line))
+
+
+class _Ring:
+    """The newest chunks of one sort: so many that they hold `events_max` events, if there were so many."""
+
+    def __init__(self, events_max: int) -> None:
+        self.chunks: deque[TraceChunk] = deque()
+        self._events_max = events_max
+        self._event_count = 0
+
+    def add(self, chunk: TraceChunk) -> None:
+        """Keep one more; drop what is not needed any longer."""
+        self.chunks.append(chunk)
+        self._event_count += chunk.event_count
+        while self._event_count - self.chunks[0].event_count >= self._events_max:
+            self._event_count -= self.chunks.popleft().event_count

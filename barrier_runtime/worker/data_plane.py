@@ -1,0 +1,210 @@
+"""The subtasks of one worker in one incarnation, and the links between them and to the peers.
+
+Gives each subtask its turns, moves frames and markers, and gives credit back. Must not know control messages, reports
+or storage. One thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+
+from barrier_runtime.worker.adaptive_batch_limit import AdaptiveBatchLimit
+from barrier_runtime.worker.meter import Meter
+from channels.connection import Connection, Received
+from channels.identity import Identity
+from channels.in_process import InProcessConnection
+from snapshot.channel.frame import Frame
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
+from snapshot.subtask.events import MarkerArrived
+from snapshot.subtask.machine import SubtaskMachine
+
+Link = Connection | InProcessConnection
+
+#: Seconds that a message may wait for its frame to be filled while the worker is busy, perhaps with another subtask's
+#: backlog that takes minutes. So rarely, it costs nothing.
+SEAL_SECONDS_MAX = 0.005
+
+
+class DataPlane:
+    """What runs in a worker between one rollback and the next.
+
+    Parameters
+    ----------
+    worker : int
+        Number of this worker.
+    incarnation : int
+    topology : Topology
+    placement : mapping of Subtask to worker number
+    machines : mapping of Subtask to SubtaskMachine
+        Those of this worker, restored.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        topology: Topology,
+        placement: Mapping[Subtask, int],
+        machines: Mapping[Subtask, SubtaskMachine],
+    ) -> None:
+        self.worker = worker
+        self.incarnation = incarnation
+        self.machines = machines
+        self._slices = {subtask: AdaptiveBatchLimit() for subtask in machines}
+        #: {input channel: payload bytes that came by its link and are processed}
+        self._freed_bytes = {channel: 0 for machine in machines.values() for channel in machine.inputs}
+        self.meter = Meter(worker, incarnation, topology, machines, self._slices, self._freed_bytes)
+        #: when frames that are not full leave though there is work
+        self._seal_at = 0.0
+        self.connections: dict[int, Connection] = {}
+        #: nothing was handled since all that was buffered left
+        self._is_flushed = True
+        #: subtasks that may have frames which are not sealed
+        self._unsealed: dict[Subtask, SubtaskMachine] = {}
+        self._inside = InProcessConnection()
+        self._topology = topology
+        self._placement = placement
+        #: {channel number: it}; only channels that begin or end here
+        self._channels: dict[int, ChannelId] = {}
+        #: {subtask: (number of an input channel, the end, the link that it comes by)}
+        self._inputs: dict[Subtask, list[tuple[int, ChannelId]]] = {subtask: [] for subtask in machines}
+        self._links: dict[int, Link] = {}
+        for number, channel in enumerate(topology.channels):
+            if channel.source in machines or channel.target in machines:
+                self._channels[number] = channel
+            if channel.target in machines:
+                self._inputs[channel.target].append((number, channel))
+        self._attach(worker, self._inside)
+
+    # ---------------------------------------------------------------- links
+
+    def peers(self) -> list[int]:
+        """Workers that this one shares a channel with, ascending: only those need a connection."""
+        workers = [self._worker_of(c.source) for c in self._channels.values()]
+        workers += [self._worker_of(c.target) for c in self._channels.values()]
+        return sorted(dict.fromkeys(w for w in workers if w != self.worker))
+
+    def add_connection(self, peer: int, sock: socket.socket, identity: Identity) -> Connection:
+        """Use an authenticated socket for all channels shared with `peer`."""
+        assert peer not in self.connections
+        connection = Connection(sock, identity)
+        self.connections[peer] = connection
+        self._attach(peer, connection)
+        return connection
+
+    @property
+    def is_connected(self) -> bool:
+        """There is a connection to every peer."""
+        return all(peer in self.connections for peer in self.peers())
+
+    def receive(self, connection: Connection, now: float) -> None:
+        """Deliver what came over a connection. Raises ChannelError if it is lost."""
+        self._dispatch(connection.receive(), now)
+
+    # ---------------------------------------------------------------- turns
+
+    def turn(self, now: float) -> int:
+        """Give every subtask a turn and move what comes of it; returns the number of events that were handled.
+
+        Raises
+        ------
+        NodeError
+            if a hook failed.
+        ChannelError
+            if a connection is lost.
+        """
+        handled = 0
+        for subtask, machine in self.machines.items():
+            wake = machine.next_wake()
+            if machine.runnable or (wake is not None and wake <= now):
+                handled += self._run(subtask, machine, now)
+                self._unsealed[subtask] = machine
+                self._give_credit(subtask, machine)
+        self._is_flushed = not handled
+        if not handled or now >= self._seal_at:
+            # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
+            self._seal_at = now + SEAL_SECONDS_MAX
+            for machine in self._unsealed.values():
+                machine.seal()
+            self._unsealed.clear()
+        self._pump(now)
+        return handled
+
+    def next_wake(self) -> float | None:
+        """When a timer or a poll is due; None: never."""
+        wakes = [
+            wake for m in self.machines.values() if not m.backpressure.closed and (wake := m.next_wake()) is not None
+        ]
+        return min(wakes, default=None)
+
+    @property
+    def has_work(self) -> bool:
+        """A turn would do something at once."""
+        return (
+            not self._is_flushed
+            or self._inside.wants_write
+            or any(machine.runnable for machine in self.machines.values())
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing will happen here without a message from elsewhere, and nothing waits to leave."""
+        return (
+            not self._unsealed
+            and not self._inside.has_data
+            and not any(connection.has_data for connection in self.connections.values())
+            and all(machine.idle for machine in self.machines.values())
+        )
+
+    def flush(self, now: float) -> None:
+        """Let markers leave after control events; what hooks have sent leaves with the next turn."""
+        self._unsealed |= self.machines
+        self._is_flushed = False
+        self._pump(now)
+
+    # ---------------------------------------------------------------- below
+
+    def _run(self, subtask: Subtask, machine: SubtaskMachine, now: float) -> int:
+        part = self._slices[subtask]
+        started = time.monotonic()
+        count = machine.run(now, part.limit)
+        part.record(time.monotonic() - started)
+        return count
+
+    def _worker_of(self, subtask: Subtask) -> int:
+        return self._placement[subtask]
+
+    def _attach(self, peer: int, link: Link) -> None:
+        for number, channel in self._channels.items():
+            source, target = self._worker_of(channel.source), self._worker_of(channel.target)
+            siblings = len(self._topology.inputs_of(channel.target))
+            if source == self.worker and target == peer:
+                link.attach_sending(number, self.machines[channel.source].outputs[channel], siblings=siblings)
+            if target == self.worker and source == peer:
+                link.attach_receiving(number, siblings=siblings)
+                self._links[number] = link
+
+    def _give_credit(self, subtask: Subtask, machine: SubtaskMachine) -> None:
+        for number, channel in self._inputs[subtask]:
+            freed = machine.inputs[channel].take_freed_bytes()
+            if freed:
+                self._links[number].free(number, freed)
+                self._freed_bytes[channel] += freed
+
+    def _pump(self, now: float) -> None:
+        self._inside.pump()
+        self._dispatch(self._inside.receive(), now)
+        for connection in self.connections.values():
+            connection.pump()
+
+    def _dispatch(self, received: list[Received], now: float) -> None:
+        for number, item in received:
+            channel = self._channels[number]
+            machine = self.machines[channel.target]
+            if isinstance(item, Frame):
+                machine.deliver(channel, item)
+            else:
+                machine.step(MarkerArrived(channel, item), now)

@@ -1,0 +1,70 @@
+"""Makes the subtasks of one worker from what was read for them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from random import Random
+from typing import Any
+
+import xxhash
+
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.logs import subtask_logger
+from barrier_runtime.tracing.trace_observer import TraceObserver
+from channels.spill import SpillFile
+from snapshot.channel.kept_memory import KeptMemory
+from snapshot.channel.serialization import Codec
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.subtask.assembly import SubtaskEnvironment, assemble
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.restored_parts import RestoredParts
+
+
+def make_machines(
+    parts: RestoredParts,
+    compiled: CompiledGraph,
+    launch: WorkerLaunch,
+    memory: KeptMemory,
+    logger: logging.LoggerAdapter[Any],
+) -> dict[Subtask, SubtaskMachine]:
+    """Fresh machines with restored channels; their states are still to be restored.
+
+    Raises
+    ------
+    NodeError
+        if a node cannot be unpickled here.
+    """
+    incarnation = parts.deploy.incarnation
+
+    def spill_of(channel: ChannelId) -> SpillFile:
+        return SpillFile(str(channel), launch.spill_folder)
+
+    def chance_of(subtask: Subtask) -> Random:
+        # Chance is saved in snapshots; before the first one a rollback may well begin differently.
+        return Random(xxhash.xxh3_64_intdigest(f"{launch.launch}/{incarnation}/{subtask}".encode()))  # no secret
+
+    snapshot_ids = {each.subtask: 0 if each.state is None else each.state.snapshot_id for each in parts.deploy.subtasks}
+
+    def observer_of(subtask: Subtask) -> TraceObserver | None:
+        if not launch.trace:
+            return None
+        return TraceObserver(subtask, compiled.topology, incarnation, snapshot_ids[subtask])
+
+    environment = SubtaskEnvironment(
+        run=launch.run,
+        incarnation=incarnation,
+        codec=Codec(safe=launch.safe, memory=memory),
+        limits=launch.limits,
+        spill_of=spill_of,
+        logger_of=lambda subtask: subtask_logger(launch.run, incarnation, subtask),
+        chance_of=chance_of,
+        stopwatch=time.monotonic,
+        observer_of=observer_of,
+    )
+    logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
+    return {
+        subtask: SubtaskMachine(assemble(subtask, compiled, environment, parts.channels[subtask]))
+        for subtask in snapshot_ids
+    }

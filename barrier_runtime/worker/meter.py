@@ -1,0 +1,132 @@
+"""Measures the subtasks of a worker from beside the message path: by looks at their ends, and by what turns add up.
+
+Owns what becomes a progress report. Nothing here is called for a message or a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from barrier_runtime import clock
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from barrier_runtime.worker.adaptive_batch_limit import AdaptiveBatchLimit
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Topology
+from snapshot.subtask.machine import Status, SubtaskMachine
+
+End = TypeVar("End", ChannelSender, ChannelReceiver)
+
+#: Seconds between two looks: ten in a report. A look passes over all sending ends once; a turn does so several times,
+#: and a busy loop makes dozens of turns in this time.
+SAMPLE_SECONDS = 0.05
+
+
+class Meter:
+    """The measurements of one data plane.
+
+    Parameters
+    ----------
+    worker, incarnation : int
+    topology : Topology
+    machines : mapping of Subtask to SubtaskMachine
+        Restored, and not started.
+    slices : mapping of Subtask to AdaptiveBatchLimit
+        They add up the time of turns.
+    freed_bytes : mapping of ChannelId to int
+        Payload that came over a link and is processed; counted by the data plane, which gives it back as credit.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        topology: Topology,
+        machines: Mapping[Subtask, SubtaskMachine],
+        slices: Mapping[Subtask, AdaptiveBatchLimit],
+        freed_bytes: Mapping[ChannelId, int],
+    ) -> None:
+        self._worker = worker
+        self._incarnation = incarnation
+        self._machines = machines
+        self._slices = slices
+        self._freed_bytes = freed_bytes
+        self._outputs = [_Outputs(n, ends) for n, ends in _by_edge(topology, (m.outputs for m in machines.values()))]
+        self._inputs = [_Inputs(n, ends) for n, ends in _by_edge(topology, (m.inputs for m in machines.values()))]
+        self._sampled_at = self._reported_at = clock.now()
+
+    def sample(self, now: float) -> None:
+        """See who is held up; to be called before each turn, so that what the last one left lasted until now."""
+        seconds = now - self._sampled_at
+        if seconds >= SAMPLE_SECONDS:
+            self._sampled_at = now
+            for outputs in self._outputs:
+                outputs.sample(seconds)
+
+    def report(self, refused: dict[str, int]) -> WorkerProgress:
+        """Counters, shares since the last report, and what the listener `refused`."""
+        now = clock.now()
+        seconds = max(now - self._reported_at, SAMPLE_SECONDS)
+        self._reported_at = now
+        sent = {outputs.edge: outputs.report(seconds) for outputs in self._outputs}
+        processed = {inputs.edge: inputs.report(self._freed_bytes) for inputs in self._inputs}
+        busy: dict[str, float] = {}
+        ended: dict[str, int] = {}
+        metrics: dict[str, float] = {}
+        for subtask, machine in self._machines.items():
+            node = subtask.node
+            busy[node] = busy.get(node, 0.0) + min(1.0, self._slices[subtask].take_seconds() / seconds)
+            ended[node] = ended.get(node, 0) + (machine.status is Status.ENDED)
+            for metric, value in machine.context.metrics.items():
+                metrics[metric] = metrics.get(metric, 0) + value
+        return WorkerProgress(self._worker, self._incarnation, sent, processed, busy, ended, metrics, refused)
+
+
+class _Outputs:
+    """The sending ends of one edge."""
+
+    def __init__(self, edge: int, ends: list[ChannelSender]) -> None:
+        self.edge = edge
+        self._ends = ends
+        self._before = sum(end.sent for end in ends)
+        #: of all ends together, since the last report
+        self._held_up_seconds = 0.0
+
+    def sample(self, seconds: float) -> None:
+        """It has been so for `seconds`."""
+        # All that can leave does at the end of each turn: there is no credit, or no room in the socket.
+        self._held_up_seconds += seconds * sum([end.has_data for end in self._ends])
+
+    def report(self, seconds: float) -> EdgeSent:
+        """For the last `seconds`."""
+        sent = sum([end.sent for end in self._ends])
+        waiting = sent - sum([end.written for end in self._ends])
+        held_up, self._held_up_seconds = self._held_up_seconds / seconds, 0.0
+        return EdgeSent(sent, self._before, waiting, len(self._ends), min(held_up, float(len(self._ends))))
+
+
+class _Inputs:
+    """The receiving ends of one edge."""
+
+    def __init__(self, edge: int, ends: list[ChannelReceiver]) -> None:
+        self.edge = edge
+        self._ends = ends
+        self._before = sum(end.processed for end in ends)
+
+    def report(self, freed_bytes: Mapping[ChannelId, int]) -> EdgeProcessed:
+        """As it is."""
+        processed = sum([end.processed for end in self._ends])
+        waiting = sum([end.arrived for end in self._ends]) - processed
+        return EdgeProcessed(processed, self._before, waiting, sum([freed_bytes[end.channel] for end in self._ends]))
+
+
+def _by_edge(topology: Topology, ends: Iterable[Mapping[ChannelId, End]]) -> Iterable[tuple[int, list[End]]]:
+    """All `ends`, by the number of their edge."""
+    found: dict[int, list[End]] = {}
+    numbers = {(edge.source, edge.target): number for number, edge in enumerate(topology.edges)}
+    for of_one in ends:
+        for channel, end in of_one.items():
+            found.setdefault(numbers[channel.source.node, channel.target.node], []).append(end)
+    return found.items()

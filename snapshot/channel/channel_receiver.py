@@ -1,0 +1,170 @@
+"""The receiver's end of a channel: its in-queue, with the numbers of PROTOCOL 1, and what snapshots record of it.
+
+No I/O. At a cut the receiver's number is ``processed`` (p). `snapshot.channel.channel_sender` has the picture of both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from snapshot.channel.channel_cuts import ReceivedCut
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import cut_frame
+from snapshot.errors import ChannelError
+from snapshot.ids import ChannelId
+
+
+@dataclass(slots=True)
+class _Recording:
+    after: int
+    frames: list[Frame] = field(default_factory=list)
+
+
+class ChannelReceiver:
+    """The receiver's end of one channel.
+
+    Parameters
+    ----------
+    channel : ChannelId
+    processed : int
+        Number of the last message that was processed before (0 on a fresh channel).
+    restored : sequence of Frame
+        Recorded channel state: queued ahead of anything from the link, processed by the ordinary code
+        (PROTOCOL 6.2). The next frame of the link must follow it.
+    """
+
+    def __init__(self, channel: ChannelId, *, processed: int = 0, restored: tuple[Frame, ...] = ()) -> None:
+        self.channel = channel
+        self.processed = processed
+        self.arrived = processed
+        self.held = False
+        self.ended = False
+        self._queue: deque[Frame | Marker] = deque()
+        self._recordings: dict[int, _Recording] = {}
+        #: bytes kept for recordings that are open
+        self.recorded_bytes = 0
+        self._freed_bytes = 0
+        for frame in restored:
+            self.deliver(frame)
+        #: frames at the front that came from a snapshot: they were never charged to the link's credit
+        self._uncharged = len(restored)
+
+    def deliver(self, frame: Frame) -> None:
+        """Take a frame from the link.
+
+        Raises
+        ------
+        ChannelError
+            if its messages do not follow those that came before: a gap or a repeat is never repaired.
+        """
+        if frame.first != self.arrived + 1:
+            what = "a gap" if frame.first > self.arrived + 1 else "a repeat"
+            raise ChannelError(f"{self.channel}: {what}: message {self.arrived + 1} was due, {frame.first} came")
+        self.arrived += frame.count
+        self._queue.append(frame)
+        if self._recordings:
+            for recording in self._recordings.values():
+                recording.frames.append(frame)
+                self.recorded_bytes += len(frame.payload)
+
+    def deliver_marker(self, marker: Marker) -> None:
+        """Note that a marker came; an aligned one waits its turn among the frames.
+
+        Raises
+        ------
+        ChannelError
+            if messages are missing that the sender wrote ahead of it.
+        """
+        if marker.written != self.arrived:
+            raise ChannelError(
+                f"{self.channel}: the marker of snapshot {marker.snapshot_id} follows message {marker.written}, "
+                f"but the last that came is {self.arrived}"
+            )
+        if marker.aligned:
+            self._queue.append(marker)
+
+    @property
+    def head(self) -> Frame | Marker | None:
+        """What comes next; of a frame, the messages up to `processed` are done."""
+        return self._queue[0] if self._queue else None
+
+    @property
+    def ready(self) -> bool:
+        """Something can be processed."""
+        return bool(self._queue) and not self.held
+
+    @property
+    def drained(self) -> bool:
+        """Nothing waits."""
+        return not self._queue
+
+    def advance(self, count: int) -> None:
+        """`count` more messages of the head frame are processed."""
+        frame = self._queue[0]
+        assert isinstance(frame, Frame)
+        self.processed += count
+        if self.processed - frame.first + 1 == frame.count:
+            self._queue.popleft()
+            if self._uncharged:
+                self._uncharged -= 1
+            else:
+                self._freed_bytes += len(frame.payload)
+
+    def pass_marker(self) -> Marker:
+        """Remove the marker at the head."""
+        marker = self._queue.popleft()
+        assert isinstance(marker, Marker)
+        return marker
+
+    def take_freed_bytes(self) -> int:
+        """Payload bytes processed since the last call: the credit to give back (PROTOCOL 9.1)."""
+        freed, self._freed_bytes = self._freed_bytes, 0
+        return freed
+
+    def start_recording(self, snapshot_id: int) -> None:
+        """From now on nothing that is not processed is lost for `snapshot_id`."""
+        recording = _Recording(self.processed)
+        recording.frames = [item for item in self._queue if isinstance(item, Frame)]
+        self.recorded_bytes += sum(len(frame.payload) for frame in recording.frames)
+        self._recordings[snapshot_id] = recording
+
+    def stop_recording(self, snapshot_id: int, written: int) -> ReceivedCut:
+        """The receiver's part: the messages (processed at the cut, written]."""
+        recording = self._drop(snapshot_id)
+        assert recording is not None
+        after = recording.after
+        kept = [f for f in recording.frames if f.last > after and f.first <= written]
+        frames = tuple(cut_frame(frame, after, written) for frame in kept)
+        return ReceivedCut(after, written, frames)
+
+    def discard(self, snapshot_id: int) -> None:
+        """Forget the recording of `snapshot_id`, if there is one."""
+        self._drop(snapshot_id)
+
+    def empty_recording(self, snapshot_id: int) -> None:
+        """Let go of what was recorded for a snapshot that failed here; its marker may still come."""
+        recording = self._recordings.get(snapshot_id)
+        if recording is not None:
+            self._drop(snapshot_id)
+            self._recordings[snapshot_id] = _Recording(self.arrived)
+
+    def validate(self) -> None:
+        """Assert the end's invariants."""
+        assert self.processed <= self.arrived
+        if not self._queue and not self._recordings:
+            assert self.processed == self.arrived and not self.recorded_bytes
+            return
+        frames = [item for item in self._queue if isinstance(item, Frame)]
+        assert not frames or frames[0].first <= self.processed + 1 <= frames[0].last, (self.channel, self.processed)
+        assert sum(f.count for f in frames) - (self.processed - frames[0].first + 1 if frames else 0) == (
+            self.arrived - self.processed
+        )
+        recorded = sum(len(f.payload) for r in self._recordings.values() for f in r.frames)
+        assert recorded == self.recorded_bytes
+
+    def _drop(self, snapshot_id: int) -> _Recording | None:
+        recording = self._recordings.pop(snapshot_id, None)
+        if recording is not None:
+            self.recorded_bytes -= sum(len(frame.payload) for frame in recording.frames)
+        return recording

@@ -1,0 +1,309 @@
+"""Which subtask of an edge's target gets a message: stable key hashes, key groups, one partitioner a spread.
+
+Runs in the sending subtask, once a message, so it is written to be short in time. Knows no channels.
+
+A key's place is found in two steps, so that rescaling moves whole ranges of groups::
+
+    key -> stable_hash -> group = hash mod KEY_GROUPS -> subtask = group * parallelism // KEY_GROUPS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snapshot.channel.key_hash import hash_columns, stable_hash
+from snapshot.plan.declarations import Key
+from snapshot.plan.topology import Partitioning
+
+#: Number of key groups, the smallest unit that rescaling moves; so also the largest useful parallelism.
+#: Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never change.
+KEY_GROUPS: Final = 32_768
+
+#: What `Partitioner.choose` returns for a message that goes to every subtask of the target.
+EVERY: Final = -1
+
+#: Keys whose target a hash partitioner remembers: a few MB for usual keys; forgotten all at once when full.
+_REMEMBERED_KEYS_MAX = 32_768
+
+#: Smaller integers are looked up in batches, in 256 KiB, not hashed: in a fourth of the time, and ids often are small.
+_SMALL_KEYS_MAX = 131_072
+
+#: Types whose values are equal only where their hashes are. 1.0 equals 1 too, but must be refused, not found.
+PLAIN_KEYS = frozenset((str, int, bool, bytes, type(None)))
+
+#: So many targets are found by a scan for each; more by one sort, which costs as much as four scans whatever they are.
+_SCANNED_TARGETS_MAX = 4
+
+Targets = npt.NDArray[np.uint16]
+Split = list[tuple[int, pa.RecordBatch]]
+Shares = list[tuple[int, list[Any]]]
+
+
+def key_function(key: Key) -> Callable[[Any], Any]:
+    """How to read the key from a message: a column by name, several as a tuple, or the user's own function."""
+    if callable(key):
+        return key
+    if isinstance(key, str):
+        name = key
+        return lambda message: message[name]
+    names = tuple(key)
+    return lambda message: tuple([message[name] for name in names])
+
+
+def key_group(key: Any) -> int:
+    """The group, from 0 to `KEY_GROUPS` - 1, that `key` belongs to whatever the parallelism.
+
+    Raises
+    ------
+    TypeError
+        when `key` is, or holds, something else than None, bool, int, str, bytes and tuples.
+    """
+    return stable_hash(key) % KEY_GROUPS
+
+
+def subtask_of_group(group: int, parallelism: int) -> int:
+    """The index of the subtask that owns a key group."""
+    return group * parallelism // KEY_GROUPS
+
+
+class Partitioner(Protocol):
+    """Decides for one edge in one sending subtask. Deterministic, given `state`."""
+
+    def choose(self, message: Any) -> int:
+        """Index of the target's subtask, or `EVERY`.
+
+        Raises
+        ------
+        TypeError
+            when the message has no usable key, or the edge is directed. A user's key function may raise
+            anything. The caller makes a `NodeError` of it.
+        """
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        """The parts of a batch, each with the index of its target, ascending. Rows keep their order.
+
+        Raises as `choose`.
+        """
+
+    def share(self, messages: list[Any]) -> Shares:
+        """`choose` for each of several messages: those for each target, in order; a target may come with none.
+
+        Raises as `choose`.
+        """
+
+    def state(self) -> int:
+        """What the subtask's snapshot must hold, so that replay makes the same choices."""
+
+    def restore(self, state: int) -> None:
+        """Take over what `state` returned."""
+
+
+class _Stateless:
+    """For the spreads whose choices depend on nothing but the message."""
+
+    def state(self) -> int:
+        return 0
+
+    def restore(self, state: int) -> None:
+        pass
+
+
+class _Forward(_Stateless):
+    """Subtask *i* to subtask *i*."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def choose(self, message: Any) -> int:
+        return self._index
+
+    def share(self, messages: list[Any]) -> Shares:
+        return [(self._index, messages)]
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self._index, batch)]
+
+
+class _Rebalance:
+    """In turn. A batch goes whole, because cutting it up would cost more than it evens out."""
+
+    def __init__(self, index: int, parallelism: int) -> None:
+        self._parallelism = parallelism
+        self._next = index % parallelism  # senders begin at different targets
+
+    def choose(self, message: Any) -> int:
+        chosen = self._next
+        self._next = (chosen + 1) % self._parallelism
+        return chosen
+
+    def share(self, messages: list[Any]) -> Shares:
+        first, count = self._next, self._parallelism
+        self._next = (first + len(messages)) % count
+        return [((first + turn) % count, messages[turn::count]) for turn in range(min(count, len(messages)))]
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self.choose(batch), batch)]
+
+    def state(self) -> int:
+        return self._next
+
+    def restore(self, state: int) -> None:
+        self._next = state % self._parallelism
+
+
+class _Broadcast(_Stateless):
+    """Each message to every subtask."""
+
+    def __init__(self, parallelism: int) -> None:
+        self._parallelism = parallelism
+
+    def choose(self, message: Any) -> int:
+        return EVERY
+
+    def share(self, messages: list[Any]) -> Shares:
+        return [(index, messages) for index in range(self._parallelism)]
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(index, batch) for index in range(self._parallelism)]
+
+
+class _Directed(_Stateless):
+    """Only where the sender names the subtask; it has no rule of its own."""
+
+    def choose(self, message: Any) -> int:
+        raise TypeError("a directed edge has no rule of spreading: give send the Subtask that is to get the message")
+
+    def share(self, messages: list[Any]) -> Shares:
+        return [(self.choose(message), [message]) for message in messages]
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        return [(self.choose(batch), batch)]
+
+
+class HashPartitioner(_Stateless):
+    """Equal keys to the same subtask, in every process and on every machine.
+
+    `key_of` and `remembered` are for a hot path that looks keys of `PLAIN_KEYS` up before it calls `choose`.
+    """
+
+    def __init__(self, key: Key, parallelism: int) -> None:
+        self._columns = None if callable(key) else (key,) if isinstance(key, str) else tuple(key)
+        self._is_tuple = not isinstance(key, str)
+        self.key_of = key_function(key)
+        self._parallelism = parallelism
+        #: {key: index of its target}; never another dict
+        self.remembered: dict[Any, int] = {}
+        #: targets of the keys from 0 to `_SMALL_KEYS_MAX`, once such keys have come in a batch
+        self._of_small: Targets | None = None
+
+    def choose(self, message: Any) -> int:
+        """See `Partitioner`."""
+        return self._target(self.key_of(message))
+
+    def _target(self, key: Any) -> int:
+        if type(key) in PLAIN_KEYS or (type(key) is tuple and PLAIN_KEYS.issuperset(map(type, key))):
+            chosen = self.remembered.get(key)
+            return self._learn(key) if chosen is None else chosen
+        return subtask_of_group(key_group(key), self._parallelism)
+
+    def share(self, messages: list[Any]) -> Shares:
+        """See `Partitioner`."""
+        shares: list[list[Any]] = [[] for _ in range(self._parallelism)]
+        for message, target in zip(messages, self._choose_all(messages), strict=True):
+            shares[target].append(message)
+        return list(enumerate(shares))
+
+    def split(self, batch: pa.RecordBatch) -> Split:
+        """See `Partitioner`."""
+        if self._columns is None:
+            chosen = np.array([self.choose(row) for row in batch.to_pylist()], dtype=np.uint16)
+            return _split_by_target(batch, chosen, self._parallelism)
+        columns = [_column(batch, name) for name in self._columns]
+        if self._parallelism == 1:
+            hash_columns([column[:0] for column in columns], as_tuple=self._is_tuple)  # refuses what is no key
+            return [(0, batch)] if batch.num_rows else []
+        targets = self._targets_of_small(columns[0]) if len(columns) == 1 else None
+        if targets is None:
+            targets = self._targets(columns)
+        return _split_by_target(batch, targets, self._parallelism)
+
+    def _choose_all(self, messages: list[Any]) -> list[int]:
+        keys = list(map(self.key_of, messages))
+        if PLAIN_KEYS.issuperset(map(type, keys)):
+            with suppress(KeyError):  # a new key
+                return list(map(self.remembered.__getitem__, keys))
+        return list(map(self._target, keys))
+
+    def _targets(self, columns: Sequence[pa.Array]) -> Targets:
+        return _targets(hash_columns(columns, as_tuple=self._is_tuple), self._parallelism)
+
+    def _targets_of_small(self, column: pa.Array) -> Targets | None:
+        """The same, looked up; None unless all keys are small integers."""
+        if not pa.types.is_integer(column.type) or column.null_count or not len(column):
+            return None
+        keys = column.to_numpy()
+        if keys.min() < 0 or keys.max() >= _SMALL_KEYS_MAX:
+            return None
+        if self._of_small is None:
+            self._of_small = self._targets([pa.array(np.arange(_SMALL_KEYS_MAX))])
+        found: Targets = self._of_small.take(keys)
+        return found
+
+    def _learn(self, key: Any) -> int:
+        if len(self.remembered) >= _REMEMBERED_KEYS_MAX:
+            self.remembered.clear()
+        chosen = self.remembered[key] = subtask_of_group(key_group(key), self._parallelism)
+        return chosen
+
+
+def partitioner(partitioning: Partitioning, key: Key | None, index: int, parallelism: int) -> Partitioner:
+    """The partitioner of an edge in the sending subtask `index`; `parallelism` is the target's."""
+    match partitioning:
+        case Partitioning.FORWARD:
+            return _Forward(index)
+        case Partitioning.REBALANCE:
+            return _Rebalance(index, parallelism)
+        case Partitioning.BROADCAST:
+            return _Broadcast(parallelism)
+        case Partitioning.DIRECTED:
+            return _Directed()
+        case Partitioning.HASH:
+            if key is None:
+                raise ValueError("a hash edge without a key")
+            return HashPartitioner(key, parallelism)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in batch.schema.names:
+        raise TypeError(f"the batch has no key column {name!r}; it has {', '.join(batch.schema.names) or 'none'}")
+    return batch.column(name)
+
+
+def _targets(hashes: npt.NDArray[np.uint64], parallelism: int) -> Targets:
+    """`subtask_of_group` of each hash's key group."""
+    groups = hashes.astype(np.uint16) & np.uint16(KEY_GROUPS - 1)  # a power of two: the remainder is the low bits
+    return (groups.astype(np.uint32) * np.uint32(parallelism) // np.uint32(KEY_GROUPS)).astype(np.uint16)
+
+
+def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) -> Split:
+    """Cut a batch up by the target of each row, with one gathering copy."""
+    if parallelism <= _SCANNED_TARGETS_MAX:
+        found = ((target, np.flatnonzero(targets == target)) for target in range(parallelism))
+        return [(t, batch if len(rows) == len(targets) else _gathered(batch, rows)) for t, rows in found if len(rows)]
+    order = np.argsort(targets, kind="stable")  # a radix sort, for 16 bits; rows for one target stay in order
+    gathered, ordered = _gathered(batch, order), targets[order]
+    changes = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
+    bounds = pairwise([0, *changes, len(ordered)]) if len(ordered) else ()
+    return [(int(ordered[start]), gathered.slice(start, stop - start)) for start, stop in bounds]
+
+
+def _gathered(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    return pc.take(batch, pa.array(rows), boundscheck=False)

@@ -1,0 +1,183 @@
+"""From a declared graph to what runs: its topology, and the user's code in a form that can be shipped.
+
+`build` is the one door: whoever submits, simulates or explains a graph comes through it, so that all of them
+refuse the same graphs with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import pyarrow as pa
+
+from snapshot.errors import GraphError
+from snapshot.node import Sink, Source, guarantee_of
+from snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
+from snapshot.plan.components import strong_components
+from snapshot.plan.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration
+from snapshot.plan.schemas import to_arrow_schema
+from snapshot.plan.topology import Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from snapshot.plan.transforms import Transform
+from snapshot.plan.validation import graph_problems
+
+if TYPE_CHECKING:
+    from snapshot.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCode:
+    """The user's part of an edge: what `EdgeSpec` cannot hold."""
+
+    key: Key | None
+    schema: pa.Schema | None
+    transforms: tuple[Transform, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """A graph that was checked. Can be pickled with cloudpickle."""
+
+    topology: Topology
+    nodes: dict[str, bytes]  #: cloudpickle of each added instance; each start of a subtask unpickles a copy
+    edges: dict[tuple[str, str], EdgeCode]  #: by names of source and target
+    invariants: dict[str, Invariant]
+
+
+def build(graph: Graph, alignment: AlignmentWish) -> CompiledGraph:
+    """Check and expand a graph.
+
+    Parameters
+    ----------
+    alignment : "unaligned", "aligned" or float
+        what the run asks for; edges where it cannot be stay unaligned.
+
+    Raises
+    ------
+    GraphError
+        says everything that is wrong, by name of node and edge.
+    """
+    _refuse(graph, graph_problems(graph.name, graph.nodes, graph.edges, graph.invariants))
+    try:
+        wish = parse_alignment(alignment)
+    except ValueError as error:
+        raise GraphError(f"graph {graph.name!r}: {error}") from error
+    components = _components(graph.nodes, graph.edges)
+    requests = [
+        Request(edge.source, edge.target, None if edge.alignment is None else parse_alignment(edge.alignment))
+        for edge in graph.edges
+    ]
+    granted = grant_alignment(components, requests, wish)
+    pickled = [_pickled(node) for node in graph.nodes]
+    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(graph.edges))
+    _refuse(graph, [*granted.problems, *unserialisable])
+    return CompiledGraph(
+        topology=_topology(graph, components, granted),
+        nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
+        edges={(edge.source, edge.target): _code(edge) for edge in graph.edges},
+        invariants=dict(graph.invariants),
+    )
+
+
+def _refuse(graph: Graph, problems: Sequence[str]) -> None:
+    if len(problems) == 1:
+        raise GraphError(f"graph {graph.name!r}: {problems[0]}")
+    if problems:
+        raise GraphError(f"graph {graph.name!r} has {len(problems)} problems:\n  " + "\n  ".join(problems))
+
+
+def _components(nodes: Sequence[NodeDeclaration], edges: Sequence[EdgeDeclaration]) -> tuple[Component, ...]:
+    numbers = {node.name: number for number, node in enumerate(nodes)}
+    successors: list[list[int]] = [[] for _ in nodes]
+    for edge in edges:
+        successors[numbers[edge.source]].append(numbers[edge.target])
+    return tuple(
+        Component(
+            nodes=tuple(nodes[number].name for number in part),
+            cyclic=len(part) > 1 or part[0] in successors[part[0]],
+        )
+        for part in strong_components(successors)
+    )
+
+
+def _topology(graph: Graph, components: tuple[Component, ...], granted: Granted) -> Topology:
+    component_of = {name: number for number, part in enumerate(components) for name in part.nodes}
+    parallelism = {node.name: node.parallelism for node in graph.nodes}
+    nodes = tuple(
+        NodeSpec(
+            name=node.name,
+            parallelism=node.parallelism,
+            component=component_of[node.name],
+            is_source=isinstance(node.node, Source),
+            is_sink=isinstance(node.node, Sink),
+            guarantee=guarantee_of(node.node),
+            class_name=f"{type(node.node).__module__}.{type(node.node).__qualname__}",
+        )
+        for node in graph.nodes
+    )
+    edges = tuple(
+        EdgeSpec(
+            source=edge.source,
+            target=edge.target,
+            partitioning=_partitioning_of(edge, parallelism[edge.source] == parallelism[edge.target]),
+            alignment=granted.grants[edge.source, edge.target].alignment,
+            in_cycle=component_of[edge.source] == component_of[edge.target],
+            reason=granted.grants[edge.source, edge.target].reason,
+            key=_key_description(edge.key),
+        )
+        for edge in graph.edges
+    )
+    return Topology(graph.name, nodes, edges, components)
+
+
+def _partitioning_of(edge: EdgeDeclaration, is_equal_parallelism: bool) -> Partitioning:
+    if edge.key is not None:
+        return Partitioning.HASH
+    if edge.partitioning is not None:
+        return Partitioning(edge.partitioning)
+    return Partitioning.FORWARD if is_equal_parallelism else Partitioning.REBALANCE
+
+
+def _key_description(key: Key | None) -> str | None:
+    if key is None or isinstance(key, str):
+        return key
+    if callable(key):
+        return f"{getattr(key, '__qualname__', type(key).__qualname__)}()"
+    return f"({', '.join(key)})"
+
+
+def _code(edge: EdgeDeclaration) -> EdgeCode:
+    schema = None if edge.schema is None else to_arrow_schema(edge.schema)
+    return EdgeCode(edge.key, schema, edge.transforms)
+
+
+def _pickled(declared: NodeDeclaration) -> tuple[bytes, str | None]:
+    """The pickled instance, or what is wrong with it."""
+    data, problem = _try_pickle(declared.node)
+    if problem is None:
+        return data, None
+    for attribute, value in getattr(declared.node, "__dict__", {}).items():
+        _, reason = _try_pickle(value)
+        if reason is not None:
+            problem = f"attribute {attribute!r}: {reason}"
+            break
+    return b"", f"node {declared.name!r}: cannot be serialised: {problem}; make connections and locks in open"
+
+
+def _unserialisable_edges(edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
+    for edge in edges:
+        functions: list[Callable[[Any], Any]] = [transform.function for transform in edge.transforms]
+        for function in [*functions, edge.key]:
+            _, problem = _try_pickle(function)
+            if problem is not None:
+                yield f"edge {edge}: its function cannot be serialised: {problem}"
+
+
+def _try_pickle(value: object) -> tuple[bytes, str | None]:
+    """The pickled value, or why cloudpickle cannot hold it."""
+    try:
+        return cloudpickle.dumps(value, protocol=5), None
+    except Exception as error:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
+        return b"", f"{type(value).__qualname__} ({type(error).__name__}: {error})"

@@ -1,0 +1,269 @@
+"""The expanded graph without any of the user's code: nodes, edges, subtasks, channels, components.
+
+Coordinator, workers and simulator share it, and every manifest holds it, so it must be readable where no
+module of the user's can be imported. Knows nothing of node classes, keys' functions or payloads.
+
+``forward`` edges link subtask *i* to subtask *i*; all others link every source to every target subtask.
+A channel's wire number is its index in `Topology.channels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.components import mark_reachable, strong_components
+from snapshot.stored import keys
+from snapshot.stored.keys import StoredMap
+
+
+class Partitioning(Enum):
+    """How the messages of an edge are spread over the subtasks of its target. Values are stored: never rename."""
+
+    FORWARD = "forward"  #: subtask i to subtask i
+    REBALANCE = "rebalance"  #: round robin
+    HASH = "hash"  #: by key group (`snapshot.channel.partitioning`)
+    BROADCAST = "broadcast"  #: each message to every subtask
+    DIRECTED = "directed"  #: to the subtask that the sender names
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Whether a receiver holds an edge's channels until all markers came (PROTOCOL 4)."""
+
+    aligned: bool
+    timeout: float | None  #: seconds after which an aligned edge is cut unaligned; None: never
+
+    def __str__(self) -> str:
+        if not self.aligned:
+            return "unaligned"
+        return "aligned" if self.timeout is None else f"aligned for {self.timeout:g} s"
+
+
+UNALIGNED = Alignment(aligned=False, timeout=None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node of the graph, without its code."""
+
+    name: str
+    parallelism: int
+    component: int  #: index into `Topology.components`
+    is_source: bool
+    is_sink: bool
+    guarantee: str | None  #: level of a source or sink; None for other nodes
+    class_name: str  #: for people: ``module.Class``
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSpec:
+    """An edge of the graph, without its code."""
+
+    source: str
+    target: str
+    partitioning: Partitioning
+    alignment: Alignment
+    in_cycle: bool  #: both ends are in one strongly connected component: its out-buffers spill (PROTOCOL 9.2)
+    reason: str  #: for people: why it has this alignment
+    key: str | None  #: description of a hash edge's key; None for another partitioning
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A strongly connected part of the graph: the nodes of a cycle, or one node that is on none."""
+
+    nodes: tuple[str, ...]  #: in the order of declaration
+    cyclic: bool
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All nodes and edges of a graph and what follows from them. Equal declarations give equal topologies."""
+
+    name: str
+    nodes: tuple[NodeSpec, ...]  #: in the order of declaration
+    edges: tuple[EdgeSpec, ...]  #: in the order of declaration
+    components: tuple[Component, ...]  #: topological order: every edge leads to the same or a later one
+
+    @cached_property
+    def subtasks(self) -> tuple[Subtask, ...]:
+        """All subtasks: nodes in the order of declaration, each by index."""
+        return tuple(Subtask(node.name, index) for node in self.nodes for index in range(node.parallelism))
+
+    @cached_property
+    def channels(self) -> tuple[ChannelId, ...]:
+        """All channels: edges in the order of declaration, then by source index, then by target index."""
+        return tuple(channel for edge in self.edges for channel in self._expand(edge))
+
+    def node(self, name: str) -> NodeSpec:
+        """The node called `name`."""
+        return self._nodes[name]
+
+    def component_of(self, node: str) -> Component:
+        """The strongly connected part that `node` belongs to."""
+        return self.components[self._nodes[node].component]
+
+    def edge_of(self, channel: ChannelId) -> EdgeSpec:
+        """The edge that `channel` belongs to."""
+        return self.edge(channel.source.node, channel.target.node)
+
+    def edge(self, source: str, target: str) -> EdgeSpec:
+        """The edge from node `source` to node `target`."""
+        return self._edges[source, target]
+
+    def inputs_of(self, subtask: Subtask) -> tuple[ChannelId, ...]:
+        """The channels into `subtask`, in the order of `channels`."""
+        return self._inputs[subtask]
+
+    def outputs_of(self, subtask: Subtask) -> tuple[ChannelId, ...]:
+        """The channels out of `subtask`, in the order of `channels`."""
+        return self._outputs[subtask]
+
+    def initiators(self) -> tuple[Subtask, ...]:
+        """The subtasks that start a snapshot: those without inputs, and one in each part that they do not reach.
+
+        None of them has an aligned input, because their inputs, if any, are on a cycle (PROTOCOL 3.5, 4.1, 4.2).
+        """
+        chosen: list[int] = []
+        reached = [False] * len(self.subtasks)
+        for component in strong_components(self._successors):
+            if not reached[component[0]]:  # no edge leads here from an earlier component
+                chosen.append(component[0])
+                mark_reachable(self._successors, component[:1], reached)
+        return tuple(self.subtasks[number] for number in sorted(chosen))
+
+    def reachable(self, start: Iterable[Subtask]) -> tuple[Subtask, ...]:
+        """The subtasks of `start` and all that their markers come to, in the order of `subtasks`."""
+        reached = [False] * len(self.subtasks)
+        mark_reachable(self._successors, [self._numbers[subtask] for subtask in start], reached)
+        return tuple(subtask for subtask, is_reached in zip(self.subtasks, reached, strict=True) if is_reached)
+
+    def place(self, worker_count: int) -> dict[Subtask, int]:
+        """Give each subtask the number of its worker.
+
+        A node with at least as many subtasks as there are workers puts subtask *i* on worker
+        *i* mod `worker_count`, so that its forward edges stay inside workers. Smaller nodes take the next
+        workers in turn: otherwise all would crowd on the first one.
+        """
+        placed: dict[Subtask, int] = {}
+        turn = 0
+        for node in self.nodes:
+            start = 0 if node.parallelism >= worker_count else turn
+            for index in range(node.parallelism):
+                placed[Subtask(node.name, index)] = (start + index) % worker_count
+            if node.parallelism < worker_count:
+                turn = (turn + node.parallelism) % worker_count
+        return placed
+
+    def difference(self, stored: Topology) -> list[str]:
+        """Say, a line each, what keeps a snapshot of the graph `stored` from being restored into this one.
+
+        What does not change the meaning of stored state (alignment, class names, the graph's name) is no difference.
+        """
+        lines = _differences("node", *({node.name: _node_facts(node) for node in t.nodes} for t in (self, stored)))
+        return lines + _differences(
+            "edge", *({str(edge): _edge_facts(edge) for edge in t.edges} for t in (self, stored))
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain data for a manifest or a control message; `from_record` reads it."""
+        return _TOPOLOGY.write(self)
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Topology:
+        """Read what `as_record` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            when the record is no topology; the caller knows which file it came from and says so.
+        """
+        return _TOPOLOGY.read(record)
+
+    def _expand(self, edge: EdgeSpec) -> Iterable[ChannelId]:
+        targets = range(self._nodes[edge.target].parallelism)
+        for index in range(self._nodes[edge.source].parallelism):
+            for target in (index,) if edge.partitioning is Partitioning.FORWARD else targets:
+                yield ChannelId(Subtask(edge.source, index), Subtask(edge.target, target))
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeSpec]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _edges(self) -> dict[tuple[str, str], EdgeSpec]:
+        return {(edge.source, edge.target): edge for edge in self.edges}
+
+    @cached_property
+    def _numbers(self) -> dict[Subtask, int]:
+        return {subtask: number for number, subtask in enumerate(self.subtasks)}
+
+    @cached_property
+    def _successors(self) -> list[list[int]]:
+        return [[self._numbers[channel.target] for channel in self._outputs[subtask]] for subtask in self.subtasks]
+
+    @cached_property
+    def _inputs(self) -> dict[Subtask, tuple[ChannelId, ...]]:
+        return self._by_subtask((channel.target, channel) for channel in self.channels)
+
+    @cached_property
+    def _outputs(self) -> dict[Subtask, tuple[ChannelId, ...]]:
+        return self._by_subtask((channel.source, channel) for channel in self.channels)
+
+    def _by_subtask(self, pairs: Iterable[tuple[Subtask, ChannelId]]) -> dict[Subtask, tuple[ChannelId, ...]]:
+        gathered: dict[Subtask, list[ChannelId]] = {subtask: [] for subtask in self.subtasks}
+        for subtask, channel in pairs:
+            gathered[subtask].append(channel)
+        return {subtask: tuple(channels) for subtask, channels in gathered.items()}
+
+
+def _node_facts(node: NodeSpec) -> str:
+    return f"parallelism {node.parallelism}"
+
+
+def _edge_facts(edge: EdgeSpec) -> str:
+    return edge.partitioning.value if edge.key is None else f"{edge.partitioning.value} by {edge.key}"
+
+
+def _differences(kind: str, ours: Mapping[str, str], stored: Mapping[str, str]) -> list[str]:
+    lines = [f"{kind} {name!r} is not in the snapshot" for name in ours if name not in stored]
+    lines += [f"{kind} {name!r} is in the snapshot, but not in the graph" for name in stored if name not in ours]
+    lines += [
+        f"{kind} {name!r}: {facts} in the graph, {stored[name]} in the snapshot"
+        for name, facts in ours.items()
+        if name in stored and facts != stored[name]
+    ]
+    return lines
+
+
+_NODE = StoredMap(NodeSpec, keys.NODE)
+_ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
+_EDGE = StoredMap(
+    EdgeSpec,
+    keys.EDGE,
+    write={"spread": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
+    read={"spread": Partitioning, "alignment": _ALIGNMENT.read},
+)
+_COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
+_TOPOLOGY = StoredMap(
+    Topology,
+    keys.TOPOLOGY,
+    write={
+        "nodes": lambda nodes: [_NODE.write(node) for node in nodes],
+        "edges": lambda edges: [_EDGE.write(edge) for edge in edges],
+        "components": lambda parts: [_COMPONENT.write(part) for part in parts],
+    },
+    read={
+        "nodes": lambda nodes: tuple(map(_NODE.read, nodes)),
+        "edges": lambda edges: tuple(map(_EDGE.read, edges)),
+        "components": lambda parts: tuple(map(_COMPONENT.read, parts)),
+    },
+)

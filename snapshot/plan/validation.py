@@ -1,0 +1,156 @@
+"""What can be wrong with a declared graph, said by name of node and edge, as much as possible at once.
+
+Only judges: a list of problems, empty when the graph can be built. What a node's class may have wrong is in
+`snapshot.plan.hooks`, what alignment cannot be in `snapshot.plan.alignment`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, get_args
+
+from snapshot.channel.partitioning import KEY_GROUPS
+from snapshot.node import Node, defines
+from snapshot.plan.alignment import parse_alignment
+from snapshot.plan.declarations import EdgeDeclaration, Invariant, NodeDeclaration, PartitioningName
+from snapshot.plan.hooks import hook_problems
+from snapshot.plan.schemas import to_arrow_schema
+
+#: Longest name of a graph, run, node or invariant: room for any sensible one, and several fit in a log line.
+NAME_CHARACTERS_MAX: Final = 200
+
+#: Largest parallelism of a node: with more subtasks than key groups, some would own no key.
+PARALLELISM_MAX: Final = KEY_GROUPS
+
+_PARTITIONINGS: Final[tuple[str, ...]] = get_args(PartitioningName)
+
+
+def name_problem(name: object) -> str | None:
+    """Why `name` cannot name a graph, run, node or invariant; None: it can.
+
+    Allowed are 1 to `NAME_CHARACTERS_MAX` letters and digits of any script, ``_``, ``-`` and ``.``, not
+    beginning with a dot or a combining mark. So a name is one word of a log line, and never a path.
+    """
+    if not isinstance(name, str):
+        return f"a name is a str, not {type(name).__qualname__}"
+    if not 1 <= len(name) <= NAME_CHARACTERS_MAX:
+        return f"has {len(name)} characters: a name has 1 to {NAME_CHARACTERS_MAX}"
+    bad = [character for character in dict.fromkeys(name) if not _is_allowed(character)]
+    if bad:
+        said = ", ".join(ascii(character) for character in bad)
+        return f"contains {said}: a name has letters, digits, '_', '-' and '.' only"
+    if name[0] == "." or unicodedata.category(name[0]).startswith("M"):
+        return f"begins with {name[0]!a}: a name begins with a letter, a digit, '_' or '-'"
+    return None
+
+
+def graph_problems(
+    name: object,
+    nodes: Sequence[NodeDeclaration],
+    edges: Sequence[EdgeDeclaration],
+    invariants: Sequence[tuple[str, Invariant]],
+) -> list[str]:
+    """Everything wrong with a graph that can be seen without building it."""
+    by_name = {node.name: node for node in nodes if isinstance(node.name, str)}
+    problems = _name_problems("graph", [name])
+    if not nodes:
+        problems.append(f"graph {name!r}: has no nodes")
+    problems += _name_problems("node", [node.name for node in nodes])
+    targets = dict.fromkeys(edge.target for edge in edges)
+    for node in nodes:
+        problems += [f"node {node.name!r}: {problem}" for problem in _node_problems(node, node.name in targets)]
+    repeated = _repeated(map(str, edges))
+    problems += [f"edge {edge}: declared {count} times; at most one is possible" for edge, count in repeated]
+    for edge in edges:
+        problems += [f"edge {edge}: {problem}" for problem in _edge_problems(edge, by_name)]
+    problems += _name_problems("invariant", [each for each, _ in invariants])
+    problems += [f"invariant {each!r}: cannot be called" for each, holds in invariants if not callable(holds)]
+    return problems
+
+
+def _is_allowed(character: str) -> bool:
+    return character in "_-." or unicodedata.category(character)[0] in "LMN"
+
+
+def _name_problems(kind: str, names: Sequence[object]) -> list[str]:
+    problems = [f"{kind} {name!a}: {problem}" for name in names if (problem := name_problem(name)) is not None]
+    return problems + [f"{kind} {name!r}: {count} have this name" for name, count in _repeated(map(str, names))]
+
+
+def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
+    return [(name, count) for name, count in Counter(names).items() if count > 1]
+
+
+def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]:
+    node: object = declared.node  # what a user gave may be anything
+    if isinstance(node, type):
+        yield f"is the class {node.__qualname__}: give an instance, {node.__qualname__}(...)"
+    elif not isinstance(node, Node):
+        yield f"is a {type(node).__qualname__}, which is no subclass of Node"
+    else:
+        yield from hook_problems(node)
+        if has_inputs and not defines(node, "onMessage") and not defines(node, "onBatch"):
+            yield "has inputs, but neither onMessage nor onBatch to take them with"
+    if not _is_whole(declared.parallelism) or not 1 <= declared.parallelism <= PARALLELISM_MAX:
+        yield f"parallelism {declared.parallelism!r} is no whole number from 1 to {PARALLELISM_MAX}"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _edge_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:
+    ends = dict.fromkeys((edge.source, edge.target))
+    yield from (f"there is no node {name!r}" for name in ends if name not in nodes)
+    yield from _partitioning_problems(edge, nodes)
+    if edge.key is not None:
+        yield from _key_problems(edge.key)
+    if edge.alignment is not None:
+        try:
+            parse_alignment(edge.alignment)
+        except ValueError as error:
+            yield str(error)
+    yield from _schema_problems(edge, nodes)
+
+
+def _partitioning_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:
+    if edge.partitioning is None:
+        return
+    if edge.partitioning not in _PARTITIONINGS:
+        yield f"unknown partitioning {edge.partitioning!r}; there are {', '.join(_PARTITIONINGS)}, and key for hash"
+    elif edge.key is not None:
+        yield f"has a key and partitioning {edge.partitioning!r}: a key spreads by hash; leave one of the two out"
+    elif edge.partitioning == "forward" and edge.source in nodes and edge.target in nodes:
+        source, target = nodes[edge.source].parallelism, nodes[edge.target].parallelism
+        if source != target:
+            yield f"partitioning 'forward' needs equal parallelism, but it is {source} and {target}"
+
+
+def _key_problems(key: object) -> Iterator[str]:
+    if callable(key) or (isinstance(key, str) and key):
+        return
+    if not isinstance(key, Sequence) or not key or not all(isinstance(name, str) and name for name in key):
+        yield f"key {key!r} is no column's name, sequence of names, or function"
+
+
+def _schema_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:
+    target = nodes[edge.target].node if edge.target in nodes else None
+    if edge.schema is None:
+        if isinstance(target, Node) and defines(target, "onBatch") and not defines(target, "onMessage"):
+            yield f"has no schema, and {edge.target!r} has only onBatch: messages become batches by a schema"
+        return
+    try:
+        schema = to_arrow_schema(edge.schema)
+    except ValueError as error:
+        yield f"schema: {error}"
+        return
+    yield from (f"key column {name!r} is not in its schema" for name in _columns(edge) if name not in schema.names)
+
+
+def _columns(edge: EdgeDeclaration) -> tuple[str, ...]:
+    """The columns that the key names, as far as it names any."""
+    if edge.key is None or callable(edge.key):
+        return ()
+    return (edge.key,) if isinstance(edge.key, str) else tuple(edge.key)

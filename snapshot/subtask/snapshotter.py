@@ -1,0 +1,163 @@
+"""Performs the recorder's effects on a subtask's channel ends, and gathers what comes of them.
+
+The recorder decides by markers alone; here its decisions meet numbers, buffers and the node's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.channel_sender import ChannelSender
+from snapshot.errors import SnapshotAborted
+from snapshot.ids import ChannelId
+from snapshot.stored.envelope import Buffer
+from snapshot.subtask.events import (
+    CaptureState,
+    CompleteRecording,
+    DiscardRecording,
+    Effect,
+    Event,
+    HoldChannel,
+    OvertakeWithMarkers,
+    ReleaseChannel,
+    SendMarker,
+    StartAlignmentTimer,
+    StartRecording,
+    StopRecording,
+)
+from snapshot.subtask.pending_snapshots import PendingSnapshots
+from snapshot.subtask.recorder import Recorder
+from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed, SubtaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CutSettings:
+    """What the graph and the host set for the cuts of one subtask."""
+
+    #: channel state that open recordings may hold together (PROTOCOL 1.7)
+    recorded_bytes_max: int
+    #: seconds, the shortest that an aligned edge of the subtask was given; None: no limit
+    alignment_timeout: float | None
+    #: seconds of a clock that never goes back: only differences count, and only for people
+    stopwatch: Callable[[], float]
+
+
+class Snapshotter:
+    """Takes one subtask's part in snapshots.
+
+    Parameters
+    ----------
+    recorder : Recorder
+    inputs, outputs : mapping of ChannelId to the subtask's ends
+    capture : callable
+        Given a snapshot's id, returns the encoded state and the standing, or raises SnapshotAborted. What else
+        it raises ends the subtask.
+    settings : CutSettings
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        inputs: Mapping[ChannelId, ChannelReceiver],
+        outputs: Mapping[ChannelId, ChannelSender],
+        capture: Callable[[int], tuple[tuple[Buffer, ...], SubtaskStatus]],
+        settings: CutSettings,
+    ) -> None:
+        self.recorder = recorder
+        self._inputs = inputs
+        self._outputs = outputs
+        self._capture = capture
+        self._recorded_bytes_max = settings.recorded_bytes_max
+        self._alignment_timeout = settings.alignment_timeout
+        self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs), settings.stopwatch)
+        self._reports: list[Report] = []
+
+    def step(self, event: Event) -> None:
+        """Take one event to its end."""
+        for effect in self.recorder.step(event):
+            self._perform(effect)
+
+    def limit_recordings(self, *starting: int) -> None:
+        """Give up the open snapshots, and those that are `starting`, if they hold more than they may."""
+        if sum(end.recorded_bytes for end in self._inputs.values()) <= self._recorded_bytes_max:
+            return
+        for snapshot_id in dict.fromkeys([*self.recorder.unfinished(), *starting]):
+            for end in self._inputs.values():
+                end.empty_recording(snapshot_id)
+            self._fail_by_limit(snapshot_id)
+
+    def take_reports(self) -> list[Report]:
+        """What happened since the last call; a snapshot once nothing can change this subtask's part in it."""
+        if not self._reports and self._pending.is_empty:
+            return []
+        for snapshot_id in self._pending.awaiting_markers():
+            for channel in self._pending.unsettled_outputs(snapshot_id):
+                cut = self._outputs[channel].settled(snapshot_id)
+                if cut is not None:
+                    self._pending.sent(snapshot_id, channel, cut)
+        reports, self._reports = [*self._reports, *self._pending.take_finished()], []
+        return reports
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case CaptureState(snapshot_id):
+                self._capture_state(snapshot_id)
+            case SendMarker(channel, snapshot_id, aligned):
+                saves = not self._pending.has_failed(snapshot_id)
+                self._outputs[channel].put_marker(
+                    snapshot_id, self.recorder.min_snapshot_id, aligned=aligned, saves=saves
+                )
+            case StartRecording(channel, snapshot_id):
+                self._inputs[channel].start_recording(snapshot_id)
+                self.limit_recordings(snapshot_id)
+            case StopRecording(channel, snapshot_id, written):
+                cut = self._inputs[channel].stop_recording(snapshot_id, written)
+                self._pending.received(snapshot_id, channel, cut)
+            case HoldChannel(channel):
+                self._inputs[channel].held = True
+            case ReleaseChannel(channel):
+                self._inputs[channel].held = False
+            case StartAlignmentTimer(snapshot_id):
+                self._pending.see(snapshot_id)
+                if self._alignment_timeout is not None:
+                    self._reports.append(AlignmentStarted(snapshot_id, self.recorder.subtask, self._alignment_timeout))
+            case OvertakeWithMarkers(snapshot_id):
+                for end in self._outputs.values():
+                    end.overtake(snapshot_id)
+            case CompleteRecording(snapshot_id):
+                self._pending.completed(snapshot_id)
+            case DiscardRecording(snapshot_id):
+                self._discard(snapshot_id)
+            case _:
+                assert_never(effect)
+
+    def _capture_state(self, snapshot_id: int) -> None:
+        self._pending.open(snapshot_id)
+        try:
+            state, status = self._capture(snapshot_id)
+        except SnapshotAborted as error:
+            # Markers go out all the same: the others need them until they hear that the snapshot was aborted.
+            self._fail(snapshot_id, str(error))
+        else:
+            self._pending.captured(snapshot_id, state, status)
+        # Before any marker is sent: a cycle may have spilled more than memory holds.
+        if sum(end.waiting_bytes for end in self._outputs.values()) > self._recorded_bytes_max:
+            self._fail_by_limit(snapshot_id)
+
+    def _fail_by_limit(self, snapshot_id: int) -> None:
+        limit = f"recorded_bytes_max = {self._recorded_bytes_max:,} bytes"
+        self._fail(snapshot_id, f"{self.recorder.subtask} had to record more than {limit}")
+
+    def _discard(self, snapshot_id: int) -> None:
+        self._pending.discard(snapshot_id)
+        for end in self._inputs.values():
+            end.discard(snapshot_id)
+        for output in self._outputs.values():
+            output.discard(snapshot_id)
+
+    def _fail(self, snapshot_id: int, reason: str) -> None:
+        if self._pending.fail(snapshot_id):
+            self._reports.append(SnapshotFailed(snapshot_id, self.recorder.subtask, reason))

@@ -1,0 +1,99 @@
+"""Between a running subtask and its state part: gathers what a snapshot must hold, and puts it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snapshot.errors import SnapshotAborted
+from snapshot.stored.envelope import Buffer
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.hook_errors import story
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.two_phase import PreparedOutput
+
+
+class StateCapture:
+    """Captures and puts back everything of one subtask that is not channel state.
+
+    Parameters
+    ----------
+    parts : SubtaskParts
+    ends : EndOfStream
+    prepared : PreparedOutput
+    """
+
+    def __init__(self, parts: SubtaskParts, ends: EndOfStream, prepared: PreparedOutput) -> None:
+        self._parts = parts
+        self._ends = ends
+        self._prepared = prepared
+
+    def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> tuple[Buffer, ...]:
+        """The encoded state part, now.
+
+        Raises
+        ------
+        SnapshotAborted
+            if `snapshotState` fails, or what it returned cannot be serialised or is too large: the run goes on.
+        """
+        parts = self._parts
+        try:
+            state = self._node_state(self._users_state(snapshot_id), is_exhausted, is_ended).encode(parts.codec)
+            parts.lost_state.warn()
+        except Exception as error:  # user code may raise anything
+            raise SnapshotAborted(f"snapshotState of {parts.subtask}: {story(error)}") from error
+        limit = parts.limits.state_bytes_max
+        size = sum(memoryview(buffer).nbytes for buffer in state)
+        if size > limit:
+            raise SnapshotAborted(f"{parts.subtask}: a state of {size:,} bytes; state_bytes_max is {limit:,}")
+        return state
+
+    def _users_state(self, snapshot_id: int) -> Any:
+        context = self._parts.context
+        context.silence("snapshotState")
+        try:
+            return self._parts.node.snapshotState(snapshot_id, context.now)
+        finally:
+            context.unsilence()
+
+    def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool) -> NodeState:
+        context = self._parts.context
+        ended = [channel.end.channel.source for channel in self._parts.inputs if channel.end.ended]
+        return NodeState(
+            state=state,
+            random=context.random_state(),
+            timers=self._parts.timers.state(),
+            now=context.now,
+            ended_inputs=[(source.node, source.index) for source in ended],
+            exhausted=is_exhausted,
+            ended=is_ended,
+            uncommitted=self._prepared.values(),
+            partitioners={edge.target: edge.partitioner.state() for edge in self._parts.edges},
+        )
+
+    def apply(self, kept: NodeState) -> None:
+        """Put back what `capture` gathered, except what the node and the machine keep themselves."""
+        context = self._parts.context
+        context.now = max(context.now, kept.now)
+        context.restore_random(kept.random)
+        self._parts.timers.restore(kept.timers)
+        self._prepared.restore(kept.uncommitted)
+        self._restore_ends(kept)
+        for edge in self._parts.edges:
+            if edge.target in kept.partitioners:
+                edge.partitioner.restore(kept.partitioners[edge.target])
+
+    def _restore_ends(self, kept: NodeState) -> None:
+        ended = dict.fromkeys((node, index) for node, index in kept.ended_inputs)
+        for channel in self._parts.inputs:
+            source = channel.end.channel.source
+            if (source.node, source.index) in ended:
+                channel.end.ended = True
+                self._ends.channel_ended(channel.end.channel)
+        context = self._parts.context
+        context.inputs = self._ends.open_inputs
+        if self._ends.inner_ended:
+            context.close_outputs(self._ends.inner_outputs)
+        if kept.ended:
+            for output in self._parts.outputs.values():
+                output.ended = True

@@ -1,0 +1,203 @@
+"""Names the usual mistakes in nodes, from what was seen of them in a run that went wrong.
+
+::
+
+    state kept outside snapshotState            it changes while the node runs, and no restore brings it back
+    mutable state shared with the snapshot      what is restored is not what was recorded: it went on changing
+    state lost in restoreState                  snapshotState returned it, and restoreState did not take it over
+    sends in the constructor or in open         sent again after every restore
+    non-determinism where replay needs ...      the same state and the same inputs, and another message
+
+A suspicion is where to look first. It is raised only for runs in which a checker found something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from snapshot.drawing.labels import format_event, shown
+from snapshot.ids import Subtask
+from snapshot.testing.checking.values import same
+from snapshot.testing.diagnosis.node_attributes import Spot
+from snapshot.testing.diagnosis.probe import Probe, Recorded, WatchedSubtask
+from snapshot.testing.diagnosis.replays import Stretch, first_divergence, repeated_by
+from snapshot.testing.history import History
+from snapshot.testing.payload import pack, unpack
+from snapshot.testing.steps import short_name
+from snapshot.trace import Kind
+
+
+class Mistake(Enum):
+    """What may be wrong with a node."""
+
+    KEPT_OUTSIDE = "state kept outside snapshotState"
+    SHARED = "mutable state shared with the snapshot"
+    LOST = "state lost in restoreState"
+    SENT_AT_START = "sends in the constructor or in open"
+    NOT_REPEATED = "non-determinism where replay needs determinism"
+
+
+_ADVICE = {
+    Mistake.KEPT_OUTSIDE: "Return it from snapshotState, and take it over in restoreState.",
+    Mistake.SHARED: "Return the value itself from snapshotState, not what leads to it, and keep it in the instance.",
+    Mistake.LOST: "Take over in restoreState all that snapshotState returns.",
+    Mistake.SENT_AT_START: "Send in onStart, which is called once in a node's life.",
+    Mistake.NOT_REPEATED: "Let it depend on state and inputs only: context.random goes on as in the snapshot; the "
+    "clock, uuid, the random module, and a queue or file that has gone on do not.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is probably wrong, and where."""
+
+    mistake: Mistake
+    subtask: Subtask
+    #: the attribute or hook; "" where none can be named
+    where: str
+    #: what was seen
+    text: str
+
+    def __str__(self) -> str:
+        return f"{short_name(self.subtask)}: {self.mistake.value}: {self.text}"
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return _ADVICE[self.mistake]
+
+
+def diagnose(history: History, probe: Probe, reference: History, reference_probe: Probe) -> list[Diagnosis]:
+    """What may be wrong with the nodes of a run.
+
+    Parameters
+    ----------
+    history, probe
+        The run that went wrong, and what was seen of its nodes.
+    reference, reference_probe
+        A run of the same graph without faults.
+
+    Returns
+    -------
+    list of Suspicion
+        Each mistake once for each node and place. Whether a node repeats itself is asked only where its state is fine.
+    """
+    found: dict[tuple[Mistake, str, str], Diagnosis] = {}
+    for subtask in history.topology.subtasks:
+        watched_subtasks = [
+            watched for watched in probe.subtasks.values() if watched.subtask == subtask and watched.begun is not None
+        ]
+        seen = [diagnosis for watched in watched_subtasks for diagnosis in _of_restored(history, probe, watched)]
+        seen = seen or [
+            diagnosis for watched in watched_subtasks for diagnosis in _of_fresh(history, reference_probe, watched)
+        ]
+        for diagnosis in seen or _of_replays(history, reference, watched_subtasks):
+            # The subtasks of a node have the same code.
+            found.setdefault((diagnosis.mistake, subtask.node, diagnosis.where), diagnosis)
+    return list(found.values())
+
+
+# ---- state
+
+
+def _of_restored(history: History, probe: Probe, watched: WatchedSubtask) -> Iterator[Diagnosis]:
+    """The node is not what it was at the cut from which it was restored, or sends by being restored."""
+    origin = history.origins[watched.incarnation]
+    if origin is None:
+        return
+    incarnation, snapshot_id = origin
+    if watched.sent_in_open:
+        text = (
+            f"what open sends was sent again ({watched.sent_in_open}) in incarnation {watched.incarnation}, "
+            "after a restore"
+        )
+        yield Diagnosis(Mistake.SENT_AT_START, watched.subtask, "open", text)
+    assert watched.begun is not None
+    recorded, codec = probe.subtasks[incarnation, watched.subtask].cuts[snapshot_id], history.codec
+    for spot, was in recorded.node.items():
+        now = watched.begun.get(spot)
+        if now is not None and same(was, now, codec):
+            continue
+        mistake = _mistake(history, probe, watched, recorded, spot)
+        if mistake is not None:
+            is_now = "is gone" if now is None else f"is {shown(now, codec)}"
+            text = f"{spot} was {shown(was, codec)} when snapshot {snapshot_id} was recorded, and {is_now} after the "
+            yield Diagnosis(mistake, watched.subtask, spot.name, text + "restore from it")
+
+
+def _of_fresh(history: History, reference: Probe, watched: WatchedSubtask) -> Iterator[Diagnosis]:
+    """Something is left of an earlier life, or of another run, in a node that begins."""
+    first = reference.first(watched.subtask)
+    if history.origins[watched.incarnation] is not None or first is None or first.begun is None:
+        return
+    assert watched.begun is not None
+    for spot, value in watched.begun.items():
+        due = first.begun.get(spot)
+        if spot.is_shared and due is not None and not same(value, due, history.codec):
+            was, now = shown(due, history.codec), shown(value, history.codec)
+            text = f"{spot} is {now} in a fresh node, and was {was} in the first one: all instances share it"
+            yield Diagnosis(_shared_mistake(watched, spot), watched.subtask, spot.name, text)
+
+
+def _mistake(history: History, probe: Probe, watched: WatchedSubtask, recorded: Recorded, spot: Spot) -> Mistake | None:
+    """Why a value differs after a restore; None: it is one that `open` makes anew each time."""
+    codec = history.codec
+    if spot.is_shared:
+        leads_to = _leads_to(unpack(recorded.state, codec), unpack(recorded.node[spot], codec))
+        return Mistake.SHARED if leads_to else _shared_mistake(watched, spot)
+    if same(recorded.copy.get(spot), recorded.node[spot], codec):
+        return Mistake.SHARED
+    if recorded.again is not None and not same(recorded.again, recorded.state, codec):
+        return Mistake.LOST
+    made = watched.made.get(spot)
+    if made is not None and not watched.is_source and _were_sent(history, watched.subtask, made):
+        return Mistake.SENT_AT_START
+    return Mistake.KEPT_OUTSIDE if _is_as_new(history, probe, watched, spot) else None
+
+
+def _is_as_new(history: History, probe: Probe, watched: WatchedSubtask, spot: Spot) -> bool:
+    """It is what it was when the node was made, or opened for the first time."""
+    assert watched.begun is not None
+    now, first = watched.begun.get(spot), probe.first(watched.subtask)
+    opened = None if first is None or first.begun is None else first.begun.get(spot)
+    return now is None or any(same(now, new, history.codec) for new in (watched.made.get(spot), opened))
+
+
+def _shared_mistake(watched: WatchedSubtask, spot: Spot) -> Mistake:
+    return Mistake.SHARED if spot.name in watched.snapshot_names else Mistake.KEPT_OUTSIDE
+
+
+def _leads_to(state: object, value: object) -> bool:
+    """A state holds the key under which a dictionary keeps what has changed."""
+    parts = state if isinstance(state, list | tuple) else [state]
+    return isinstance(value, dict) and any(part in list(value) for part in parts)
+
+
+def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:
+    """The constructor put messages there that the node then sent."""
+    value = unpack(made, history.codec)
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    sent = [event.payload for event in history.events if event.kind is Kind.SEND and event.subtask == subtask]
+    return all(pack(each, history.codec) in sent for each in value)
+
+
+# ---- replay
+
+
+def _of_replays(history: History, reference: History, watched_subtasks: list[WatchedSubtask]) -> Iterator[Diagnosis]:
+    """The node did something else than before, though it began in the same state and had the same inputs."""
+    for watched in [*watched_subtasks[1:], *watched_subtasks[:1]]:  # the first one repeats nothing of this run
+        this = Stretch(history, watched.subtask, watched.incarnation)
+        earlier = repeated_by(this, reference)
+        parted = first_divergence(earlier, this)
+        if parted is not None:
+            first, second = (format_event(event, history.codec) for event in parted)
+            when = (
+                f"in incarnation {earlier.incarnation}" if earlier.history is history else "in the run without faults"
+            )
+            text = f"in the same state and with the same inputs, its next event was {first} {when}, and {second} in "
+            yield Diagnosis(Mistake.NOT_REPEATED, watched.subtask, "", f"{text}incarnation {watched.incarnation}")
+            return

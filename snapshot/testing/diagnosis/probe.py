@@ -1,0 +1,125 @@
+"""Observe the nodes of a simulated run: what they keep at their cuts, and after they are restored.
+
+Only for runs that failed, because each cut costs a copy of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from snapshot.channel.serialization import Codec
+from snapshot.ids import Subtask
+from snapshot.node import Node, Source, defines
+from snapshot.stored.envelope import Buffer
+from snapshot.subtask.node_state import NodeState
+from snapshot.subtask.observer import Inputs, Observer, Outputs
+from snapshot.testing.diagnosis.node_attributes import NodeAttributes, names_in_hooks, node_attributes
+from snapshot.testing.simulation.simulated_cluster import Mutation
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A subtask at a cut."""
+
+    node: NodeAttributes
+    #: what `snapshotState` returned, packed
+    state: bytes
+    #: a copy to which this state was restored at once; empty: a copy that was not opened cannot do that
+    copy: NodeAttributes
+    #: what `snapshotState` of this copy returned, packed
+    again: bytes | None
+
+
+@dataclass(slots=True)
+class WatchedSubtask:
+    """A subtask in one incarnation."""
+
+    subtask: Subtask
+    incarnation: int
+    #: as the constructor made the node
+    made: NodeAttributes
+    #: names that `snapshotState` and `restoreState` use
+    snapshot_names: list[str]
+    has_snapshot_state: bool
+    is_source: bool
+    #: when it was restored, or begun afresh, and opened; None: it failed before
+    begun: NodeAttributes | None = None
+    #: messages that `open` sent
+    sent_in_open: int = 0
+    #: {snapshot_id: its cut}
+    cuts: dict[int, Recorded] = field(default_factory=dict)
+
+
+class Probe:
+    """What was seen of all nodes of one run."""
+
+    def __init__(self) -> None:
+        self.subtasks: dict[tuple[int, Subtask], WatchedSubtask] = {}
+
+    @property
+    def mutation(self) -> Mutation:
+        """Return what `Simulator` takes to have its nodes observed."""
+        return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, subtask, incarnation))
+
+    def first(self, subtask: Subtask) -> WatchedSubtask | None:
+        """The first life of a subtask."""
+        return next((watched for (_, each), watched in self.subtasks.items() if each == subtask), None)
+
+
+class _ProbedSubtask(Observer):
+    """Keeps what one node holds at its cuts and after its restore."""
+
+    def __init__(self, probe: Probe, subtask: Subtask, incarnation: int) -> None:
+        self._probe = probe
+        self._subtask = subtask
+        self._incarnation = incarnation
+        self._codec = Codec()
+
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self._node, self._outputs = node, outputs
+        self._as_made = self._codec.encode(node)
+        self._watched = WatchedSubtask(
+            self._subtask,
+            self._incarnation,
+            node_attributes(node, self._codec),
+            names_in_hooks(node),
+            defines(node, "snapshotState"),
+            isinstance(node, Source),
+        )
+        self._probe.subtasks[self._incarnation, self._subtask] = self._watched
+
+    def restored(self) -> None:
+        self._watched.begun = node_attributes(self._node, self._codec)
+
+    def hook_begins(self, hook: str) -> None:
+        if hook == "open":
+            self._watched.sent_in_open -= self._sent_count()
+
+    def hook_ended(self, hook: str) -> None:
+        if hook == "open":
+            self._watched.sent_in_open += self._sent_count()
+
+    def _sent_count(self) -> int:
+        return sum(end.sent for end in self._outputs.values())
+
+    def captured(self, snapshot_id: int, state: Sequence[Buffer]) -> None:
+        joined = b"".join(state)
+        copy, again = _restored_copy(self._as_made, joined, self._codec, snapshot_id)
+        packed = self._codec.encode(NodeState.decode(joined, self._codec).state)
+        self._watched.cuts[snapshot_id] = Recorded(node_attributes(self._node, self._codec), packed, copy, again)
+
+
+def _restored_copy(as_made: bytes, state: bytes, codec: Codec, snapshot_id: int) -> tuple[NodeAttributes, bytes | None]:
+    """A fresh node that took the state over, and the state that it gives."""
+    kept = NodeState.decode(state, codec)
+    try:
+        node: Any = codec.decode(as_made)
+        assert isinstance(node, Node)
+        if defines(node, "restoreState"):
+            node.restoreState(kept.state)
+        again = codec.encode(node.snapshotState(snapshot_id, kept.now))
+    except Exception:  # noqa: BLE001  # the user's hooks may need what `open` makes, and raise anything
+        return {}, None
+    return node_attributes(node, codec), again

@@ -1,0 +1,261 @@
+"""Write the history of a simulated run, as the observer of its subtasks.
+
+Counts what is sent and handled on every channel itself, keeps a vector clock for every subtask, and stamps every
+message with its sender's. After a restore both go on from the cut of the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.serialization import Codec
+from snapshot.ids import ChannelId, Subtask
+from snapshot.node import Node
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle
+from snapshot.subtask.observer import Inputs, Observer, Outputs
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
+from snapshot.testing.payload import pack, pack_rows
+from snapshot.testing.simulation.scheduler import Scheduler
+from snapshot.trace import Event, Kind, pack_counts
+
+#: Hooks that are events of their own.
+_HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}
+
+
+class HistoryLog:
+    """Sees every event.
+
+    Parameters
+    ----------
+    history : History
+        Where it is written.
+    scheduler : Scheduler
+        Whose clock it reads.
+    seals_each : bool
+        Close a frame behind every message, so that each one can be delivered alone.
+    """
+
+    def __init__(self, history: History, scheduler: Scheduler, codec: Codec, *, seals_each: bool) -> None:
+        self.history = history
+        self.seals_each = seals_each
+        self._scheduler = scheduler
+        self._codec = codec
+        subtasks = history.topology.subtasks
+        is_vector = len(subtasks) <= VECTOR_CLOCKS_MAX
+        #: {subtask: its place in the clock}; where all share one place, it is Lamport's clock
+        self._numbers = {subtask: number if is_vector else 0 for number, subtask in enumerate(subtasks)}
+        self._zero = (0,) * (len(subtasks) if is_vector else 1)
+        #: {(incarnation, channel): {number: the sender's clock}}
+        self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
+
+    def watch(self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None) -> SubtaskHistory:
+        """A subtask begins an incarnation: afresh, or from the cut of a snapshot, named by its incarnation and id."""
+        topology = self.history.topology
+        cut = None if origin is None else self.history.cuts[*origin, subtask]
+        clock = list(self._zero if cut is None else cut.clock)
+        subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
+        for channel in topology.outputs_of(subtask):
+            subtask_history.sent[channel] = 0 if cut is None else cut.sent[channel]
+        for channel in topology.inputs_of(subtask):
+            subtask_history.processed[channel] = 0 if cut is None else cut.processed[channel]
+            self._restore_channel(channel, incarnation, origin)
+        self.history.origins.setdefault(incarnation, origin)
+        subtask_history.note(
+            Kind.RESTORED, snapshot_id=0 if origin is None else origin[1], payload=subtask_history.counts()
+        )
+        return subtask_history
+
+    def adopt(self, manifest: Manifest, frames_of: Callable[[Handle], Sequence[Frame]]) -> None:
+        """Take the cuts of a stored snapshot, and the messages that it holds, as those of an earlier run."""
+        incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
+        self.history.origins.setdefault(incarnation, None)
+        for record in manifest.records:
+            sent = {entry.channel: entry.sent for entry in record.sent}
+            processed = {entry.channel: entry.processed for entry in record.received}
+            cut = Cut(incarnation, snapshot_id, record.subtask, self._zero, sent, processed)
+            self.history.cuts[incarnation, snapshot_id, record.subtask] = cut
+            for handle in record.handles:
+                if handle.channel is not None:
+                    for frame in frames_of(handle):
+                        self._adopt_frame(incarnation, handle.channel, frame)
+
+    def _adopt_frame(self, incarnation: int, channel: ChannelId, frame: Frame) -> None:
+        messages = messages_of(frame, self._codec)
+        if isinstance(messages, pa.RecordBatch):
+            packed: Sequence[bytes | None] = pack_rows(messages, self._codec)
+        else:
+            packed = [pack(message, self._codec) for message in messages] or [None]  # the end has no message
+        for number, each in enumerate(packed, frame.first):
+            self.log(incarnation, channel)[number] = each
+            self.stamps(incarnation, channel)[number] = self._zero
+
+    def _restore_channel(self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None) -> None:
+        """What was in flight at the cut is sent already in the new incarnation."""
+        log, stamps = self.log(incarnation, channel), self.stamps(incarnation, channel)
+        if origin is None:
+            return
+        earlier, snapshot_id = origin
+        first = self.history.cuts[earlier, snapshot_id, channel.target].processed[channel] + 1
+        last = self.history.cuts[earlier, snapshot_id, channel.source].sent[channel]
+        for number in range(first, last + 1):
+            log[number] = self.log(earlier, channel)[number]
+            stamps[number] = self.stamps(earlier, channel)[number]
+
+    def log(self, incarnation: int, channel: ChannelId) -> dict[int, bytes | None]:
+        """What was sent on a channel."""
+        return self.history.sent.setdefault((incarnation, channel), {})
+
+    def stamps(self, incarnation: int, channel: ChannelId) -> dict[int, tuple[int, ...]]:
+        """The clocks of what was sent on a channel."""
+        return self._stamps.setdefault((incarnation, channel), {})
+
+    def note(
+        self, kind: Kind, incarnation: int = 0, subtask: Subtask | None = None, *, snapshot_id: int = 0, text: str = ""
+    ) -> None:
+        """Something happened to the run, or to a subtask that is not alive."""
+        event = Event(self._scheduler.now, kind, incarnation, subtask, snapshot_id=snapshot_id, text=text)
+        self.history.events.append(event)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._scheduler.now
+
+    @property
+    def codec(self) -> Codec:
+        """By which messages are packed."""
+        return self._codec
+
+
+class SubtaskHistory(Observer):
+    """One subtask in one incarnation: its clock and its counts."""
+
+    def __init__(
+        self, history_log: HistoryLog, subtask: Subtask, incarnation: int, number: int, clock: list[int]
+    ) -> None:
+        self.sent: dict[ChannelId, int] = {}
+        self.processed: dict[ChannelId, int] = {}
+        #: called with the snapshot of each cut
+        self.on_cut: Callable[[int], None] = lambda snapshot_id: None
+        self._history_log = history_log
+        self._events = history_log.history.events
+        self._incarnation = incarnation
+        self._subtask = subtask
+        self._number = number
+        self._clock = clock
+
+    def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
+        self._ends = outputs
+        self._senders = {channel: self._sender(channel) for channel in outputs}
+        self._receivers = {channel: self._receiver(channel) for channel in inputs}
+
+    def note(self, kind: Kind, *, snapshot_id: int = 0, payload: bytes = b"", text: str = "") -> None:
+        """Write an event that counts for the clock."""
+        self._clock[self._number] += 1
+        at, clock = self._history_log.now, tuple(self._clock)
+        self._events.append(
+            Event(at, kind, self._incarnation, self._subtask, clock, None, 0, snapshot_id, payload, text)
+        )
+
+    def counts(self) -> bytes:
+        """The counts of all channels, in the order of the topology, as the payload of an event."""
+        return pack_counts(self.sent.values(), self.processed.values())
+
+    def hook_begins(self, hook: str) -> None:
+        kind = _HOOKS.get(hook)
+        if kind is not None:
+            self.note(kind)
+
+    # ---------------------------------------------------------------- sending
+
+    def message_sending(self, channel: ChannelId, message: Any) -> bytes:
+        return pack(message, self._history_log.codec)
+
+    def message_sent(self, channel: ChannelId, kept: bytes) -> None:
+        self._senders[channel](Kind.SEND, kept)
+        if self._history_log.seals_each:
+            self._ends[channel].seal()
+
+    def rows_sending(self, channel: ChannelId, batch: pa.RecordBatch) -> Sequence[bytes]:
+        return pack_rows(batch, self._history_log.codec)
+
+    def rows_sent(self, channel: ChannelId, kept: Sequence[bytes]) -> None:
+        for row in kept:
+            self._senders[channel](Kind.SEND, row)
+
+    def end_sent(self, channel: ChannelId) -> None:
+        self._senders[channel](Kind.END_SENT, None)
+
+    def _sender(self, channel: ChannelId) -> Callable[[Kind, bytes | None], None]:
+        """Return what notes the messages of an output; its parts are looked up once, not for every message."""
+        history_log, incarnation, subtask = self._history_log, self._incarnation, self._subtask
+        log, stamps = history_log.log(incarnation, channel), history_log.stamps(incarnation, channel)
+        sent, clock, own, append = self.sent, self._clock, self._number, self._events.append
+
+        def note(kind: Kind, packed: bytes | None) -> None:
+            number = sent[channel] = sent[channel] + 1
+            clock[own] += 1
+            log[number] = packed
+            stamp = stamps[number] = tuple(clock)
+            append(Event(history_log.now, kind, incarnation, subtask, stamp, channel, number, 0, packed or b""))
+
+        return note
+
+    # ---------------------------------------------------------------- receiving
+
+    def message_received(self, channel: ChannelId, message: Any) -> None:
+        self._receivers[channel](Kind.RECEIVE, pack(message, self._history_log.codec))
+
+    def rows_received(self, channel: ChannelId, batch: pa.RecordBatch) -> None:
+        for row in pack_rows(batch, self._history_log.codec):
+            self._receivers[channel](Kind.RECEIVE, row)
+
+    def end_received(self, channel: ChannelId) -> None:
+        self._receivers[channel](Kind.END_RECEIVED, b"")
+
+    def _receiver(self, channel: ChannelId) -> Callable[[Kind, bytes], None]:
+        """Return what notes the messages of an input, likewise."""
+        history_log, incarnation, subtask = self._history_log, self._incarnation, self._subtask
+        stamps = history_log.stamps(incarnation, channel)
+        processed, clock, own, append = self.processed, self._clock, self._number, self._events.append
+
+        def note(kind: Kind, packed: bytes) -> None:
+            number = processed[channel] = processed[channel] + 1
+            stamp = stamps.get(number)
+            if stamp is not None:
+                clock[:] = map(max, clock, stamp)
+            clock[own] += 1
+            append(Event(history_log.now, kind, incarnation, subtask, tuple(clock), channel, number, 0, packed))
+
+        return note
+
+    # ---------------------------------------------------------------- snapshots
+
+    def marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
+        self._note_marker(Kind.MARKER, channel, marker)
+
+    def marker_sent(self, channel: ChannelId, marker: Marker) -> None:
+        self._note_marker(Kind.MARKER_SENT, channel, marker)
+
+    def _note_marker(self, kind: Kind, channel: ChannelId, marker: Marker) -> None:
+        at, clock = self._history_log.now, tuple(self._clock)
+        self._events.append(
+            Event(at, kind, self._incarnation, self._subtask, clock, channel, marker.written, marker.snapshot_id)
+        )
+
+    def cut(self, snapshot_id: int) -> None:
+        self.on_cut(snapshot_id)
+        self.note(Kind.CUT, snapshot_id=snapshot_id, payload=self.counts())
+        cut = Cut(
+            self._incarnation, snapshot_id, self._subtask, tuple(self._clock), dict(self.sent), dict(self.processed)
+        )
+        self._history_log.history.cuts[self._incarnation, snapshot_id, self._subtask] = cut
+
+    def published(self, snapshot_id: int) -> None:
+        self.note(Kind.COMMIT, snapshot_id=snapshot_id)

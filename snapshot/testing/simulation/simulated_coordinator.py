@@ -1,0 +1,313 @@
+"""One life of a simulated coordinator: the real machine, what it is about to hear, and what it asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, assert_never
+
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence_events import (
+    ClaimLost,
+    DecideManifest,
+    ManifestUndecided,
+    ManifestWritten,
+    StoreEffect,
+    WriteManifest,
+)
+from snapshot.coordinator.machine import Coordinator, Outcome, Phase
+from snapshot.coordinator.run_state import DEPLOYED
+from snapshot.errors import SnapshotCorrupt
+from snapshot.stored.manifest import Manifest
+from snapshot.testing.checking.verdict import CheckFailed
+from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.steps import Answer, Listen, Think, Wake
+from snapshot.trace import Kind
+from state_backends.fence_answers import perform
+
+if TYPE_CHECKING:
+    from snapshot.testing.simulation.driver import Driver
+    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
+    from snapshot.testing.simulation.worker import Worker
+
+#: What the store is asked for on behalf of one life.
+StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
+
+
+class SimulatedCoordinator:
+    """One life.
+
+    Parameters
+    ----------
+    cluster : SimulatedCluster
+    driver : Driver
+        Whose coordinator it is.
+    number : int
+        Among all lives of all drivers.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, driver: Driver, coordinator: Coordinator, number: int) -> None:
+        self.coordinator = coordinator
+        self.number = number
+        self.driver = driver
+        #: {worker: the connection that it has registered on last}
+        self.connections: dict[int, Connection] = {}
+        #: {process: its connection}, whoever it is
+        self._lines: dict[int, Connection] = {}
+        #: {number of the request: it}
+        self.requests: dict[int, StoreRequest] = {}
+        self.group = cluster.scheduler.group()
+        self._cluster = cluster
+        self._store = cluster.open_store(None)
+        self._inbox: deque[events.Event] = deque()
+        self._think = self.group.enabled_step(Think(number), self._on_think)
+        self._wake = self.group.enabled_step(Wake(number), lambda: self._on_deadline())
+        self._deadline: float | None = None
+        self._asked = 0
+        self._aborted_seen = 0
+
+    # ---------------------------------------------------------------- what it hears
+
+    def receive(self, event: events.Event) -> None:
+        """Something is to be told to it."""
+        self._inbox.append(event)
+        self._think.set(True)
+
+    def _on_think(self) -> None:
+        event = self._inbox.popleft()
+        self._think.set(bool(self._inbox))
+        self.step(event)
+
+    def _on_deadline(self) -> None:
+        self._wake.set(False)
+        self.step(events.TimePassed())
+
+    def connect(self, worker: Worker) -> Connection:
+        """A process connects; which worker it is comes with its registration."""
+        former = self._lines.get(worker.process)
+        if former is not None:
+            former.disconnect()
+        enabled_step = self.group.enabled_step(
+            Listen(worker.process, self.number), lambda: self._listen(worker.number, connection)
+        )
+        connection = self._lines[worker.process] = Connection(worker, enabled_step)
+        return connection
+
+    def _listen(self, number: int, connection: Connection) -> None:
+        message = connection.take()
+        if message is None:
+            if self.connections.get(number) is connection:
+                del self.connections[number]
+                self.step(events.WorkerLost(number, "its connection ended"))
+            return
+        if isinstance(message, control.WorkerRegistered) and not self._take_in(number, connection, message.launch):
+            return
+        if self.connections.get(number) is connection:
+            self._take(number, message)
+
+    def _take_in(self, number: int, connection: Connection, launch: str) -> bool:
+        """A worker registers; an older connection of its number is hung up. False: it is of a stage that is over."""
+        stage = self.driver.stage
+        if stage is None or launch != stage.launch:
+            # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
+            connection.send_to_worker(control.Quit("its stage is over"))
+            return False
+        former = self.connections.get(number)
+        self.connections[number] = connection
+        if former is not None and former is not connection:
+            former.disconnect()
+            self.step(events.WorkerLost(number, "it connected anew"))
+        return True
+
+    def _take(self, number: int, message: control.WorkerMessage) -> None:
+        self._note(message)
+        before, incarnation = self.coordinator.phase, self.coordinator.incarnation
+        is_stale = before in DEPLOYED and message.incarnation != incarnation
+        came_back = isinstance(message, control.WorkerRegistered)
+        if is_stale and not came_back:
+            self._cluster.refuse(message.incarnation, f"{type(message).__name__} at incarnation {incarnation}")
+        self.step(events.WorkerMessageReceived(number, message))
+        if is_stale and not came_back and self.coordinator.phase is not before:
+            raise CheckFailed("fencing", f"{message} of another incarnation ended {before.value}")
+
+    def _note(self, message: control.WorkerMessage) -> None:
+        """What must be seen at times."""
+        coordinator, see = self.coordinator, self._cluster.see
+        incarnation = coordinator.incarnation
+        match message:
+            case control.SnapshotAcknowledged(other) if other != incarnation and incarnation:
+                see("an acknowledgement of another incarnation")
+            case control.WorkerFailed(_, failed) if failed == incarnation:
+                if coordinator.phase is Phase.RESTORING:
+                    see("a failure during restore")
+                if coordinator.phase is Phase.FINISHING:
+                    see("a failure while finishing")
+            case _:
+                pass
+
+    # ---------------------------------------------------------------- what it does
+
+    def step(self, event: events.Event) -> None:
+        """The coordinator takes an event, and its effects are performed."""
+        coordinator = self.coordinator
+        before = coordinator.phase
+        effects = coordinator.step(event, self._cluster.now)
+        if isinstance(event, events.StageLaunched) and self.driver.simulated is self:
+            self.driver.announced(event.launch)
+        self._cluster.check_triggers(self, effects)
+        for effect in effects:
+            self._perform(effect)
+        self._watch(before)
+        self.driver.stepped(self)
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        deadline = self.coordinator.next_deadline()
+        if deadline == self._deadline:
+            return
+        self._deadline = deadline
+        if deadline is not None:
+            self._cluster.scheduler.at(deadline, lambda: self._ring(deadline))
+
+    def _ring(self, deadline: float) -> None:
+        if self._deadline == deadline:
+            self._deadline = None
+            self._wake.set(True)
+
+    def collects_from(self, worker: Worker) -> bool:
+        """Snapshots of what this worker runs are collected here."""
+        coordinator = self.coordinator
+        return coordinator.phase is Phase.RUNNING and coordinator.incarnation == worker.incarnation
+
+    def _watch(self, before: Phase) -> None:
+        coordinator = self.coordinator
+        self._cluster.check_published(self)
+        if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
+            self._cluster.see("a run was adopted")
+        for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
+            self._cluster.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
+            if "cut is not consistent" in reason:
+                raise CheckFailed("certificate", f"snapshot {snapshot_id}: {reason}")
+            if "was whole first" in reason:
+                self._cluster.see("a snapshot overtook another")
+            if "not whole after" in reason:
+                self._cluster.see("a snapshot was aborted by its deadline")
+        self._aborted_seen = len(coordinator.aborted)
+        if len(coordinator.pending) > 1:
+            self._cluster.see("two snapshots at a time")
+
+    def _perform(self, effect: events.Effect) -> None:
+        match effect:
+            case events.SendToWorker(worker, message):
+                if isinstance(message, control.Deploy):
+                    self._cluster.deployed(message)
+                connection = self.connections.get(worker)
+                if connection is not None:
+                    connection.send_to_worker(message)
+            case events.CloseRequest(request, snapshot_id):
+                self.driver.answered(self, request, snapshot_id)
+            case events.CancelStage(launch):
+                self._cluster.see("a stage was given up")
+                self.driver.cancelled(self, launch)
+            case events.AskStore() | events.ReadManifest() | events.DeleteSnapshots() | events.CollectOrphans():
+                number = self._asked
+                self._asked += 1
+                self.requests[number] = effect
+                self.group.once(Answer(number, self.number), lambda: self._answer(number))
+            case _:
+                assert_never(effect)
+
+    # ---------------------------------------------------------------- the store
+
+    def _answer(self, number: int) -> None:
+        answer = self._ask(self.requests.pop(number))
+        if answer is not None:
+            self.receive(answer)
+
+    def _ask(self, request: StoreRequest) -> events.Event | None:
+        match request:
+            case events.AskStore(effect, manifest):
+                return self._ask_store(effect, manifest)
+            case events.ReadManifest(_, snapshot_id):
+                try:
+                    found = self._store.read_manifest(snapshot_id)
+                except (SnapshotCorrupt, FileNotFoundError) as error:
+                    return events.ManifestUnreadable(str(error))
+                assert isinstance(found, Manifest)
+                return events.ManifestRead(found)
+            case events.DeleteSnapshots(snapshot_ids):
+                return events.SnapshotsDeleted(self._delete(snapshot_ids))
+            case events.CollectOrphans(incarnation):
+                self._collect_orphans(incarnation)
+                return None
+            case _:
+                assert_never(request)
+
+    def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> events.Event:
+        doubt = self.driver.doubt
+        if isinstance(effect, WriteManifest | DecideManifest) and doubt is not None:
+            self.driver.doubt = None
+            self._cluster.see("a manifest was undecided")
+            if doubt == "late":
+                self._cluster.leave_behind([events.AskStore(effect, manifest)])
+            elif doubt == "done":
+                perform(self._store, effect, manifest)
+            return events.StoreAnswered(ManifestUndecided(effect))
+        answer = perform(self._store, effect, manifest)
+        if isinstance(answer, ClaimLost):
+            self._cluster.see("two claims raced")
+        return events.StoreAnswered(answer)
+
+    def _delete(self, snapshot_ids: tuple[int, ...]) -> tuple[int, ...]:
+        removed: list[int] = []
+        for snapshot_id in snapshot_ids:
+            kept = [s for s in self.coordinator.history if s not in (*removed, snapshot_id)]
+            if snapshot_id not in self._store.manifests():
+                self._cluster.see("another coordinator had removed a snapshot")
+            try:
+                if self._store.delete_snapshot(snapshot_id, kept):
+                    removed.append(snapshot_id)
+            except FileNotFoundError:
+                continue  # one that is kept is gone: another coordinator goes on from here
+        return tuple(removed)
+
+    def _collect_orphans(self, incarnation: int) -> None:
+        try:
+            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0)
+        except FileNotFoundError:
+            self._cluster.see("another coordinator had removed a snapshot")
+
+    # ---------------------------------------------------------------- the end
+
+    @property
+    def is_publishing(self) -> bool:
+        """The last part of a snapshot is there, and its manifest is not written."""
+        asked = (request for request in self.requests.values() if isinstance(request, events.AskStore))
+        return any(isinstance(request.effect, WriteManifest) for request in asked)
+
+    @property
+    def is_over(self) -> bool:
+        """The coordinator has ended."""
+        return self.coordinator.phase is Phase.ENDED
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        assert self.coordinator.outcome is not None
+        return self.coordinator.outcome
+
+    @property
+    def has_published_unseen(self) -> bool:
+        """A manifest is written, and the coordinator has not heard of it."""
+        answers = (event.answer for event in self._inbox if isinstance(event, events.StoreAnswered))
+        return any(isinstance(answer, ManifestWritten) for answer in answers)
+
+    def end(self) -> None:
+        """Its process is gone. What the store is doing for it may still happen."""
+        self.group.end()
+        self._cluster.leave_behind(list(self.requests.values()))
+        self.requests.clear()
+
+    def disconnect(self) -> None:
+        """All its connections break."""
+        for connection in self._lines.values():
+            connection.close()

@@ -1,0 +1,112 @@
+"""The coordinator's shell: what cannot happen, and happens, ends the run with a text instead of leaving it to wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.coordinator.coordinator_service import CoordinatorService
+from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from barrier_runtime.worker.control_link import COORDINATOR, line_identity
+from channels.control import ControlConnection
+from channels.dialer import connect
+from channels.identity import Purpose
+from channels.sockets import Address
+from snapshot.coordinator.control import Quit, WorkerRegistered
+from snapshot.coordinator.events import SnapshotRequested, StageLaunched
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.errors import RunFailed
+from snapshot.stored.envelope import Buffer
+from state_backends import MemoryBackend
+from tests.leaks import LeakCheck
+from tests.snapshot.led import SETTINGS
+
+#: Milliseconds are enough; a test that passes does not wait for this.
+_DEADLINE_S = 20.0
+_SECRET = bytes(32)
+
+
+class OddBackend(MemoryBackend):
+    """Raises on a write what no backend should."""
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        raise KeyError(path)
+
+
+def _service(backend: MemoryBackend) -> CoordinatorService:
+    coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
+    store = CoordinatorStore(backend, SETTINGS.run)
+    return CoordinatorService(coordinator, store, _SECRET, "127.0.0.1", 0, on_superseded=lambda: None)
+
+
+def _await_break(service: CoordinatorService, what: str) -> None:
+    def asked() -> bool:
+        service.status()
+        return False
+
+    with pytest.raises(RunFailed, match=f"(?s)its coordinator broke, which is a bug of Cutline: Traceback.*{what}"):
+        _wait_until(asked)
+    service.close()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + _DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+
+
+def test_error_in_the_loop(leak_check: LeakCheck) -> None:
+    """An event that the coordinator cannot take breaks the loop; whoever asks is told."""
+    service = _service(MemoryBackend())
+    no_event: Any = "no event"
+    service.post(no_event)
+    _await_break(service, "no event")
+
+
+def test_error_on_a_storage_thread(leak_check: LeakCheck) -> None:
+    """What a thread of a pool raises is not lost in its future."""
+    _await_break(_service(OddBackend()), "KeyError")
+
+
+@contextmanager
+def _registered(service: CoordinatorService, launch: str, pid: int) -> Iterator[ControlConnection]:
+    """Worker 0 of a stage, which has sent its registration."""
+    own, address = line_identity(SETTINGS.run, 0), Address("127.0.0.1", service.port, "", "")
+    dial = (address, own, COORDINATOR, Purpose.CONTROL, _SECRET)
+    sock, peer = connect(*dial, timeout=_DEADLINE_S, waits=False)
+    connection = ControlConnection(sock, own, peer)
+    connection.send(encode_message(WorkerRegistered(0, launch, 0, b"", pid)))
+    yield connection
+    connection.close()
+
+
+def test_worker_of_a_stage_before_the_newest(leak_check: LeakCheck) -> None:
+    """PROTOCOL 6.4: once a stage is launched, who comes from one before is told to quit; its namesake stays."""
+    service = _service(MemoryBackend())
+    service.post(StageLaunched("000002"))
+    with _registered(service, "000002", pid=22):
+        _wait_until(lambda: service.status()["workers"] == {0: 22})
+        with _registered(service, "000001", pid=11) as stale:
+            _wait_until(lambda: any(isinstance(decode_message(data), Quit) for data in stale.receive()))
+        assert service.status()["workers"] == {0: 22}
+    _wait_until(lambda: service.status()["workers"] == {})
+    service.close()
+
+
+def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
+    """An order is answered when it is closed, in the same call; one that stays open is answered that it does."""
+    service = _service(MemoryBackend())
+    expired = SnapshotRequest(1, pinned=False, initiators=None, deadline=time.monotonic())
+    closed = service.request_snapshot(SnapshotRequested(expired))
+    assert closed is not None
+    assert closed.snapshot_id is None
+    assert service.request_snapshot(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
+    service.close()

@@ -1,0 +1,153 @@
+"""The coordinator's storage: answers that the fence can rely on, however the store behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
+from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.fence_events import (
+    BaseWritten,
+    CheckForClaim,
+    ClaimLost,
+    ClaimSeen,
+    ClaimsListed,
+    ClaimTaken,
+    DecideManifest,
+    HistoryListed,
+    ListClaims,
+    ListHistory,
+    ManifestAborted,
+    ManifestUndecided,
+    ManifestWritten,
+    TakeClaim,
+    WriteBase,
+    WriteManifest,
+)
+from snapshot.coordinator.history import Base, Claim
+from state_backends import FileSystemBackend, MemoryBackend
+from tests.snapshot.sample import manifest as make_manifest
+
+RUN = "bank"
+OURS, THEIRS = Claim(1, "driver-1", "life-1"), Claim(1, "driver-2", "life-2")
+
+
+class _Flaky(MemoryBackend):
+    """Fails a number of calls, after doing what was asked."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        written = super()._put_if_absent(path, chunks)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the answer was lost")
+        return written
+
+
+def test_a_claim_has_one_holder() -> None:
+    """The second taker is told who was first; looking tells whether the next number is free."""
+    store = CoordinatorStore(MemoryBackend(), RUN)
+    assert store.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
+    assert store.answer(TakeClaim(THEIRS), None) == ClaimLost(TakeClaim(THEIRS), OURS)
+    assert store.answer(CheckForClaim(1), None) == ClaimSeen(CheckForClaim(1), OURS)
+    assert store.answer(CheckForClaim(2), None) == ClaimSeen(CheckForClaim(2), None)
+    assert store.answer(ListClaims(), None) == ClaimsListed(ListClaims(), (OURS,))
+
+
+def test_a_claim_whose_answer_was_lost_is_ours() -> None:
+    """Taking it again finds the very record that we wrote: no number is skipped."""
+    store = CoordinatorStore(_Flaky(2), RUN)
+    assert store.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
+
+
+def test_bases_and_manifests_are_listed() -> None:
+    """The history that the fence judges is what was written."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
+    base = WriteBase(Base(1, None))
+    assert store.answer(base, None) == BaseWritten(base)
+    write = WriteManifest(manifest.snapshot_id)
+    assert store.answer(write, manifest) == ManifestWritten(write)
+    assert store.answer(ListHistory(1), None) == HistoryListed(
+        ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
+    )
+
+
+def test_a_manifest_whose_answer_was_lost_is_decided_by_reading_it() -> None:
+    """PROTOCOL 7.6: undecided first; the aborted record finds the manifest in its place, so it counts."""
+    store, manifest = CoordinatorStore(_Flaky(1), RUN), replace(make_manifest(), run=RUN)
+    write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
+    assert store.answer(write, manifest) == ManifestUndecided(write)
+    assert store.answer(decide, None) == ManifestWritten(decide)
+
+
+def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
+    """From then on it can never be written, and reading it says so."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
+    write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
+    assert store.answer(decide, None) == ManifestAborted(decide)
+    assert store.answer(write, manifest) == ManifestUndecided(write)
+    assert store.answer(decide, None) == ManifestAborted(decide)
+    assert isinstance(store.read_manifest(RUN, manifest.snapshot_id), ManifestUnreadable)
+
+
+@pytest.mark.parametrize("offset", [0, 17, -1])
+def test_a_damaged_manifest_is_an_error_with_a_way_out(tmp_path: Path, offset: int) -> None:
+    """Never taken for empty; the text names the file and how to choose an older snapshot."""
+    store, manifest = CoordinatorStore(FileSystemBackend(tmp_path), RUN), replace(make_manifest(), run=RUN)
+    store.answer(WriteManifest(manifest.snapshot_id), manifest)
+    assert store.read_manifest(RUN, manifest.snapshot_id) == ManifestRead(manifest)
+    (file,) = tmp_path.rglob("*.manifest")
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    answer = store.read_manifest(RUN, manifest.snapshot_id)
+    assert isinstance(answer, ManifestUnreadable)
+    assert file.name in answer.reason
+    assert "restoreFrom" in answer.reason
+
+
+def test_a_missing_manifest_is_an_error(tmp_path: Path) -> None:
+    """A history that names a snapshot whose manifest is gone must not start afresh."""
+    answer = CoordinatorStore(FileSystemBackend(tmp_path), RUN).read_manifest(RUN, 1_000_000)
+    assert isinstance(answer, ManifestUnreadable)
+
+
+def test_retention_removes_all_but_the_pinned() -> None:
+    """What is gone already counts as removed; a pinned snapshot stays."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    pinned = replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=True)
+    for each in (manifest, pinned):
+        store.answer(WriteManifest(each.snapshot_id), each)
+    gone = manifest.snapshot_id - 1
+    removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
+    assert removed == (gone, manifest.snapshot_id)
+    assert store.store.manifests() == (pinned.snapshot_id,)
+
+
+def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks counts on what is just being removed: no reason to leave the orphans for the next time."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    kept = replace(manifest, snapshot_id=manifest.snapshot_id + 1)
+    for each in (manifest, kept):
+        store.answer(WriteManifest(each.snapshot_id), each)
+    store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,))
+    store.collect_orphans((manifest.snapshot_id, kept.snapshot_id), incarnation=9)
+    assert caplog.text == ""
+    store.collect_orphans((manifest.snapshot_id, kept.snapshot_id + 1), incarnation=9)
+    assert "orphans could not be collected" in caplog.text
+
+
+def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None:
+    """If a kept snapshot is gone, nobody knows which parts it shares: nothing is removed, nor said to be."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    store.answer(WriteManifest(manifest.snapshot_id), manifest)
+    gone = manifest.snapshot_id + 1
+    assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,)) == ()
+    assert store.store.manifests() == (manifest.snapshot_id,)

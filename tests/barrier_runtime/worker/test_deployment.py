@@ -1,0 +1,58 @@
+"""From what was read to live subtasks, with the worker's memory for what they give to snapshots."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.worker.deployment import make_machines
+from channels.sockets import Address
+from snapshot import Context, Graph, Source
+from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
+from snapshot.coordinator.control import Deploy, RestoredSubtask
+from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import build
+from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.events import SnapshotRequested, Started
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.reports import SnapshotTaken
+from snapshot.worker.restored_parts import RestoredParts
+
+LAUNCH = WorkerLaunch(
+    "r", "1", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, "", 0, False
+)
+HOLDER = Subtask("holder")
+
+
+class _Holder(Source):
+    """Its state is an array that is worth memory of its own."""
+
+    def poll(self, context: Context) -> float:
+        return 86_400.0
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return np.zeros(2 * KEPT_BYTES_MIN, np.uint8)
+
+    def restoreState(self, state: Any) -> None:
+        pass
+
+
+def test_states_are_copied_into_the_workers_memory() -> None:
+    """It outlives the machines: what one snapshot let go of is there for the next, after a rollback too."""
+    memory = KeptMemory()
+    compiled = build(Graph("r").add("holder", _Holder()), "unaligned")
+    for incarnation in (1, 2):
+        deploy = Deploy(incarnation, (RestoredSubtask(HOLDER, None, (), (), ()),), has_more=False)
+        parts = RestoredParts(deploy, {HOLDER: None}, {HOLDER: RestoredChannels()})
+        logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
+        machine = make_machines(parts, compiled, LAUNCH, memory, logger)[HOLDER]
+        machine.restore(None, 0.0)
+        machine.step(Started(), 0.0)
+        machine.step(SnapshotRequested(1, (1,), 1), 0.0)
+        (taken,) = (report for report in machine.take_reports() if isinstance(report, SnapshotTaken))
+        assert not memory.idle_bytes
+        del taken, machine
+    assert 2 * KEPT_BYTES_MIN <= memory.idle_bytes < 4 * KEPT_BYTES_MIN

@@ -1,0 +1,162 @@
+"""Partitioners: which subtask gets a message, and how batches are cut up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.channel.partitioning import (
+    EVERY,
+    KEY_GROUPS,
+    Split,
+    key_function,
+    key_group,
+    partitioner,
+    subtask_of_group,
+)
+from snapshot.plan.declarations import Key
+from snapshot.plan.topology import Partitioning
+
+SCHEMA = pa.schema([("word", pa.string()), ("number", pa.int16()), ("row", pa.int64())])
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.none() | st.integers(-5, 5)), max_size=40)
+
+
+def batch_of(rows: list[tuple[Any, Any]]) -> pa.RecordBatch:
+    dicts = [{"word": word, "number": number, "row": row} for row, (word, number) in enumerate(rows)]
+    return pa.RecordBatch.from_pylist(dicts, SCHEMA)
+
+
+def rows_by_target(split: Split) -> dict[int, list[dict[str, Any]]]:
+    return {target: part.to_pylist() for target, part in split}
+
+
+@pytest.mark.parametrize("key", ["word", "number", ("word", "number"), ("number",), lambda row: row["word"]])
+@given(rows=ROWS, parallelism=st.integers(1, 5))
+def test_a_batch_is_cut_up_as_its_rows_would_be(key: Key, rows: list[tuple[Any, Any]], parallelism: int) -> None:
+    """Vectorised and single choices agree, for every kind of key; rows for one target keep their order."""
+    hashed = partitioner(Partitioning.HASH, key, 0, parallelism)
+    batch = batch_of(rows)
+    expected: dict[int, list[dict[str, Any]]] = {}
+    for row in batch.to_pylist():
+        expected.setdefault(hashed.choose(row), []).append(row)
+    split = hashed.split(batch)
+    assert rows_by_target(split) == expected
+    assert [target for target, _ in split] == sorted(expected)
+
+
+def test_a_hash_edge_refuses_what_is_no_key_even_if_an_equal_key_was_seen() -> None:
+    """1.0 equals 1: what the partitioner remembers must not let it through."""
+    hashed = partitioner(Partitioning.HASH, lambda message: message, 0, 4)
+    for key in (1, (1, "a")):
+        hashed.choose(key)
+    for refused in (1.0, (1.0, "a"), [1]):
+        with pytest.raises(TypeError, match="cannot be a key"):
+            hashed.choose(refused)
+
+
+def test_more_keys_than_are_remembered_go_where_they_went() -> None:
+    """Forgetting changes nothing but time."""
+    hashed = partitioner(Partitioning.HASH, lambda message: message, 0, 7)
+    assert [hashed.choose(key) for key in range(40_000)] == [
+        subtask_of_group(key_group(key), 7) for key in range(40_000)
+    ]
+    assert hashed.choose(3) == subtask_of_group(key_group(3), 7)
+
+
+@pytest.mark.parametrize("parallelism", [2, 4, 5, 300, KEY_GROUPS])
+def test_no_row_is_lost_among_many_targets(parallelism: int) -> None:
+    """Few targets are found by scans, many by a sort; rows for one target keep their order."""
+    batch = pa.record_batch({"k": [number % 700 for number in range(5_000)], "row": range(5_000)})
+    split = partitioner(Partitioning.HASH, "k", 0, parallelism).split(batch)
+    assert [target for target, _ in split] == sorted({subtask_of_group(key_group(k), parallelism) for k in range(700)})
+    for target, part in split:
+        rows = part.column("row").to_pylist()
+        assert rows == sorted(rows)
+        assert {subtask_of_group(key_group(k), parallelism) for k in part.column("k").to_pylist()} == {target}
+    assert sum(part.num_rows for _, part in split) == 5_000
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_column_that_is_no_key_is_refused(parallelism: int) -> None:
+    """Also where there is but one target: with another parallelism it would be refused too."""
+    with pytest.raises(TypeError, match="a column of double cannot be a key"):
+        partitioner(Partitioning.HASH, "k", 0, parallelism).split(pa.record_batch({"k": [1.5]}))
+
+
+def test_a_missing_key_column_is_named() -> None:
+    """With the columns that there are."""
+    with pytest.raises(TypeError, match="no key column 'letter'; it has word, number, row"):
+        partitioner(Partitioning.HASH, "letter", 0, 2).split(batch_of([("a", 1)]))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 7, 64, 1_000, KEY_GROUPS])
+def test_key_groups_go_to_subtasks_in_equal_ranges(parallelism: int) -> None:
+    """Every subtask owns one range; sizes differ by one group at most."""
+    owners = [subtask_of_group(group, parallelism) for group in range(KEY_GROUPS)]
+    assert owners == sorted(owners)
+    sizes = Counter(owners).values()
+    assert len(sizes) == parallelism
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_keys_spread_evenly() -> None:
+    """Neither consecutive numbers nor similar words crowd on a few subtasks."""
+    for keys in (list(range(20_000)), [f"user-{number}" for number in range(20_000)]):
+        hashed = partitioner(Partitioning.HASH, lambda message: message, 0, 10)
+        chosen = [hashed.choose(key) for key in keys]
+        assert all(1_700 < chosen.count(index) < 2_300 for index in range(10))
+
+
+@pytest.mark.parametrize(
+    "partitioning",
+    [Partitioning.HASH, Partitioning.REBALANCE, Partitioning.FORWARD],
+    ids=lambda partitioning: partitioning.name,
+)
+@given(st.lists(st.lists(st.integers(0, 9) | st.text(max_size=1) | st.tuples(st.none()), max_size=9), max_size=4))
+def test_messages_are_shared_as_each_would_be(partitioning: Partitioning, lists: list[list[Any]]) -> None:
+    """Each target gets what `choose` would give it, in order, and the next one goes on from there."""
+    together, alone = (partitioner(partitioning, lambda message: message, 1, 3) for _ in range(2))
+    for messages in lists:
+        expected: dict[int, list[Any]] = {}
+        for message in messages:
+            expected.setdefault(alone.choose(message), []).append(message)
+        assert {target: share for target, share in together.share(messages) if share} == expected
+        assert together.state() == alone.state()
+
+
+def test_rebalance_goes_round_and_its_cursor_is_state() -> None:
+    """Each sender begins at its own place; a restored one goes on where the snapshot left off."""
+    first = partitioner(Partitioning.REBALANCE, None, 1, 3)
+    assert [first.choose("x") for _ in range(4)] == [1, 2, 0, 1]
+    second = partitioner(Partitioning.REBALANCE, None, 1, 3)
+    second.restore(first.state())
+    batch = batch_of([("a", 1), ("b", 2)])
+    assert second.split(batch) == [(2, batch)]
+    assert second.choose("x") == 0
+
+
+def test_forward_broadcast_and_directed() -> None:
+    """Forward keeps the index, broadcast means every one, directed has no rule of its own."""
+    batch = batch_of([("a", 1)])
+    assert partitioner(Partitioning.FORWARD, None, 2, 3).choose("x") == 2
+    assert partitioner(Partitioning.FORWARD, None, 2, 3).split(batch) == [(2, batch)]
+    assert partitioner(Partitioning.BROADCAST, None, 0, 2).choose("x") == EVERY
+    assert partitioner(Partitioning.BROADCAST, None, 0, 2).split(batch) == [(0, batch), (1, batch)]
+    assert partitioner(Partitioning.BROADCAST, None, 0, 2).share(["x"]) == [(0, ["x"]), (1, ["x"])]
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Partitioning.DIRECTED, None, 0, 1).choose("x")
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Partitioning.DIRECTED, None, 0, 1).share(["x"])
+    with pytest.raises(TypeError, match="give send the Subtask"):
+        partitioner(Partitioning.DIRECTED, None, 0, 1).split(batch)
+
+
+def test_key_functions() -> None:
+    """One column gives its value, several a tuple, a function what it returns."""
+    row = {"a": 1, "b": 2}
+    assert [key_function(key)(row) for key in ("a", ("a",), ["b", "a"], len)] == [1, (1,), (2, 1), 2]

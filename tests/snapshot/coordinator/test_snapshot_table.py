@@ -1,0 +1,103 @@
+"""The book of snapshots: ids, room, orders, deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from snapshot.coordinator.snapshot_table import Initiator, SnapshotTable
+from tests.snapshot.led import BUSY, POLICY, order, record
+from tests.snapshot.sample import TIMINGS, TOPOLOGY, P, Q
+
+REQUEST = Initiator.REQUEST
+
+
+def table(**changes: object) -> SnapshotTable:
+    """A book with the block of claim 3."""
+    found = SnapshotTable(replace(POLICY, **changes), len(TOPOLOGY.subtasks), 0.0)  # type: ignore[arg-type]
+    found.take_block(3, (), 10.0)
+    return found
+
+
+def test_ids_ascend_within_a_block_and_over_blocks() -> None:
+    """No id is given twice, whatever becomes of it (PROTOCOL 3.2)."""
+    found = table()
+    ids = [found.open(10.0, (), REQUEST).snapshot_id for _ in range(2)]
+    found.close_failed(ids[1], "why", 11.0)
+    ids.append(found.open(11.0, (), REQUEST).snapshot_id)
+    found.give_up_all("why", 12.0)
+    found.take_block(4, (), 12.0)
+    ids.append(found.open(12.0, (), REQUEST).snapshot_id)
+    assert ids == [3_000_000, 3_000_001, 3_000_002, 4_000_000]
+
+
+def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next id would be the next claim's: no snapshot is due, or may be asked for, until that claim is taken."""
+    monkeypatch.setattr("snapshot.ids.SNAPSHOT_IDS_PER_CLAIM", 1)
+    found = table(interval=2.0)
+    found.open(12.0, (), REQUEST)
+    found.close_published(3, 13.0)
+    assert (found.is_used_up, found.trigger_at(), found.may_ask(99.0)) == (True, None, False)
+    found.take_block(4, (), 14.0)
+    assert (found.is_used_up, found.open(16.0, (), REQUEST).snapshot_id) == (False, 4)
+
+
+def test_the_floor_is_the_lowest_that_runs() -> None:
+    """With nothing pending it is the next id: all before it is settled (PROTOCOL 3.4)."""
+    found = table()
+    assert found.min_snapshot_id == 3_000_000
+    found.open(10.0, (), REQUEST)
+    found.open(10.0, (), REQUEST)
+    assert (found.min_snapshot_id, found.running_below(3_000_001)) == (3_000_000, (3_000_000,))
+    found.close_failed(3_000_000, "why", 11.0)
+    assert found.min_snapshot_id == 3_000_001
+    found.close_published(3_000_001, 11.0)
+    assert found.min_snapshot_id == 3_000_002
+
+
+def test_when_one_is_due() -> None:
+    """An interval after the last began, a pause after the last ended, and only where there is room."""
+    found = table(interval=2.0, min_pause=5.0, max_concurrent=1)
+    assert found.trigger_at() == 12.0
+    found.open(12.0, (), REQUEST)
+    assert (found.trigger_at(), found.may_ask(100.0)) == (None, False)
+    found.close_published(3_000_000, 13.0)
+    assert (found.trigger_at(), found.may_ask(17.9), found.may_ask(18.0)) == (18.0, False, True)
+    assert table().trigger_at() is None
+
+
+def test_orders_without_initiators_share_a_snapshot() -> None:
+    """One that names its initiators has a snapshot of its own."""
+    found = table()
+    found.requests += [order(1), order(2, initiators=(P,)), order(3, pinned=True)]
+    first = found.open(10.0, found.requests[:1], REQUEST)
+    assert ([o.request_id for o in first.requests], first.pinned) == ([1, 3], True)
+    assert [o.request_id for o in found.open(10.0, found.requests[:1], REQUEST).requests] == [2]
+
+
+def test_orders_go_back_to_the_queue_when_the_run_rolls_back() -> None:
+    """Those that were pending first; and failures in a row are forgotten, for the rollback answers them."""
+    found = table()
+    found.requests.append(order(1))
+    found.close_failed(found.open(10.0, (), REQUEST).snapshot_id, "why", 10.0)
+    found.requests.append(order(2))
+    found.open(10.0, (), REQUEST)
+    found.requests.append(order(3))
+    found.give_up_all("why", 12.0)
+    assert ([o.request_id for o in found.requests], found.failures_in_a_row, found.pending) == ([2, 3], 0, {})
+
+
+def test_whole_is_when_everybody_has_acknowledged() -> None:
+    """Once; what is being published takes no more records and has no deadline."""
+    found = table()
+    snapshot_id = found.open(10.0, (), REQUEST).snapshot_id
+    records = [record(TOPOLOGY, subtask, 3, snapshot_id, BUSY) for subtask in (P, Q)]
+    assert found.acknowledge(snapshot_id, records[0], TIMINGS, 11.0) is None
+    assert found.pending[snapshot_id].missing(TOPOLOGY.subtasks) == [Q]
+    whole = found.acknowledge(snapshot_id, records[1], TIMINGS, 12.0)
+    assert whole is not None
+    assert found.next_deadline() == 20.0
+    whole.is_publishing = True
+    assert found.acknowledge(snapshot_id, records[1], TIMINGS, 12.0) is None
+    assert (found.next_deadline(), found.overdue(99.0)) == (None, [])
