@@ -1,11 +1,10 @@
-"""What a user declares: nodes, edges, invariants. Only writes down; `snapshot.plan.compiled_graph` checks and expands
-it.
-"""
+"""What a user declares: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands the declaration."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
+from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, PartitioningName
 from snapshot.plan.explain import explanation
@@ -59,6 +58,7 @@ class Graph:
         partitioning: PartitioningName | None = None,
         schema: str | pa.Schema | None = None,
         alignment: AlignmentWish | None = None,
+        **refused: Never,
     ) -> Graph:
         """Add an edge from node `source` to node `target`, which may be added later.
 
@@ -72,7 +72,15 @@ class Graph:
             DDL such as ``"word string, count long"``, or Arrow. Needed where messages become batches.
         alignment : "unaligned", "aligned" or float
             None: what the run asks for, where it can be. A float: aligned for so many seconds, then unaligned.
+
+        Raises
+        ------
+        GraphError
+            for a keyword that does not exist; names `partitioning` where its former name was given.
         """
+        if refused:
+            hint = "; its name is partitioning" if "spread" in refused else ""
+            raise GraphError(f"graph {self.name!r}: connect has no keyword {', '.join(refused)}{hint}")
         self.edges.append(EdgeDeclaration(source, target, key, partitioning, schema, alignment, ()))
         return self
 

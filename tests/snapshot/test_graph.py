@@ -25,6 +25,21 @@ def test_an_edge_may_be_declared_before_its_nodes() -> None:
     assert [str(edge) for edge in build(graph, "unaligned").topology.edges] == ["a->b"]
 
 
+@pytest.mark.parametrize(
+    ("keyword", "message"),
+    [
+        ("spread", "graph 'g': connect has no keyword spread; its name is partitioning$"),
+        ("partition", "graph 'g': connect has no keyword partition$"),
+    ],
+)
+def test_an_unknown_keyword_is_refused(keyword: str, message: str) -> None:
+    """The error for the former name of `partitioning` names the present one, and nothing is declared."""
+    graph = Graph("g")
+    with pytest.raises(GraphError, match=message):
+        graph.connect("a", "b", **{keyword: "forward"})  # type: ignore[arg-type]
+    assert graph.edges == []
+
+
 def test_explain_prints_and_refuses() -> None:
     """A graph that cannot be built cannot be explained: the error says why."""
     with pytest.raises(GraphError, match="there is no node 'b'"):
