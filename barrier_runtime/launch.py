@@ -9,8 +9,8 @@ from enum import IntEnum
 from channels.sockets import Address
 from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.stored.backend import StateBackend
 from snapshot.subtask.limits import SubtaskLimits
-from state_backends.base import StateBackend
 
 
 class ExitCode(IntEnum):

@@ -1,6 +1,6 @@
 """Where snapshots live: the backends that a user chooses from."""
 
-from state_backends.base import StateBackend
+from snapshot.stored.backend import StateBackend
 from state_backends.filesystem import FileSystemBackend
 from state_backends.memory import MemoryBackend
 from state_backends.object_store import ObjectStoreBackend

@@ -15,7 +15,8 @@ import secrets
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
+from snapshot.stored.backend import INLINE_BYTES_MAX
+from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 
 #: Of a large file the disk begins with so much while the rest is copied to the kernel's pages, so that the two take as
@@ -26,7 +27,7 @@ PIECE_BYTES = 64 * 1024 * 1024
 TEMPORARY = ".writing-"
 
 
-class FileSystemBackend(StateBackend):
+class FileSystemBackend(DeadlineBackend):
     """Keeps snapshots below a folder, which is made when it is first written to.
 
     Parameters

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 
-from state_backends.base import StateBackend
+from snapshot.stored.memory_files import MemoryFiles
 
 #: No part is ever written on its own: the only process that has this memory is the coordinator's, so every part
 #: comes to it inside the manifest.
 ALL_INLINE_BYTES = 2**63 - 1
 
 
-class MemoryBackend(StateBackend):
+class MemoryBackend(MemoryFiles):
     """Keeps snapshots in a dict. For tests, and for runs that need recovery but no durability.
 
     It lives in the coordinator's process and ends with it: after the loss of the coordinator, of the driver or
@@ -21,40 +20,24 @@ class MemoryBackend(StateBackend):
     """
 
     def __init__(self) -> None:
-        super().__init__(inline_bytes_max=ALL_INLINE_BYTES, deadline=math.inf)
-        self._bytes: dict[str, bytes] = {}
+        super().__init__({}, inline_bytes_max=ALL_INLINE_BYTES)
         self._lock = threading.Lock()
-
-    def __str__(self) -> str:
-        return "memory:"
 
     def __reduce__(self) -> tuple[type[MemoryBackend], tuple[()]]:
         return (MemoryBackend, ())
 
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
-        data = b"".join(chunks)
         with self._lock:
-            if path in self._bytes:
-                return False
-            self._bytes[path] = data
-            return True
+            return super()._put_if_absent(path, chunks)
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
         with self._lock:
-            if path not in self._bytes:
-                raise FileNotFoundError(f"{self}: there is no {path}")
-            return self._bytes[path][offset : None if size is None else offset + size]
-
-    def _exists(self, path: str) -> bool:
-        with self._lock:
-            return path in self._bytes
+            return super()._get(path, offset, size)
 
     def _files(self, prefix: str) -> list[str]:
-        folder = f"{prefix}/" if prefix else ""
         with self._lock:
-            return [path for path in self._bytes if path.startswith(folder)]
+            return super()._files(prefix)
 
     def _delete(self, paths: Sequence[str]) -> None:
         with self._lock:
-            for path in paths:
-                self._bytes.pop(path, None)
+            super()._delete(paths)

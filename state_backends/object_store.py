@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import tenacity
 
-from state_backends.base import CALL_SECONDS_MAX, INLINE_BYTES_MAX, StateBackend
+from snapshot.stored.backend import INLINE_BYTES_MAX
+from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -37,7 +38,7 @@ _PROBE = "conditional-put"
 _threads_of_pid: int | None = None
 
 
-class ObjectStoreBackend(StateBackend):
+class ObjectStoreBackend(DeadlineBackend):
     """Keeps snapshots below a prefix of a bucket.
 
     What the subtasks of a worker give to a snapshot is one object or a few, each put by one request: S3 takes 5 GiB of

@@ -12,14 +12,14 @@ from functools import partial
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.stored import layout
+from snapshot.stored.backend import StateBackend
 from snapshot.stored.envelope import envelopes, unseal
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import PART_MAGIC
-from state_backends import layout
-from state_backends.base import StateBackend
+from snapshot.stored.run_store import RunStore
 from state_backends.filesystem import FileSystemBackend
 from state_backends.object_store import ObjectStoreBackend
-from state_backends.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from tests.source_files import name_of, parse, python_files
 #: What each package may know of the others.
 _MAY_IMPORT = {
     "snapshot": ("snapshot",),
-    # The simulator runs the real store too, over memory; nothing else of snapshot/ knows that it exists.
-    "snapshot.testing": ("snapshot.testing", "snapshot", "state_backends"),
+    "snapshot.testing": ("snapshot.testing", "snapshot"),
     "channels": ("channels", "snapshot"),
     "state_backends": ("state_backends", "snapshot"),
     "barrier_runtime": ("barrier_runtime", "channels", "state_backends", "snapshot"),

@@ -11,8 +11,8 @@ from barrier_runtime.cli.formatting import time_text
 from barrier_runtime.cli.stored import open_backend, read_run
 from snapshot.drawing.labels import size_text
 from snapshot.errors import CutlineError
+from snapshot.stored.run_store import runs
 from state_backends.filesystem import FileSystemBackend
-from state_backends.store import runs
 
 #: What parameters are called that say where snapshots are, and which run is meant.
 _PLACES = ("store", "backend")

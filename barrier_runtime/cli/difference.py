@@ -14,10 +14,10 @@ from snapshot.drawing.labels import size_text
 from snapshot.errors import RestoreRefused
 from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
+from snapshot.stored.backend import StateBackend
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.node_state import NodeState
-from state_backends.base import StateBackend
-from state_backends.store import RunStore
 
 #: Bytes of a state that is decoded to tell what changed in it; of a larger one only whether it did.
 DECODED_BYTES_MAX = 256 * 1024

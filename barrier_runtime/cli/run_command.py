@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
-    from state_backends.base import StateBackend
+    from snapshot.stored.backend import StateBackend
 
 #: As a program that was ended by Ctrl-C.
 EXIT_INTERRUPTED = 130

@@ -18,10 +18,10 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import history
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.snapshot import Snapshot
-from state_backends import layout
-from state_backends.base import StateBackend
+from snapshot.stored import layout
+from snapshot.stored.backend import StateBackend
+from snapshot.stored.run_store import RunStore, runs
 from state_backends.filesystem import FileSystemBackend
-from state_backends.store import RunStore, runs
 from state_backends.verify import backend_of
 
 #: What is shown needs no pickle, so none is opened.

@@ -19,7 +19,7 @@ from snapshot.coordinator.events import CloseRequest, Event, SnapshotRequested, 
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
-from state_backends.base import StateBackend
+from snapshot.stored.backend import StateBackend
 
 _logger = logging.getLogger("cutline.coordinator")
 

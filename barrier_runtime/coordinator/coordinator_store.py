@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
 from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
 from snapshot.coordinator.fence_events import Answer, ManifestUndecided, StoreEffect, WriteManifest
 from snapshot.errors import CutlineError
+from snapshot.stored.backend import StateBackend
+from snapshot.stored.fence_answers import perform
 from snapshot.stored.manifest import Aborted, Manifest
-from state_backends.base import StateBackend
-from state_backends.fence_answers import perform
-from state_backends.store import RunStore
+from snapshot.stored.run_store import RunStore
 
 #: Seconds for which a store that fails is asked again for what the run cannot go on without. Longer than a
 #: rolling restart of an object store, short enough that a dead one is named while somebody still looks.
@@ -91,7 +92,7 @@ class CoordinatorStore:
         """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""
         try:
             still_kept = [k for k in keep if k not in self._removed]
-            removed = self.store.collect_orphans(still_kept, incarnation, ORPHAN_GRACE_SECONDS)
+            removed = self.store.collect_orphans(still_kept, incarnation, ORPHAN_GRACE_SECONDS, time.monotonic())
         except (CutlineError, OSError) as error:
             _logger.warning("orphans could not be collected: %s", error)
         else:

@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 
 from snapshot.errors import GraphError, SnapshotCorrupt
 from snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.layout import run_folder
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
-from state_backends.layout import run_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

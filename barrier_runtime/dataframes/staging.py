@@ -27,9 +27,9 @@ import xxhash
 from barrier_runtime.dataframes.row_file import RowFile, empty_file
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.stored.layout import run_folder
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
-from state_backends.layout import run_folder
 
 _STAGED = re.compile(r"(?P<incarnation>\d{8,})-(?P<token>[0-9a-f]{16})\.parquet")
 

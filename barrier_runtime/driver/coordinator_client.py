@@ -22,7 +22,7 @@ from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
 from snapshot.coordinator.events import CloseRequest, Event, SnapshotRequested, StopRequested
 from snapshot.errors import RunFailed
 from snapshot.stored.envelope import Buffer
-from state_backends.base import StateBackend
+from state_backends.base import DeadlineBackend
 from state_backends.memory import MemoryBackend
 
 #: Seconds that one question to the coordinator may take, its restart by Ray included.
@@ -172,7 +172,7 @@ class CoordinatorClient:
         return f"{text}. Its snapshots were in its memory; use a FileSystemBackend to survive this"
 
 
-class CoordinatorMemory(StateBackend):
+class CoordinatorMemory(DeadlineBackend):
     """Reads what a `MemoryBackend` holds in the coordinator's process, and after `bring_home` what the driver's holds.
 
     Parameters

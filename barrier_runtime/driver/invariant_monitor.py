@@ -11,7 +11,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, RunFailed, SnapshotCorrupt
 from snapshot.plan.declarations import Invariant
 from snapshot.snapshot import Snapshot
-from state_backends.store import RunStore
+from snapshot.stored.run_store import RunStore
 
 _logger = logging.getLogger("cutline.run")
 

@@ -15,7 +15,7 @@ from snapshot.errors import RestoreRefused
 from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
 from snapshot.stored.manifest import Manifest
-from state_backends.store import RunStore
+from snapshot.stored.run_store import RunStore
 
 
 class Origin(NamedTuple):

@@ -27,8 +27,8 @@ from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant
 from snapshot.plan.topology import Topology
 from snapshot.snapshot import Snapshot
+from snapshot.stored.run_store import RunStore
 from snapshot.trace import Trace
-from state_backends.store import RunStore
 
 #: Seconds between two looks of the monitor, which keeps progress and judges invariants.
 _MONITOR_SECONDS = 0.25

@@ -28,6 +28,7 @@ from channels.heartbeat import Heartbeats
 from channels.identity import Identity
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.events import (
     AdmitPeers,
@@ -58,7 +59,6 @@ from snapshot.worker.events import (
 from snapshot.worker.machine import WorkerMachine
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.stage import Stage
-from state_backends.store import RunStore
 
 #: Longest sleep of the loop, so that the deadlines of handshakes and of the coordinator's absence are checked.
 SLEEP_SECONDS_MAX = 1.0

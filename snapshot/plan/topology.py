@@ -249,8 +249,8 @@ _ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
 _EDGE = StoredMap(
     EdgeSpec,
     keys.EDGE,
-    write={"spread": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
-    read={"spread": Partitioning, "alignment": _ALIGNMENT.read},
+    write={"partitioning": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
+    read={"partitioning": Partitioning, "alignment": _ALIGNMENT.read},
 )
 _COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
 _TOPOLOGY = StoredMap(

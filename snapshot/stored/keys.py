@@ -8,7 +8,7 @@ new field needs a key here before its module can be imported. Must not know the 
     MANIFEST            snapshots/….manifest
     ABORTED             likewise, in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
-    HANDLE, STANDING    in a subtask's record
+    HANDLE, SUBTASK_STATUS  in a subtask's record
     SENT, RECEIVED      likewise, as arrays
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
@@ -50,7 +50,7 @@ SUBTASK_RECORD: Final = {
     "handles": "handles",
     "sent": "sent",
     "received": "received",
-    "standing": "standing",
+    "status": "standing",
 }
 
 HANDLE: Final = {
@@ -92,7 +92,7 @@ NODE: Final = {
 EDGE: Final = {
     "source": "source",
     "target": "target",
-    "spread": "spread",
+    "partitioning": "spread",
     "alignment": "alignment",
     "in_cycle": "in_cycle",
     "reason": "reason",
@@ -122,7 +122,7 @@ CHANNEL: Final = ("source", "target")
 SENT: Final = ("channel", "sent", "written", "first", "last")
 RECEIVED: Final = ("channel", "processed", "written", "first", "last")
 ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: of a part, in its header
-CLAIM: Final = ("number", "owner", "life")
+CLAIM: Final = ("number", "owner", "instance")
 BASE: Final = ("claim", "snapshot_id")
 
 

@@ -84,7 +84,7 @@ def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
 
 _SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
 _RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
-_STANDING = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple})
+_STATUS = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple})
 
 #: For the manifest.
 SUBTASK_RECORD = StoredMap(
@@ -95,14 +95,14 @@ SUBTASK_RECORD = StoredMap(
         "handles": _each(HANDLE.write, list),
         "sent": _each(_SENT.write, list),
         "received": _each(_RECEIVED.write, list),
-        "standing": _STANDING.write,
+        "status": _STATUS.write,
     },
     read={
         "subtask": SUBTASK.read,
         "handles": _each(HANDLE.read, tuple),
         "sent": _each(_SENT.read, tuple),
         "received": _each(_RECEIVED.read, tuple),
-        "standing": _STANDING.read,
+        "status": _STATUS.read,
     },
 )
 

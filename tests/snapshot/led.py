@@ -14,12 +14,12 @@ from snapshot.coordinator.snapshot_table import SnapshotPolicy, SnapshotRequest
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.fence_answers import perform
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
-from state_backends.fence_answers import perform
 from state_backends.memory import MemoryBackend
-from state_backends.store import RunStore
 from tests.snapshot import sample
 
 RUN = "bank"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from state_backends.base import StateBackend
+from snapshot.stored.backend import StateBackend
 
 RACERS = 16
 PROCESSES = 8

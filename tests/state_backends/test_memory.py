@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from snapshot.coordinator.history import Claim
+from snapshot.stored.run_store import RunStore
 from state_backends import MemoryBackend, StateBackend
-from state_backends.store import RunStore
 from tests.snapshot import sample
 from tests.state_backends.conformance import FOR_ALL
 

@@ -15,13 +15,13 @@ from http import HTTPStatus
 import pytest
 
 from snapshot.coordinator.history import Base, Claim
+from snapshot.stored.run_store import RunStore, runs
 from state_backends import ObjectStoreBackend, StateBackend
-from state_backends.store import RunStore, runs
 from state_backends.verify import verify_run
 from tests.snapshot import sample
+from tests.snapshot.stored.test_run_store import written
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
 from tests.state_backends.conftest import BUCKET, OPTIONS
-from tests.state_backends.test_store import written
 
 
 @pytest.mark.parametrize("check", FOR_ALL + FOR_SHARED)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from snapshot.coordinator.history import Base, Claim
+from snapshot.stored import layout
 from snapshot.stored.manifest import Aborted
 from snapshot.stored.part import state_part
-from state_backends import FileSystemBackend, ObjectStoreBackend, layout
-from state_backends.store import RunStore
+from snapshot.stored.run_store import RunStore
+from state_backends import FileSystemBackend, ObjectStoreBackend
 from state_backends.verify import Findings, backend_of, verify_run
 from tests.snapshot import sample
-from tests.state_backends.test_store import Apart, written
+from tests.snapshot.stored.test_run_store import Apart, written
 
 
 class Tampered(Apart):

@@ -10,8 +10,8 @@ import pyarrow as pa
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.stored.part import PartKind, decode_frames
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.node_state import NodeState
-from state_backends.store import RunStore
 
 CODEC = Codec()
 

@@ -24,6 +24,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.plan.declarations import AlignmentWish
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Part, channel_part, decode_frames, state_part
+from snapshot.stored.run_store import RunStore
 from snapshot.testing import Simulator
 from snapshot.testing.steps import (
     Arrive,
@@ -41,7 +42,6 @@ from snapshot.testing.steps import (
     Transmit,
 )
 from state_backends import FileSystemBackend, MemoryBackend
-from state_backends.store import RunStore
 from tests.stored_format import graphs
 
 #: Where the fixtures are: a folder each, which is the root of a `FileSystemBackend`.

@@ -14,13 +14,13 @@ from snapshot.channel.out_of_band_buffers import split_buffers
 from snapshot.coordinator.history import Base, Claim
 from snapshot.coordinator.run_state import Outcome
 from snapshot.stored.envelope import seal, unseal
+from snapshot.stored.layout import manifest_id
 from snapshot.stored.manifest import ABORTED_MAGIC, MANIFEST_MAGIC, Aborted, Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames
+from snapshot.stored.run_store import RunStore, runs
 from snapshot.subtask.node_state import NodeState
 from snapshot.testing import Simulator
 from state_backends import FileSystemBackend
-from state_backends.layout import manifest_id
-from state_backends.store import RunStore, runs
 from state_backends.verify import verify_run
 from tests.stored_format.contents import CODEC, contents
 from tests.stored_format.expected import CONTENTS, OUTPUT

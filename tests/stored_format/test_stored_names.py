@@ -13,19 +13,19 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from barrier_runtime import input_log, staging
+from barrier_runtime.dataframes import input_log, staging
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.partitioning import KEY_GROUPS
 from snapshot.channel.serialization import Codec
 from snapshot.ids import Subtask
 from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.topology import Partitioning
-from snapshot.stored import envelope, keys, manifest, part
+from snapshot.stored import envelope, keys, layout, manifest, part, run_store
 from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
 from snapshot.stored.part import HANDLE, PartKind
 from snapshot.subtask.node_state import NodeState
-from state_backends import FileSystemBackend, layout, store
+from state_backends import FileSystemBackend
 from tests.snapshot import sample
 from tests.stored_format.generate import FIXTURES, FORMAT_1
 
@@ -35,7 +35,7 @@ NAMES = {
     "ABORTED": "run snapshot_id",
     "SUBTASK_RECORD": "subtask incarnation handles sent received standing",
     "HANDLE": "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline",
-    "STANDING": "ended passive has_timers outer_inputs_ended uncommitted",
+    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted",
     "TOPOLOGY": "name nodes edges components",
     "NODE": "name parallelism component is_source is_sink guarantee class_name",
     "EDGE": "source target spread alignment in_cycle reason key",
@@ -93,7 +93,7 @@ def _maps_of_records(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for record in records:
         yield "SUBTASK_RECORD", record
-        yield "STANDING", record["standing"]
+        yield "SUBTASK_STATUS", record["standing"]
         for handle in record["handles"]:
             yield "HANDLE", handle
             if handle["kind"] == 0:
@@ -131,7 +131,7 @@ def test_arrays() -> None:
     assert keys.SENT == ("channel", "sent", "written", "first", "last")
     assert keys.RECEIVED == ("channel", "processed", "written", "first", "last")
     assert keys.ORIGIN == ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")
-    assert keys.CLAIM == ("number", "owner", "life")
+    assert keys.CLAIM == ("number", "owner", "instance")
     assert keys.BASE == ("claim", "snapshot_id")
 
 
@@ -154,7 +154,13 @@ def test_enums() -> None:
 def test_constants() -> None:
     """What tells one sort of file from another, and what keys and groups follow from."""
     assert envelope.FORMAT_VERSION == 1
-    magics = (part.PART_MAGIC, manifest.MANIFEST_MAGIC, manifest.ABORTED_MAGIC, store.CLAIM_MAGIC, store.BASE_MAGIC)
+    magics = (
+        part.PART_MAGIC,
+        manifest.MANIFEST_MAGIC,
+        manifest.ABORTED_MAGIC,
+        run_store.CLAIM_MAGIC,
+        run_store.BASE_MAGIC,
+    )
     assert magics == (b"CLPT", b"CLMF", b"CLAB", b"CLCL", b"CLBS")
     assert input_log.INPUT_LOG_MAGIC == b"CLIL"
     assert KEY_GROUPS == 32_768

@@ -38,9 +38,9 @@ def make_host(
     """
     chance = Random(f"{cluster.seed} {incarnation} {restored.subtask}")
     origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
-    life = cluster.history_log.watch(restored.subtask, incarnation, origin)
+    subtask_history = cluster.history_log.watch(restored.subtask, incarnation, origin)
     other = cluster.mutation.observer(restored.subtask, incarnation)
-    observer = life if other is None else JoinedObserver(life, other)
+    observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(
         cluster.run, incarnation, cluster.codec, _LIMITS, lambda _: None, lambda _: cluster.logger, lambda _: chance,
         lambda: cluster.now, lambda _: observer,
@@ -49,7 +49,7 @@ def make_host(
         machine = cluster.mutation.machine(assemble(restored.subtask, cluster.compiled, environment, channels))
     except ChannelError as error:
         raise CheckFailed("sequence", str(error)) from error
-    host = Host(machine, life, worker, cluster.scheduler, worker.data)
+    host = Host(machine, subtask_history, worker, cluster.scheduler, worker.data)
     cluster.fail_next_hook(machine)
     if host.list_sink is not None:
         cluster.history.list_sinks[restored.subtask.node] = None

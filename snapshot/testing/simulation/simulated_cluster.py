@@ -21,7 +21,9 @@ from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.snapshot import Snapshot
+from snapshot.stored.fence_answers import perform
 from snapshot.stored.part import Handle, PartKind, decode_frames
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.observer import Observer
@@ -39,8 +41,6 @@ from snapshot.testing.simulation.worker import Worker
 from snapshot.testing.steps import Land
 from snapshot.trace import Kind
 from snapshot.worker.machine import WorkerMachine
-from state_backends.fence_answers import perform
-from state_backends.store import RunStore
 
 #: Names of drivers, in the order of their submissions.
 _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -211,7 +211,7 @@ class SimulatedCluster:
         backend = SimulatedBackend(self._files)
         if process is not None:
             self._backends[process] = backend
-        return RunStore(backend, self.run, clock=lambda: self.now)
+        return RunStore(backend, self.run)
 
     def backend_of(self, process: int) -> SimulatedBackend:
         """By which faults get into the store of a process."""

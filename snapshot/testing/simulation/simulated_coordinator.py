@@ -17,12 +17,12 @@ from snapshot.coordinator.fence_events import (
 from snapshot.coordinator.machine import Coordinator, Outcome, Phase
 from snapshot.coordinator.run_state import DEPLOYED
 from snapshot.errors import SnapshotCorrupt
+from snapshot.stored.fence_answers import perform
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.steps import Answer, Listen, Think, Wake
 from snapshot.trace import Kind
-from state_backends.fence_answers import perform
 
 if TYPE_CHECKING:
     from snapshot.testing.simulation.driver import Driver
@@ -272,7 +272,7 @@ class SimulatedCoordinator:
 
     def _collect_orphans(self, incarnation: int) -> None:
         try:
-            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0)
+            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0, self._cluster.now)
         except FileNotFoundError:
             self._cluster.see("another coordinator had removed a snapshot")
 

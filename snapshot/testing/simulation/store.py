@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from state_backends.memory import MemoryBackend
+from snapshot.stored.memory_files import MemoryFiles
 
 #: Parts above this size are stored on their own, so that both ways are taken.
 _INLINE_BYTES_MAX = 250
@@ -18,7 +18,7 @@ class Break(Enum):
     TEARS = "tears"
 
 
-class SimulatedBackend(MemoryBackend):
+class SimulatedBackend(MemoryFiles):
     """The memory that all processes of a simulation share, as one of them sees it.
 
     Parameters
@@ -28,11 +28,9 @@ class SimulatedBackend(MemoryBackend):
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        super().__init__()
-        self.inline_bytes_max = _INLINE_BYTES_MAX
+        super().__init__(files, inline_bytes_max=_INLINE_BYTES_MAX)
         #: how the next call that touches a part ends
         self._break: Break | None = None
-        self._bytes = files
 
     def break_next(self, how: Break) -> None:
         """Have the next call that touches a part end so; until then small parts are stored on their own too."""

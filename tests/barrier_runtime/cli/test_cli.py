@@ -22,8 +22,8 @@ from snapshot import END, Context, Graph, Node, Sink, Source
 from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import GraphError, RunFailed
 from snapshot.node import End
+from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend
-from state_backends.store import RunStore
 from tests.barrier_runtime.invoking import invoke
 from tests.leaks import LeakCheck
 from tests.programs import Program

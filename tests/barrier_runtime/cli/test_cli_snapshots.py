@@ -15,9 +15,9 @@ from barrier_runtime.cli.value_difference import changes
 from snapshot.coordinator.history import Base, Claim
 from snapshot.plan.topology import Partitioning
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.node_state import NodeState
 from state_backends import FileSystemBackend
-from state_backends.store import RunStore
 from tests.barrier_runtime.invoking import invoke
 from tests.snapshot import sample
 

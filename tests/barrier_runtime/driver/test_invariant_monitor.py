@@ -11,9 +11,9 @@ import pytest
 
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor
 from snapshot.errors import RunFailed
+from snapshot.stored.layout import manifest_path
+from snapshot.stored.run_store import RunStore
 from state_backends import MemoryBackend
-from state_backends.layout import manifest_path
-from state_backends.store import RunStore
 from tests.snapshot import sample
 
 #: Ids of three snapshots.

@@ -21,14 +21,15 @@ from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.validation import NAME_CHARACTERS_MAX
+from snapshot.stored import layout
+from snapshot.stored.backend import StateBackend
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.reports import SnapshotTaken
 from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
 from snapshot.worker.upload_batcher import PendingUpload
-from state_backends import FileSystemBackend, MemoryBackend, layout
-from state_backends.base import StateBackend
-from state_backends.store import RunStore
+from state_backends import FileSystemBackend, MemoryBackend
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
 

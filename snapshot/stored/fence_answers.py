@@ -28,7 +28,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.stored.manifest import Aborted, Manifest
-from state_backends.store import RunStore
+from snapshot.stored.run_store import RunStore
 
 
 def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> Answer:

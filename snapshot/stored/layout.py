@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 import xxhash
 
@@ -120,7 +119,7 @@ def split_run(path: str) -> tuple[str, str] | None:
     end = next((at for at, segment in enumerate(segments) if not segment.endswith("+")), len(segments))
     encoded = "".join(segment.removesuffix("+") for segment in segments[: end + 1])
     try:
-        name = unquote_to_bytes(encoded).decode()
+        name = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), encoded.encode()).decode()
     except UnicodeDecodeError:
         return None
     folder, rest = "/".join(segments[: end + 1]), "/".join(segments[end + 1 :])

@@ -7,8 +7,7 @@ then it is not known whether a write happened.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -16,13 +15,12 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import SnapshotCorrupt
 from snapshot.snapshot import Snapshot
-from snapshot.stored import keys
+from snapshot.stored import keys, layout
+from snapshot.stored.backend import StateBackend
 from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
-from state_backends import layout
-from state_backends.base import StateBackend
 
 CLAIM_MAGIC = b"CLCL"
 BASE_MAGIC = b"CLBS"
@@ -39,15 +37,12 @@ class RunStore:
     backend : StateBackend
     run : str
         Its name, any Unicode text.
-    clock : callable
-        Monotonic seconds; only the grace time of orphans needs it.
     """
 
-    def __init__(self, backend: StateBackend, run: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, backend: StateBackend, run: str) -> None:
         self.backend = backend
         self.run = run
         self._folder = layout.run_folder(run)
-        self._clock = clock
         #: what stands in a manifest's place never changes: {snapshot_id: it is a manifest}
         self._published: dict[int, bool] = {}
         #: likewise: {snapshot_id: what its manifest says about removing it}
@@ -240,7 +235,7 @@ class RunStore:
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
 
-    def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float) -> list[str]:
+    def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files that nothing refers to, and return their paths.
 
         Only parts of incarnations below `below_incarnation`, and what writers who died left half written; and only
@@ -254,11 +249,12 @@ class RunStore:
             The caller's own incarnation.
         grace : float
             Seconds; longer than the backend's deadline.
+        now : float
+            Monotonic seconds, of one clock in all calls.
         """
         kept = self._paths_of(keep)
         orphans = [path for path in self._list("parts") if path not in kept and _is_below(path, below_incarnation)]
         leftovers = [path.removeprefix(f"{self._folder}/") for path in self.backend.leftovers(self._folder)]
-        now = self._clock()
         self._orphans = {path: self._orphans.get(path, now) for path in (*orphans, *leftovers)}
         removed = [path for path, since in self._orphans.items() if now - since >= grace]
         for path in removed:

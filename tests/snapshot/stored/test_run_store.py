@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from snapshot.coordinator.history import Base, Claim
 from snapshot.errors import SnapshotCorrupt
+from snapshot.stored import layout
+from snapshot.stored.backend import StateBackend
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import Handle, state_part
-from state_backends import FileSystemBackend, MemoryBackend, layout
-from state_backends.base import StateBackend
-from state_backends.store import RunStore, runs
+from snapshot.stored.run_store import RunStore, runs
+from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
 
 OTHER_ID = sample.SNAPSHOT_ID + 1
@@ -32,19 +33,9 @@ class Apart(MemoryBackend):
         self.inline_bytes_max = 0
 
 
-class Ticks:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def new_store(backend: StateBackend | None = None, clock: Ticks | None = None) -> RunStore:
+def new_store(backend: StateBackend | None = None) -> RunStore:
     """A store of the sample's run."""
-    return RunStore(backend or Apart(), sample.RUN, clock=clock or Ticks())
+    return RunStore(backend or Apart(), sample.RUN)
 
 
 def written(store: RunStore, snapshot_id: int = sample.SNAPSHOT_ID) -> Manifest:
@@ -290,7 +281,7 @@ def test_shared_parts_stay() -> None:
 @pytest.mark.parametrize("at", range(1 + len(sample.taken())))
 def test_a_deletion_that_stops_halfway_is_collected(at: int) -> None:
     """Wherever it stops, the snapshot is whole or gone, and what is left over is collected later."""
-    store = new_store(backend := Recording(at), clock := Ticks())
+    store = new_store(backend := Recording(at))
     written(store)
     with pytest.raises(OSError, match="away"):
         store.delete_snapshot(sample.SNAPSHOT_ID, keep=[])
@@ -299,9 +290,8 @@ def test_a_deletion_that_stops_halfway_is_collected(at: int) -> None:
         store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC).verify()
         return
     assert store.manifests() == ()
-    store.collect_orphans([], sample.INCARNATION + 1, grace=10)
-    clock.now += 10
-    store.collect_orphans([], sample.INCARNATION + 1, grace=10)
+    store.collect_orphans([], sample.INCARNATION + 1, grace=10, now=1000)
+    store.collect_orphans([], sample.INCARNATION + 1, grace=10, now=1010)
     assert backend.files() == []
 
 
@@ -326,40 +316,35 @@ def orphan(store: RunStore, incarnation: int) -> Handle:
 
 def test_orphans_of_lower_incarnations_are_collected_after_a_grace_time() -> None:
     """Not before it, not the own incarnation's, not what a kept snapshot lists (PROTOCOL 10)."""
-    store = new_store(clock=(clock := Ticks()))
+    store = new_store()
     written(store)
     old, own = orphan(store, 6), orphan(store, 7)
     below = sample.INCARNATION
-    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == []
-    clock.now += 59
-    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == []
-    clock.now += 1
-    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60) == [old.path]
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60, now=1000) == []
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60, now=1059) == []
+    assert store.collect_orphans([sample.SNAPSHOT_ID], below, grace=60, now=1060) == [old.path]
     assert bytes(store.read_part(own)) == b"orphan"
     store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC).verify()
 
 
 def test_what_is_referred_to_in_between_is_no_orphan() -> None:
     """The grace time starts again when a part was needed in between."""
-    store = new_store(clock=(clock := Ticks()))
+    store = new_store()
     manifest = written(store)
     below = sample.INCARNATION + 1
-    store.collect_orphans([], below, grace=60)
-    clock.now += 60
-    store.collect_orphans([manifest.snapshot_id], below, grace=60)
-    assert store.collect_orphans([], below, grace=60) == []
-    clock.now += 60
-    assert len(store.collect_orphans([], below, grace=60)) == len(manifest.records)
+    store.collect_orphans([], below, grace=60, now=1000)
+    store.collect_orphans([manifest.snapshot_id], below, grace=60, now=1060)
+    assert store.collect_orphans([], below, grace=60, now=1060) == []
+    assert len(store.collect_orphans([], below, grace=60, now=1120)) == len(manifest.records)
 
 
 def test_half_written_files_are_collected(tmp_path: Path) -> None:
     """What a killed writer left is removed after the grace time too."""
-    store = new_store(FileSystemBackend(tmp_path), clock := Ticks())
+    store = new_store(FileSystemBackend(tmp_path))
     store.take_claim(Claim(1, "a", "x"))
     (tmp_path / sample.RUN / "claims" / ".writing-0123").write_bytes(b"half")
-    assert store.collect_orphans([], 5, grace=60) == []
-    clock.now += 60
-    assert store.collect_orphans([], 5, grace=60) == ["claims/.writing-0123"]
+    assert store.collect_orphans([], 5, grace=60, now=1000) == []
+    assert store.collect_orphans([], 5, grace=60, now=1060) == ["claims/.writing-0123"]
     assert store.backend.leftovers() == []
 
 

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapshot.ids import Subtask
-from state_backends import layout
-from state_backends.base import check_path
+from snapshot.stored import layout
+from snapshot.stored.backend import check_path
 from tests.snapshot import sample
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300) | st.text(
