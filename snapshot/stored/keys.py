@@ -1,15 +1,16 @@
-"""The names of format 1: which key each field of a stored record has, and the order of those without keys.
+"""The stored names of format 1: the key of each field, and the order of fields in arrays.
 
-Owns every name that stored records get from fields of classes. A field may be renamed freely: its key here stays. A
-new field needs a key here before its module can be imported. Must not know the classes.
+Owns every name that stored records have for fields of classes. A field may be renamed freely, because its key here
+stays. The module of a class with a new field cannot be imported before the field has a key here. Must not know the
+classes.
 
 ::
 
     MANIFEST            snapshots/….manifest
-    ABORTED             likewise, in a manifest's place
+    ABORTED             in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
     HANDLE, SUBTASK_STATUS  in a subtask's record
-    SENT, RECEIVED      likewise, as arrays
+    SENT, RECEIVED      in a subtask's record, as arrays
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -24,7 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: What is stored for a field, given its value; and the other way round.
+#: From the value of a field to its stored form, or back.
 Convert = Callable[[Any], Any]
 
 # ---------------------------------------------------------------- {field: key}, in the order of the stored keys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ CODEC = Codec()
 
 
 def contents(store: RunStore, snapshot_id: int) -> dict[str, dict[str, Any]]:
-    """All that a snapshot holds, by subtask.
+    """Read a whole snapshot, by subtask.
 
     ``state`` and ``frames`` are read from the parts, ``sent`` and ``received`` from the certificate. Fields of a state
     that are as in a fresh subtask are left out, and so are channels on which nothing was sent.
@@ -44,14 +43,19 @@ def contents(store: RunStore, snapshot_id: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-#: What a subtask keeps that has done nothing.
-_FRESH = NodeState(None, None, [], 0.0, [], False, False, {}, {})
+#: The stored state of a subtask that has done nothing.
+_FRESH: dict[str, Any] = {
+    **dict.fromkeys(("state", "random")),
+    **{"timers": [], "now": 0.0, "ended_inputs": [], "exhausted": False, "ended": False},
+    **{"uncommitted": {}, "partitioners": {}},
+}
 
 
 def _state(body: memoryview) -> dict[str, Any]:
-    state = NodeState.decode(body, CODEC)
-    values = {field.name: (getattr(state, field.name), getattr(_FRESH, field.name)) for field in fields(NodeState)}
-    return {name: _plain(value) for name, (value, fresh) in values.items() if value != fresh}
+    """The stored names and values of a state, read and written by its class."""
+    stored = CODEC.decode_state(b"".join(bytes(piece) for piece in NodeState.decode(body, CODEC).encode(CODEC)))
+    assert list(stored) == list(_FRESH)
+    return {name: _plain(value) for name, value in stored.items() if value != _FRESH[name]}
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Makes the stored snapshots of format 1 below ``format_1/``: ``python -m tests.stored_format.generate``.
 
-Each fixture is a simulated run of a graph of `tests.stored_format.graphs`. The schedule says every step, so the bytes
+Each fixture is a simulated run of a graph of `tests.stored_format.graphs`. The schedule names each step, so the bytes
 are the same each time. The simulator runs the real subtask machines, the real coordinator and the real store; what its
 store holds at the end of the schedule is written by `FileSystemBackend`, file by file.
 
@@ -56,7 +56,7 @@ SPREADS = ("turns", "all")
 
 @dataclass(frozen=True)
 class Fixture:
-    """One stored run: how it is made."""
+    """A stored run, and how to make it."""
 
     #: of the folder; the run has the graph's name
     name: str

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from snapshot import Graph, Subtask
 from tests.stored_format import nodes
 from tests.stored_format.nodes import Blob, Collected, Items, Keeper, Point, Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def batch(*words: str) -> pa.RecordBatch:
@@ -78,6 +82,12 @@ def cycle() -> Graph:
     """The textbook's two nodes; on a cycle both edges spill."""
     graph = Graph("cycle").add("P", nodes.Balls("red", "green", "blue")).add("Q", nodes.Balls("brown", "orange"))
     return graph.connect("P", "Q").connect("Q", "P")
+
+
+def dataframe(df: DataFrame, path: str, sink: type[nodes.Written]) -> Graph:
+    """A DataFrame, whose rows are written below `path`."""
+    graph = Graph("dataframe").add("rows", nodes.SlowRows(df)).add("out", sink(path, "id LONG"))
+    return graph.connect("rows", "out")
 
 
 def chance() -> Graph:

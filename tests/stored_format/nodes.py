@@ -13,8 +13,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from barrier_runtime import DataFrameSource, ParquetSink
 from snapshot import END, Context, KeyedAggregate, Node, PartialAggregate, Source, Subtask
 from snapshot.testing import ListSink, ListSource
+
+#: Longer than a snapshot takes.
+SECONDS_BETWEEN_ROWS = 0.5
 
 
 class Point(NamedTuple):
@@ -221,6 +225,24 @@ class Balls(Node):
 
     def restoreState(self, state: Any) -> None:
         self.held = list(state)
+
+
+class SlowRows(DataFrameSource):
+    """Sends a batch of a DataFrame now and then, so that a snapshot falls between two."""
+
+    def poll(self, context: Context) -> Any:
+        return super().poll(context) or SECONDS_BETWEEN_ROWS
+
+
+class Written(ParquetSink):
+    """Writes rows, in two phases."""
+
+
+class Staged(Written):
+    """Writes rows and leaves them uncommitted, as a worker does that dies in time."""
+
+    def commit(self, snapshotId: int, prepared: Any) -> None:
+        pass
 
 
 def key_of(message: Any) -> Any:

@@ -13,12 +13,12 @@ from snapshot.channel.frame import PayloadKind
 from snapshot.channel.out_of_band_buffers import split_buffers
 from snapshot.coordinator.history import Base, Claim
 from snapshot.coordinator.run_state import Outcome
+from snapshot.stored import keys
 from snapshot.stored.envelope import seal, unseal
 from snapshot.stored.layout import manifest_id
 from snapshot.stored.manifest import ABORTED_MAGIC, MANIFEST_MAGIC, Aborted, Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.stored.run_store import RunStore, runs
-from snapshot.subtask.node_state import NodeState
 from snapshot.testing import Simulator
 from state_backends import FileSystemBackend
 from state_backends.verify import verify_run
@@ -71,11 +71,11 @@ def test_each_folder_is_a_fixture() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_run_is_listed_and_proved(name: str) -> None:
-    """One run is found, and nothing is wrong with any byte of it, nor is any file one too many."""
+    """Find one run, prove each byte of it, and find no file that belongs to nothing."""
     store = store_of(name)
     assert runs(store.backend) == [store.run]
     findings = verify_run(store.backend, store.run)
-    # A safe codec opens no pickle, and proving a part needs none.
+    # Proving a part opens no pickle, because the codec is a safe one.
     assert (findings.problems, findings.unreferenced) == ((), ())
     assert findings.history == tuple(snapshot.id for snapshot in store.read_snapshots(CODEC))
     assert all(origin in findings.history for origin in CONTENTS.get(name, ()))
@@ -116,7 +116,7 @@ def test_claims_and_bases() -> None:
 
 
 def test_fields_of_manifests() -> None:
-    """What a manifest says besides its records."""
+    """Fields of a manifest besides its records."""
     store = store_of("pinned")
     found = [manifest_of(store, snapshot_id) for snapshot_id in store.manifests()]
     assert [(m.run, m.snapshot_id, m.incarnation, m.claim, m.final, m.pinned) for m in found] == [
@@ -156,7 +156,7 @@ def test_the_topology() -> None:
 
 
 def test_a_pinned_snapshot_stays() -> None:
-    """Retention spares what an old manifest says is pinned."""
+    """Retention spares a snapshot that an old manifest marks as pinned."""
     assert not store_of("pinned").delete_snapshot(1_000_000, [1_000_001])
     assert store_of("pinned").manifests() == (1_000_000, 1_000_001)
 
@@ -213,7 +213,7 @@ def test_every_field_of_a_state_is_stored() -> None:
         for name in part
     }
     chance = contents(store_of("chance"), 1_000_001)["dice[0]"]
-    assert set(NodeState.__dataclass_fields__) <= found | set(chance)
+    assert set(keys.NODE_STATE.values()) <= found | set(chance)
     version, numbers, gauss = chance["random"]
     assert (version, len(numbers), gauss) == (3, 625, None)
 
@@ -238,7 +238,7 @@ def test_a_run_is_restored(name: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "large_state"])
 def test_a_run_is_restored_in_any_order(name: str, seed: int) -> None:
-    """Whatever happens next, and whatever fails on the way, the same comes out."""
+    """Restore under random schedules with faults: the output has the same rows."""
     fixture = BY_NAME[name]
     history = Simulator(fixture.graph(), seed, faults=2, alignment=fixture.alignment, files=stored(name)).run()
     assert history.outcome is Outcome.FINISHED
