@@ -45,7 +45,9 @@ _quick_test: str | None = None
 
 def pytest_configure(config: pytest.Config) -> None:
     """Put the run's files in one place, and fix what child processes inherit before anything starts one."""
-    directory = tempfile.mkdtemp(prefix="cutline-tests-")
+    # A process beside the first one gets a place beside its place: the paths of Unix sockets may not be longer.
+    place = os.path.dirname(tempfile.gettempdir()) if hasattr(config, "workerinput") else None
+    directory = tempfile.mkdtemp(prefix="cutline-tests-", dir=place)
     config.stash[_run_directory] = directory
     tempfile.tempdir = directory
     os.environ |= {
@@ -74,6 +76,7 @@ def _configure_hypothesis(config: pytest.Config) -> None:
     settings.load_profile("cutline")
 
 
+@pytest.hookimpl(tryfirst=True)  # ahead of xdist, which reads the group
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, Ray, a browser or a server, and keep them in one process."""
     for item in items:

@@ -225,8 +225,8 @@ class Model:
 
     def _check_at_rest(self, states: World) -> tuple[Outcome, str]:
         subtasks: list[Any] = [self._states[place].again(state) for place, state in enumerate(states)]
-        sent = {channel: log for subtask in subtasks for channel, log in subtask.ledger.sent.items()}
-        handled = {channel: log for subtask in subtasks for channel, log in subtask.ledger.handled.items()}
+        sent = {channel: log for subtask in subtasks for channel, log in subtask.node_log.sent.items()}
+        handled = {channel: log for subtask in subtasks for channel, log in subtask.node_log.handled.items()}
         return tuple(subtask.final_state() for subtask in subtasks), check_delivery(sent, handled)
 
 
