@@ -1,7 +1,7 @@
 # Every target makes what it needs itself; none needs another one before it.
 PY := .venv/bin/python
 # Two processes: one has all live tests, the other takes the quick ones (tests/conftest.py).
-PARALLEL := --numprocesses=2 --dist=loadgroup
+PARALLEL := --numprocesses=2 --dist=loadscope
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test check bench notebooks headless clean
 

@@ -31,8 +31,14 @@ EXAMPLES = 100
 #: Fixtures that start a Spark, a Ray, a browser or a server. A test that uses one is live.
 _LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "s3_endpoint", "browser", "show"))
 
-#: Folders and files whose tests start processes of such kinds themselves.
-_LIVE_PLACES = ("system", "system_security", "system_stores", "spark", "demos", "benchmarks", "page", "test_wheel.py")
+#: Where live tests are: folders, files, and single tests, by the beginning of their names.
+_LIVE_PLACES = (
+    *("tests/system/", "tests/system_security/", "tests/system_stores/", "tests/spark/"),
+    *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/", "tests/test_wheel.py"),
+    *("tests/barrier_runtime/dataframes/test_dataframes.py", "tests/state_backends/test_object_store.py"),
+    *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_ctrl_c_stops"),
+    "tests/test_leaks.py::test_a_process_forked",
+)
 
 #: Programs that no quick test may start.
 _LIVE_PROGRAMS = ("java", "spark-submit", "spark-class", "gcs_server", "raylet", "chrom", "uvicorn")
@@ -76,16 +82,30 @@ def _configure_hypothesis(config: pytest.Config) -> None:
     settings.load_profile("cutline")
 
 
-@pytest.hookimpl(tryfirst=True)  # ahead of xdist, which reads the group
+def _is_live(name: str) -> bool:
+    return name.startswith(_LIVE_PLACES)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Spark, Ray, a browser or a server, and keep them in one process."""
+    """Mark the live tests, and refuse those that stand elsewhere."""
     for item in items:
-        place = item.path.relative_to(Path(__file__).parent).parts[0]
-        uses = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-        if uses or place in _LIVE_PLACES or item.get_closest_marker("spark") or item.get_closest_marker("ray"):
+        needs = _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+        if _is_live(item.nodeid):
             item.add_marker("live")
-        if item.get_closest_marker("live"):
-            item.add_marker(pytest.mark.xdist_group("live"))  # one Spark session and one Ray serve all of them
+        elif needs or item.get_closest_marker("spark") or item.get_closest_marker("ray"):
+            raise pytest.UsageError(f"{item.nodeid} is live: move it, or list it in _LIVE_PLACES of tests/conftest.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all live tests to one process, because one Spark session and one Ray serve all of them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class LiveTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "live" if _is_live(nodeid) else nodeid
+
+    return LiveTogether(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
