@@ -99,9 +99,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give all live tests to one process, because one Spark session and one Ray serve all of them."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped,unused-ignore]
 
-    class LiveTogether(LoadScopeScheduling):
+    class LiveTogether(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             return "live" if _is_live(nodeid) else nodeid
 
