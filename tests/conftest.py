@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.session import SHORT_LIVED_JAVA, SPARK_SETTINGS
 from tests.leaks import LeakCheck
+from tests.run_size import scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +75,7 @@ def _configure_hypothesis(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
     settings.register_profile(
         "cutline",
-        max_examples=int(EXAMPLES * float(os.environ.get("CUTLINE_EXAMPLES", "1"))),
+        max_examples=scaled(EXAMPLES),
         deadline=None,  # a shared machine is slow at times
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],

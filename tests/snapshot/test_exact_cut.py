@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.run_size import scaled
 from tests.snapshot.campaign import Options, run_campaign, seeded
 
 #: Quick runs in all, in parts that fit the time limit of one test on a slow machine.
-_RUNS = 1_600
-_RUNS_A_PART = 400
+_PARTS, _RUNS_A_PART = 4, scaled(120)
 
 #: What must have been seen among so many runs, or they prove nothing (RELIABILITY: "sometimes").
 _SOMETIMES = (
@@ -33,7 +33,7 @@ _SOMETIMES = (
 )
 
 
-@pytest.mark.parametrize("first", range(0, _RUNS, _RUNS_A_PART))
+@pytest.mark.parametrize("first", range(0, _PARTS * _RUNS_A_PART, _RUNS_A_PART))
 def test_every_cut_is_exact(first: int) -> None:
     """In every run all cuts are exact, complete, causal and conserve money, and the run ends as without faults."""
     seen: Counter[str] = Counter()
@@ -52,7 +52,7 @@ def test_every_cut_is_exact(first: int) -> None:
 
 def test_larger_graphs() -> None:
     """The same on graphs of up to six nodes with three subtasks each."""
-    for seed in range(60):
+    for seed in range(scaled(20)):
         try:
             run_campaign(seeded(seed), Options(nodes_max=6, parallelism_max=3, steps=400))
         except Exception:

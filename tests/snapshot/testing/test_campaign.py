@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -14,12 +13,13 @@ import pytest
 from snapshot.testing import steps
 from snapshot.testing.simulator import Mutation
 from tests.programs import Program
+from tests.run_size import scaled
 from tests.snapshot.testing.campaign import case, checker_of, fails, report
 from tests.snapshot.testing.mutants_of_runs import DropsPrepared
 from tests.source_files import ROOT
 
-#: Histories of a run of this test; the environment asks for more.
-SEEDS = int(os.environ.get("CUTLINE_SEEDS", "2000"))
+#: Histories of a run of this test. Six hundred see every situation that a campaign has to see.
+SEEDS = scaled(600)
 _PROCESSES = 2
 #: A seed takes some 60 ms on one core; the two share a machine that may be slow, and busy with other tests.
 _DEADLINE_S = 30 + 0.3 * SEEDS
