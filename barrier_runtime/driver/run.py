@@ -21,7 +21,7 @@ from barrier_runtime.page.server import PageServer
 from barrier_runtime.tracing.trace_store import KeptTrace
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
-from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
 from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant

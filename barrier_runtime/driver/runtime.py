@@ -28,9 +28,9 @@ from barrier_runtime.page.settings import Page, settings_of
 from channels.sockets import Address
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.machine import RunSettings
+from snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from snapshot.coordinator.recovery import ALLOWANCES
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.snapshot_table import SnapshotPolicy
 from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
 from snapshot.coordinator.fence_events import Answer, StoreEffect
-from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.stored.manifest import Manifest
 
 # ---- events

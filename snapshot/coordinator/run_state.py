@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.snapshot_table import SnapshotPolicy
 from snapshot.plan.topology import Topology
 
 

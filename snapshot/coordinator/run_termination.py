@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.coordinator.run_state import Outcome
-from snapshot.coordinator.snapshot_table import SnapshotRequest
 from snapshot.ids import Subtask
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from snapshot.coordinator.pending_snapshot import PendingSnapshot
 from snapshot.stored.part import Handle
-
-if TYPE_CHECKING:
-    from snapshot.coordinator.snapshot_table import PendingSnapshot
 
 #: Reports that are kept, the newest: at two snapshots a second most of a minute, at one in ten seconds a quarter of
 #: an hour. They are told again whenever somebody asks how the run stands.

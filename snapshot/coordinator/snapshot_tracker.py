@@ -18,13 +18,8 @@ from snapshot.coordinator.control import (
 )
 from snapshot.coordinator.events import CloseRequest
 from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.snapshot_table import (
-    Initiator,
-    PendingSnapshot,
-    SnapshotPolicy,
-    SnapshotRequest,
-    SnapshotTable,
-)
+from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
+from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask

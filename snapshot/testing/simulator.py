@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import RunSettings
-from snapshot.coordinator.snapshot_table import SnapshotPolicy
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish

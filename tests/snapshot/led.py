@@ -9,8 +9,8 @@ from snapshot.coordinator import control, events
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
+from snapshot.coordinator.pending_snapshot import SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.coordinator.snapshot_table import SnapshotPolicy, SnapshotRequest
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord

@@ -13,8 +13,8 @@ from typing import assert_never
 from snapshot.coordinator import control
 from snapshot.coordinator.events import SendToWorker
 from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.pending_snapshot import PendingSnapshot, SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.recovery import fresh_start, plan_restore
-from snapshot.coordinator.snapshot_table import PendingSnapshot, SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from snapshot.coordinator import events
 from snapshot.coordinator.machine import Outcome, Phase, RunSettings
-from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator

@@ -15,7 +15,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator import control, events
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator, Outcome, RunSettings
-from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import defines

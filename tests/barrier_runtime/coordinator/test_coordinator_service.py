@@ -22,7 +22,7 @@ from snapshot.coordinator.control import Quit, WorkerRegistered
 from snapshot.coordinator.events import SnapshotRequested, StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
-from snapshot.coordinator.snapshot_table import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.errors import RunFailed
 from snapshot.stored.envelope import Buffer
 from state_backends import MemoryBackend

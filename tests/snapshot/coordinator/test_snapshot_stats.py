@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from snapshot.coordinator import control, events
+from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot
 from snapshot.coordinator.snapshot_stats import REPORTS_MAX, SnapshotStats
-from snapshot.coordinator.snapshot_table import Initiator, PendingSnapshot
 from snapshot.ids import first_snapshot_id
 from snapshot.subtask.reports import SnapshotTimings
 from tests.snapshot import sample

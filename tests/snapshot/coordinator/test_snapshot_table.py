@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.snapshot_table import Initiator, SnapshotTable
+from snapshot.coordinator.pending_snapshot import Initiator
+from snapshot.coordinator.snapshot_table import SnapshotTable
 from tests.snapshot.led import BUSY, POLICY, order, record
 from tests.snapshot.sample import TIMINGS, TOPOLOGY, P, Q
 

@@ -13,8 +13,9 @@ from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import FenceEffect
 from snapshot.coordinator.history import Claim
 from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.pending_snapshot import PendingSnapshot
 from snapshot.coordinator.run_termination import RunTermination
-from snapshot.coordinator.snapshot_table import PendingSnapshot, SnapshotTable
+from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.assembly import RestoredChannels, assemble
