@@ -1,1 +1,1 @@
-"""What runs in the coordinator's process: the actor around its machine, the store, the workers' connections."""
+"""The coordinator's process: the actor around its machine, the store, the workers' connections."""

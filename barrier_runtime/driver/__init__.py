@@ -1,1 +1,1 @@
-"""What runs in the driver: submitting, watching and ending a run."""
+"""The driver: submit, watch and end a run."""

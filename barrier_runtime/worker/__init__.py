@@ -1,1 +1,1 @@
-"""What runs inside a barrier task: the task's process and the worker that it forks."""
+"""Inside a barrier task: the task's process and the worker that it forks."""
