@@ -1,0 +1,15 @@
+"""The ways of a message and of a snapshot do not grow by accident."""
+
+from __future__ import annotations
+
+from tests.ways import ways
+
+#: {what is followed: (files, functions)} that it passes at most; the numbers may only fall.
+_LIMITS = {"message": (20, 72), "snapshot": (31, 150)}
+
+
+def test_ways_do_not_grow() -> None:
+    """`python -m tests.ways` prints what is counted."""
+    for what, way in ways().items():
+        files, functions = len(way), sum(map(len, way.values()))
+        assert files <= _LIMITS[what][0] and functions <= _LIMITS[what][1], f"{what}: {files} files, {functions}"

@@ -1,0 +1,160 @@
+"""Count the files and functions that one message and one snapshot pass: ``python -m tests.ways`` prints them.
+
+A graph of two nodes runs in one worker: its machine, its data plane, its storage records. The message is followed from
+`send` to `onMessage`; the snapshot from the trigger's arrival to the encoded manifest. Functions of libraries and of
+the nodes themselves do not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+from barrier_runtime.worker.data_plane import DataPlane
+from snapshot import Context, Graph, Node, Source
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
+from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import build
+from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.manifest import Manifest, encode_manifest
+from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
+from snapshot.subtask.limits import SubtaskLimits
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.events import CoordinatorMessageReceived, PartsRead, PeersConnected, StoreParts, TurnEnded
+from snapshot.worker.machine import WorkerMachine
+from snapshot.worker.restored_parts import RestoredParts
+from tests.source_files import PACKAGES, ROOT
+
+_A, _B = Subtask("a"), Subtask("b")
+
+#: {file: its functions}, in the order in which they were called first
+Way = dict[str, dict[str, None]]
+
+
+class _One(Source):
+    """Sends one message at its first poll."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+
+    def poll(self, context: Context) -> float:
+        if not self.is_done:
+            self.is_done = True
+            context.send(("key", 1))
+        return 3600.0
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.is_done
+
+    def restoreState(self, state: Any) -> None:
+        self.is_done = state
+
+
+class _Last(Node):
+    """Keeps the last message."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.last = message
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return None
+
+    def restoreState(self, state: Any) -> None:
+        pass
+
+
+def followed(act: Callable[[], object]) -> Way:
+    """Return the functions of the packages that `act` calls."""
+    way: Way = {}
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES:
+            way.setdefault(path.relative_to(ROOT).as_posix(), {})[frame.f_code.co_qualname] = None
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return way
+
+
+class _Worker:
+    """One worker with both nodes, running."""
+
+    def __init__(self) -> None:
+        graph = Graph("ways").add("a", _One()).add("b", _Last()).connect("a", "b", key=lambda message: message[0])
+        self.compiled = build(graph, "unaligned")
+        environment = SubtaskEnvironment(
+            "ways", 1, Codec(), SubtaskLimits(), lambda _: None,
+            lambda _: logging.LoggerAdapter(logging.getLogger("ways"), {}), lambda _: Random(1), lambda: 0.0,
+        )  # fmt: skip
+
+        def make(parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
+            return {
+                each: SubtaskMachine(assemble(each, self.compiled, environment, parts.channels[each]))
+                for each in (_A, _B)
+            }
+
+        self.machine = WorkerMachine(0, make)
+        deploy = Deploy(1, tuple(RestoredSubtask(each, None, (), (), ()) for each in (_A, _B)), has_more=False)
+        parts = RestoredParts(deploy, {_A: None, _B: None}, {_A: RestoredChannels(), _B: RestoredChannels()})
+        for event in (
+            CoordinatorMessageReceived(deploy),
+            PartsRead(parts),
+            CoordinatorMessageReceived(Connect(1, ())),
+            PeersConnected(1),
+            CoordinatorMessageReceived(StartProcessing(1)),
+        ):
+            self.machine.step(event, 0.0)
+        topology = self.compiled.topology
+        self.plane = DataPlane(0, 1, topology, topology.place(1), self.machine.subtasks)
+
+    def message(self) -> None:
+        """Have the message sent and handled."""
+        target: Any = self.machine.subtasks[_B].node
+        while not hasattr(target, "last"):
+            self.plane.turn(0.0)
+
+    def snapshot(self) -> None:
+        """Have a snapshot triggered, taken by both subtasks, and put into a manifest."""
+        effects = self.machine.step(CoordinatorMessageReceived(TriggerSnapshot(1, 5, (_A,), (), 5)), 0.0)
+        while not any(isinstance(effect, StoreParts) for effect in effects):
+            self.plane.flush(0.0)
+            self.plane.turn(0.0)
+            effects = self.machine.step(TurnEnded(False), 0.0)
+        [store] = [effect for effect in effects if isinstance(effect, StoreParts)]
+        records = []
+        for upload in store.uploads:
+            handles = [part.inline() for part in parts_of(upload.taken, "ways", 1)]
+            records.append(record_of(upload.taken, 1, handles))
+        manifest = Manifest(
+            run="ways", snapshot_id=5, incarnation=1, claim=1, timestamp=0.0, duration=0.0, final=False, pinned=False,
+            topology=self.compiled.topology.as_record(), records=tuple(records),
+        )  # fmt: skip
+        encode_manifest(manifest)
+
+
+def ways() -> dict[str, Way]:
+    """Return both ways: {what is followed: its files and functions}."""
+    worker = _Worker()
+    return {"message": followed(worker.message), "snapshot": followed(worker.snapshot)}
+
+
+def main() -> None:
+    """Print both ways."""
+    for what, way in ways().items():
+        print(f"{what}: {len(way)} files, {sum(map(len, way.values()))} functions")
+        for path, functions in way.items():
+            print(f"  {path}: {', '.join(functions)}")
+
+
+if __name__ == "__main__":
+    main()
