@@ -9,6 +9,7 @@ Rules, each with its reason:
 1. A message of another incarnation is dropped, because the data that it is about is gone.
 2. A registration says which incarnation runs here, because a new coordinator adopts a run only when all agree.
 3. A worker obeys only the highest claim that it has seen (PROTOCOL 7), because a fenced coordinator may still be alive.
+   After a refused claim every message is dropped until another coordinator connects, because it was queued before.
 4. After a failure nothing runs here until the next `Deploy`, because peers roll back to one snapshot together.
 """
 
@@ -125,6 +126,8 @@ class WorkerMachine:
         self._settings = settings
         #: highest claim that was seen
         self._claim = 0
+        #: the connected coordinator has a lower claim; its messages are dropped until another one connects
+        self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
         self._uploads = UploadBatcher(0)
         #: the run ends with this snapshot; the coordinator waits for its commits only
@@ -207,6 +210,7 @@ class WorkerMachine:
                     self.stage = Stage.CONNECTED
                     self._send(control.WorkerConnected(self.number, self.incarnation))
             case CoordinatorConnected():
+                self._is_coordinator_fenced = False
                 self._effects.append(Register(self.incarnation if self.stage is Stage.RUNNING else 0))
                 self._forget_idleness()
             case _:
@@ -218,6 +222,8 @@ class WorkerMachine:
         match message:
             case control.Welcome(claim, _):
                 self._welcome(claim, now)
+            case _ if self._is_coordinator_fenced:
+                self._effects.append(Log("debug", f"{message} is of a fenced coordinator"))
             case control.Deploy():
                 self._deploy(message)
             case control.Finish(reason):
@@ -263,7 +269,8 @@ class WorkerMachine:
                 assert_never(message)
 
     def _welcome(self, claim: int, now: float) -> None:
-        if claim < self._claim:
+        self._is_coordinator_fenced = claim < self._claim
+        if self._is_coordinator_fenced:
             reason = f"the coordinator has claim {claim}, but {self._claim} is known"
             self._effects.append(DisconnectCoordinator(reason))
             return

@@ -114,6 +114,27 @@ def test_a_lower_claim_is_not_obeyed() -> None:
     assert names(worker.receive(control.Welcome(7, 4))) == ["DisconnectCoordinator"]
 
 
+def test_messages_of_a_fenced_coordinator_are_dropped() -> None:
+    """They may have been queued behind its Welcome: a deployment would roll back, a Quit would end the stage."""
+    worker = Machine()
+    worker.receive(control.Welcome(7, 4))
+    worker.receive(control.Welcome(6, 4))
+    assert names(worker.receive(control.Quit("the old one gives up"))) == []
+    assert names(worker.receive(control.Finish("the old one is done"))) == []
+    worker.step(events.CoordinatorConnected())
+    worker.receive(control.Welcome(8, 4))
+    assert names(worker.receive(control.Quit("the new one gives up"))) == ["Leave"]
+
+
+def test_a_new_connection_ends_the_fence() -> None:
+    """The message that comes before a Welcome is of another coordinator than the refused one."""
+    worker = Machine()
+    worker.receive(control.Welcome(7, 4))
+    worker.receive(control.Welcome(6, 4))
+    worker.step(events.CoordinatorConnected())
+    assert names(worker.receive(control.Finish("the run is over"))) == ["Leave"]
+
+
 def test_a_registration_says_what_runs() -> None:
     """Zero before the start and after a failure, because a new coordinator adopts only what runs."""
     worker = Machine()

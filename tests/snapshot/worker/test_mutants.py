@@ -40,6 +40,8 @@ MUTANTS = (
     Mutant("only the last snapshot is reported", _OBEY, "if is_last:", "if True:"),
     Mutant("an ended cycle is idle again", _OBEY, "self._forget_idleness()", "pass"),
     Mutant("a lower claim is refused", "_welcome", "claim < self._claim", "False"),
+    Mutant("a fenced coordinator is not obeyed", _OBEY, "case _ if self._is_coordinator_fenced", "case _ if False"),
+    Mutant("a new connection ends the fence", "_take", "self._is_coordinator_fenced = False", "pass"),
     Mutant("the highest claim is kept", "_welcome", "self._claim = claim", "pass"),
     Mutant("a welcome answers requests", "_welcome", "if asked:", "if False:"),
     Mutant("a lower incarnation is not deployed", "_deploy", "message.incarnation < self.incarnation", "False"),
