@@ -99,7 +99,7 @@ class Supervisor:
         is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
         if status["newest_launch"] < self._launch:
             self._client.post(StageLaunched(self._launch))  # a life of the coordinator that began since
-        if self._launch and is_unwanted and self._cancelled != self._launch:
+        if is_unwanted and self._cancelled != self._launch:
             self._cancelled = self._launch
             self.cancel()
 
