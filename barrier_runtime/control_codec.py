@@ -20,9 +20,9 @@ from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 
 _TUPLE = -1
 

@@ -22,11 +22,11 @@ from benchmarks.keyed_rows import batches, bursts
 from channels.connection import Connection
 from channels.identity import Identity
 from channels.wire import HEADER_BYTES
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 
@@ -94,8 +94,8 @@ def frames_of(step: Step) -> list[bytes]:
     end, frames = ChannelSender(_THERE, Codec(), BackpressureFlag()), []
     _send(end, messages_to_send(step), step)
     end.seal()
-    while end.has_data:
-        frame = end.take()
+    while end.buffer.has_data:
+        frame = end.buffer.take()
         assert isinstance(frame, Frame)
         frames.append(bytes(frame.payload))
     return frames
@@ -157,7 +157,7 @@ class Side:
     def drain(self) -> None:
         """Write all waiting bytes."""
         self.link.pump()
-        while self.sending.has_data or self.link.wants_write:
+        while self.sending.buffer.has_data or self.link.wants_write:
             self.wait()
             self.receive()
             self.link.pump()

@@ -21,10 +21,10 @@ from benchmarks.keyed_rows import BURST_MESSAGES, bursts, require_equal, sums_of
 from benchmarks.result import Result, metric
 from benchmarks.run_size import Cases, RunSize
 from benchmarks.session import Place
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import encoded_together, messages_of
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.partitioning import HashPartitioner
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
@@ -93,7 +93,7 @@ def _frames(shares: list[list[Any]], codec: Codec) -> list[Frame]:
     for share in shares:
         end.send_all(share, are_tuples=True)
     end.seal()
-    return [item for item in iter(end.take, None) if isinstance(item, Frame)]
+    return [item for item in iter(end.buffer.take, None) if isinstance(item, Frame)]
 
 
 def _encoded(messages: list[Any], codec: Codec) -> tuple[PayloadKind, bytes]:

@@ -17,7 +17,7 @@ from benchmarks.session import Place
 from snapshot import Context, Graph, Node
 from snapshot.testing import History, Odds, Simulator
 from snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 
 #: Nodes of the large graphs. Each has `PARALLELISM` subtasks, with a channel to every subtask of the next node.
 NODES = (10, 100, 1_000)

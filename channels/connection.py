@@ -28,9 +28,9 @@ from channels.wire import (
     marker_of,
     place_of,
 )
-from snapshot.channel.buffer_divisor import buffer_divisor
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.output_buffer import buffer_divisor
 from snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY

@@ -11,8 +11,8 @@ from channels.credits import ReceivingCredit, SendingCredit
 from channels.frame_socket import Traffic
 from channels.limits import CREDIT_WINDOW_BYTES, LOCAL_FRAMES, PUMP_BYTES_MAX
 from channels.schedule import SendingSchedule
-from snapshot.channel.buffer_divisor import buffer_divisor
 from snapshot.channel.channel_sender import ChannelSender
+from snapshot.channel.output_buffer import buffer_divisor
 
 
 class InProcessConnection:
@@ -33,7 +33,7 @@ class InProcessConnection:
 
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
         """`channel` leaves from `end`; its receiver has so many input channels."""
-        end.frames_min = LOCAL_FRAMES
+        end.buffer.frames_min = LOCAL_FRAMES
         credit = SendingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
         self._outgoing.attach(channel, end, credit)
 

@@ -36,9 +36,9 @@ class SendingSchedule:
         """Serve one more channel."""
         assert channel not in self._outgoing
         self._outgoing[channel] = _Outgoing(end, credit)
-        end.on_waiting = partial(self._note, channel, self._outgoing[channel])
-        if end.has_data:
-            end.on_waiting()
+        end.buffer.on_waiting = partial(self._note, channel, self._outgoing[channel])
+        if end.buffer.has_data:
+            end.buffer.on_waiting()
 
     def __contains__(self, channel: int) -> bool:
         return channel in self._outgoing
@@ -61,19 +61,19 @@ class SendingSchedule:
         """Something may be taken now."""
         if self.marked or not self.waiting:  # the usual cases, looked at before each sleep
             return bool(self.marked)
-        return any(o.credit.balance > 0 and o.end.has_data for o in self.waiting.values())
+        return any(o.credit.balance > 0 and o.end.buffer.has_data for o in self.waiting.values())
 
     @property
     def has_data(self) -> bool:
         """Something waits, if only for credit."""
-        return any(o.end.has_data for waiting in (self.waiting, self._blocked) for o in waiting.values())
+        return any(o.end.buffer.has_data for waiting in (self.waiting, self._blocked) for o in waiting.values())
 
     def markers(self) -> list[tuple[int, Marker]]:
         """Take every marker that is next on its channel. They cost no credit (PROTOCOL 1.1)."""
         taken: list[tuple[int, Marker]] = []
         for channel, end in self.marked.items():
-            while end.has_marker:
-                marker = end.take()
+            while end.buffer.has_marker:
+                marker = end.buffer.take()
                 assert isinstance(marker, Marker)
                 taken.append((channel, marker))
         self.marked.clear()
@@ -91,19 +91,19 @@ class SendingSchedule:
             if credit.balance <= 0:
                 self._blocked[channel] = outgoing
                 continue
-            frame = end.take()
+            frame = end.buffer.take()
             if frame is None:
                 continue
             assert isinstance(frame, Frame), channel  # a marker goes first
             credit.spend(len(frame.payload))
-            if end.has_data:
+            if end.buffer.has_data:
                 self._note(channel, outgoing)
             return channel, frame
         return None
 
     def _note(self, channel: int, outgoing: _Outgoing) -> None:
         """Something may be taken from `channel`: it waits its turn, unless it has one already."""
-        if outgoing.end.has_marker:
+        if outgoing.end.buffer.has_marker:
             self.marked[channel] = outgoing.end
         if channel not in self._blocked:
             self.waiting.setdefault(channel, outgoing)

@@ -11,12 +11,11 @@ from snapshot.errors import (
     SnapshotAborted,
     SnapshotCorrupt,
 )
-from snapshot.graph import Graph
+from snapshot.graph import Graph, Stream
 from snapshot.ids import Subtask
 from snapshot.node import END, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
-from snapshot.snapshot import Snapshot
-from snapshot.stream import Stream
+from snapshot.stored.snapshot import Snapshot
 
 __all__ = [
     "END",

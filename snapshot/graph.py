@@ -1,19 +1,132 @@
-"""What a user declares: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands the declaration."""
+"""What a user declares: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands the declaration.
+
+A `Stream` is one or more branches that leave nodes of the graph. It owns no declaration: `process` and `to` add a node
+and one edge a branch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Never
 
 from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import build
-from snapshot.plan.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration, PartitioningName
-from snapshot.plan.explain import explanation
-from snapshot.stream import Branch, Stream
+from snapshot.plan.declarations import (
+    AlignmentWish,
+    EdgeDeclaration,
+    Invariant,
+    Key,
+    NodeDeclaration,
+    PartitioningName,
+    Transform,
+    TransformKind,
+)
+from snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from snapshot.node import Node, Source
+    from snapshot.node import Node, Sink, Source
+    from snapshot.stored.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What will become one edge: the node it leaves, what happens to its messages there, how they are spread."""
+
+    node: str
+    transforms: tuple[Transform, ...] = ()
+    key: Key | None = None
+    partitioning: PartitioningName | None = None
+
+
+class Stream:
+    """Messages on their way from nodes that are in the graph to one that will be. Immutable: methods return new ones.
+
+    Made by `Graph.source` and `Stream.process`, not by users.
+    """
+
+    def __init__(self, graph: Graph, branches: tuple[Branch, ...]) -> None:
+        self._graph = graph
+        self._branches = branches
+
+    def map(self, f: Callable[[Any], Any]) -> Stream:
+        """Replace each message by ``f(message)``, inside the subtask that sends it."""
+        return self._transform(TransformKind.MAP, f)
+
+    def flatMap(self, f: Callable[[Any], Iterable[Any]]) -> Stream:
+        """Replace each message by the elements of ``f(message)``, inside the subtask that sends it."""
+        return self._transform(TransformKind.FLAT_MAP, f)
+
+    def filter(self, f: Callable[[Any], object]) -> Stream:
+        """Keep the messages for which ``f(message)`` is true, inside the subtask that sends them."""
+        return self._transform(TransformKind.FILTER, f)
+
+    def union(self, *others: Stream) -> Stream:
+        """All messages of this stream and the others; in order within each, merged in any order."""
+        for other in others:
+            if other._graph is not self._graph:
+                raise GraphError(f"union of streams of two graphs, {self._graph.name!r} and {other._graph.name!r}")
+        return Stream(self._graph, tuple(branch for stream in (self, *others) for branch in stream._branches))
+
+    def keyBy(self, *key: str | Callable[[Any], Any]) -> Stream:
+        """Spread by hash of a column, of several columns, or of what a function returns."""
+        if len(key) == 1:
+            return self._partitioned(key=key[0])
+        columns = tuple(each for each in key if isinstance(each, str))
+        if not key or len(columns) != len(key):
+            raise GraphError(f"keyBy takes names of columns or one function, got {key!r} ({self._where()})")
+        return self._partitioned(key=columns)
+
+    def broadcast(self) -> Stream:
+        """Send each message to every subtask of the next node."""
+        return self._partitioned(partitioning="broadcast")
+
+    def rebalance(self) -> Stream:
+        """Send messages to the subtasks of the next node in turn."""
+        return self._partitioned(partitioning="rebalance")
+
+    def process(self, name: str, node: Node, *, parallelism: int = 1, schema: str | pa.Schema | None = None) -> Stream:
+        """Add `node` behind this stream and return the stream that leaves it.
+
+        Parameters as in `Graph.add` and `Graph.connect`.
+        """
+        self._end_in(name, node, parallelism, schema)
+        return Stream(self._graph, (Branch(name),))
+
+    def to(self, name: str, sink: Sink, *, parallelism: int = 1, schema: str | pa.Schema | None = None) -> Graph:
+        """Add `sink` behind this stream and return the graph."""
+        self._end_in(name, sink, parallelism, schema)
+        return self._graph
+
+    def _end_in(self, name: str, node: Node, parallelism: int, schema: str | pa.Schema | None) -> None:
+        self._graph.add(name, node, parallelism=parallelism)
+        for branch in self._branches:
+            edge = EdgeDeclaration(branch.node, name, branch.key, branch.partitioning, schema, None, branch.transforms)
+            self._graph.edges.append(edge)
+
+    def _transform(self, kind: TransformKind, function: Callable[[Any], Any]) -> Stream:
+        # It runs before the message is spread, so behind keyBy it would change the key that was asked for.
+        self._refuse_if_partitioned(kind.value)
+        added = (Transform(kind, function),)
+        return Stream(self._graph, tuple(replace(b, transforms=b.transforms + added) for b in self._branches))
+
+    def _partitioned(self, *, key: Key | None = None, partitioning: PartitioningName | None = None) -> Stream:
+        self._refuse_if_partitioned(partitioning or "keyBy")
+        return Stream(
+            self._graph, tuple(replace(branch, key=key, partitioning=partitioning) for branch in self._branches)
+        )
+
+    def _refuse_if_partitioned(self, method: str) -> None:
+        if any(branch.key is not None or branch.partitioning is not None for branch in self._branches):
+            raise GraphError(
+                f"{method} after keyBy, broadcast or rebalance ({self._where()}): how a stream is spread is said last, "
+                "just before process or to"
+            )
+
+    def _where(self) -> str:
+        return f"graph {self._graph.name!r}, stream from {', '.join(branch.node for branch in self._branches)}"
 
 
 class Graph:
@@ -84,7 +197,7 @@ class Graph:
         self.edges.append(EdgeDeclaration(source, target, key, partitioning, schema, alignment, ()))
         return self
 
-    def addInvariant(self, name: str, holds: Invariant) -> Graph:
+    def addInvariant(self, name: str, holds: Callable[[Snapshot], bool]) -> Graph:
         """Have `holds` judge every published snapshot, in the driver."""
         self.invariants.append((name, holds))
         return self
@@ -109,3 +222,61 @@ class Graph:
         from snapshot.drawing.graph_picture import svg_of_graph  # draws graphs, so it imports this
 
         return svg_of_graph(self)
+
+
+def explanation(topology: Topology) -> str:
+    """The text that `Graph.explain` prints."""
+    subtasks, channels = len(topology.subtasks), len(topology.channels)
+    lines = [f"Graph {topology.name}: {subtasks} subtasks, {channels} channels", "", "Nodes"]
+    lines += _table([_node_cells(topology, node) for node in topology.nodes])
+    if topology.edges:
+        lines += ["", "Edges"]
+        lines += _table([_edge_cells(topology, edge) for edge in topology.edges])
+    started_by = ", ".join(str(subtask) for subtask in topology.initiators())
+    return "\n".join([*lines, "", f"Snapshots are started at {started_by}"])
+
+
+def _node_cells(topology: Topology, node: NodeSpec) -> list[str]:
+    kinds = [kind for kind, holds in (("source", node.is_source), ("sink", node.is_sink)) if holds] or ["node"]
+    remarks = [node.guarantee] if node.guarantee else []
+    component = topology.component_of(node.name)
+    if component.cyclic:
+        remarks.append(f"on the cycle of {', '.join(component.nodes)}")
+    return [node.name, " and ".join(kinds), f"x{node.parallelism}", node.class_name, "; ".join(remarks)]
+
+
+def _edge_cells(topology: Topology, edge: EdgeSpec) -> list[str]:
+    partitioning = edge.partitioning.value if edge.key is None else f"{edge.partitioning.value} by {edge.key}"
+    alignment = f"{edge.alignment} ({edge.reason})"
+    return [
+        f"{edge.source} -> {edge.target}",
+        f"{partitioning}: {_why_partitioning(topology, edge)}",
+        alignment,
+        _buffers(edge),
+    ]
+
+
+def _why_partitioning(topology: Topology, edge: EdgeSpec) -> str:
+    targets = topology.node(edge.target).parallelism
+    match edge.partitioning:
+        case Partitioning.FORWARD:
+            return "subtask i to subtask i"
+        case Partitioning.REBALANCE:
+            return f"in turn to {targets} subtasks"
+        case Partitioning.HASH:
+            return f"equal keys to the same of {targets} subtasks"
+        case Partitioning.BROADCAST:
+            return f"to all of {targets} subtasks"
+        case Partitioning.DIRECTED:
+            return f"to the one of {targets} subtasks that the sender names"
+
+
+def _buffers(edge: EdgeSpec) -> str:
+    return "on a cycle: spills instead of blocking" if edge.in_cycle else ""
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

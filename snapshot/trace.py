@@ -1,112 +1,23 @@
-"""What happened in a run, simulated or real: its events, each at its subtask, in an order in which they can be drawn.
-
-Owns the words for events, and the order of those that several hosts wrote down. Must not know who writes them down,
-nor how they are drawn.
-"""
+"""A trace of a run, simulated or real, as its reader holds it: drawn on demand, and shown by notebooks."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-import msgpack
+from typing import Self
 
 from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
+from snapshot.drawing.diagram import Diagram
 from snapshot.plan.topology import Topology
-
-if TYPE_CHECKING:
-    from snapshot.drawing.diagram import Diagram
+from snapshot.trace_events import Event, EventLog, in_order
 
 #: Events that a notebook shows of a trace: what is readable.
 _DRAWN_EVENTS = 200
 
 
-class Kind(Enum):
-    """What an event is. Events of a subtask, then those of the run."""
-
-    RESTORED = "restored"  #: the subtask begins a life, afresh or from `snapshot_id`
-    POLL = "poll"
-    TIMER = "timer"
-    INJECT = "inject"  #: a message from outside; `payload`
-    SEND = "send"  #: on `channel`, message `number`; `payload`
-    RECEIVE = "receive"  #: likewise; the handler begins
-    END_SENT = "end sent"  #: the end of the stream is a message like others
-    END_RECEIVED = "end received"
-    CUT = "cut"  #: the subtask records its state for `snapshot_id`
-    MARKER_SENT = "marker sent"  #: goes on the wire
-    MARKER = "marker"  #: comes to the receiver
-    COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
-    FAILED = "failed"  #: its node raised, or its worker gave up; `text`
-    DEPLOYED = "deployed"  #: an incarnation is told to begin, from `snapshot_id` or, with 0, afresh
-    PUBLISHED = "published"  #: `snapshot_id`
-    ABORTED = "aborted"  #: `snapshot_id`; `text`
-    REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`
-    FAULT = "fault"  #: `text`: the step
-
-
-class Event(NamedTuple):
-    """One event. What a kind does not need is empty."""
-
-    at: float  #: seconds: virtual ones, or of a real host's clock since the epoch
-    kind: Kind
-    incarnation: int
-    subtask: Subtask | None
-    #: vector clock after the event, by the topology's order of subtasks, or in wide graphs Lamport's; empty where the
-    #: run was a real one
-    clock: tuple[int, ...] = ()
-    channel: ChannelId | None = None
-    number: int = 0  #: of the message on its channel, from 1
-    snapshot_id: int = 0
-    #: the message, encoded by the trace's codec; empty where it was too large to be kept. Of RESTORED and CUT the
-    #: counts of the subtask's channels at that moment, by `pack_counts`; empty where nobody counted
-    payload: bytes = b""
-    text: str = ""
-
-
-class Counts(NamedTuple):
-    """Where a subtask was when it began a life or recorded its state: numbers of the last messages."""
-
-    sent: dict[ChannelId, int]
-    processed: dict[ChannelId, int]
-
-
-def pack_counts(sent: Iterable[int], processed: Iterable[int]) -> bytes:
-    """The payload of a RESTORED or a CUT: numbers by `Topology.outputs_of` and by `Topology.inputs_of`."""
-    return bytes(msgpack.packb([list(sent), list(processed)]))
-
-
-def counts_of(event: Event, topology: Topology) -> Counts:
-    """The counts in a RESTORED or a CUT; without any where nobody counted."""
-    assert event.subtask is not None, "who begins a life, or records its state, is a subtask"
-    if not event.payload:
-        return Counts({}, {})
-    sent, processed = msgpack.unpackb(event.payload)
-    outputs, inputs = topology.outputs_of(event.subtask), topology.inputs_of(event.subtask)
-    return Counts(dict(zip(outputs, sent, strict=True)), dict(zip(inputs, processed, strict=True)))
-
-
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """What happened in a run; shows itself in notebooks.
-
-    Parameters
-    ----------
-    topology : Topology
-    events : sequence of Event
-        In the order in which they are drawn. What precedes what is seen from it, and from channels and numbers.
-        Old events may be missing: a receipt may lack its sending, and the other way round.
-    codec : Codec
-        By which messages were encoded.
-    """
-
-    topology: Topology
-    events: Sequence[Event]
-    codec: Codec
+class Trace(EventLog):
+    """What happened in a run; shows itself in notebooks."""
 
     @classmethod
     def gathered(cls, topology: Topology, events: Iterable[Event], codec: Codec) -> Self:
@@ -124,124 +35,8 @@ class Trace:
 
         In characters 60 events of 8 subtasks are easily read, as a picture 200 of 20.
         """
-        from snapshot.drawing.diagram import Diagram  # draws traces, so it imports this
-
         return Diagram(self, start, stop)
 
     def _repr_svg_(self) -> str:
         """The last events, drawn, for notebooks."""
         return self.diagram(-_DRAWN_EVENTS)._repr_svg_()
-
-
-# ---------------------------------------------------------------- the order of events
-
-#: What an event waits for: that the event has happened that caused it.
-_Cause = tuple[object, ...]
-#: Whose events are in order: those of a subtask in one incarnation, or those of the run.
-_Log = tuple[int, Subtask] | None
-
-
-def in_order(events: Iterable[Event]) -> list[Event]:
-    """Events in an order that every cause precedes its effect, and otherwise by their clocks.
-
-    A sending precedes its receipt, a deployment the restores, the cuts of a snapshot its publication, and that its
-    commits (Lamport 1978: "happened before"). Where two logs contradict each other, as those of a faulty channel do,
-    the clocks decide. Events of one log, which is a subtask's in one incarnation, or the run's, stay in order.
-    """
-    merge = _Merge(events)
-    ordered = []
-    while (event := merge.next()) is not None:
-        ordered.append(event)
-    return ordered
-
-
-class _Merge:
-    """Many logs, of which the earliest event is taken that waits for nothing."""
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        self._logs: defaultdict[_Log, deque[tuple[float, int, Event]]] = defaultdict(deque)
-        #: {cause: how many events still have to happen}
-        self._awaited: Counter[_Cause] = Counter()
-        for index, event in enumerate(events):
-            log = None if event.subtask is None else (event.incarnation, event.subtask)
-            self._logs[log].append((event.at, index, event))
-            self._expect(event)
-        #: heads of logs that wait for nothing
-        self._ready: list[tuple[float, int, _Log]] = []
-        self._waiting: defaultdict[_Cause, list[_Log]] = defaultdict(list)
-        for log in self._logs:
-            self._check(log)
-
-    def next(self) -> Event | None:
-        """Take one; None: none is left."""
-        while self._ready or self._break_a_circle():
-            index, log = heappop(self._ready)[1:]
-            queue = self._logs[log]
-            if queue and queue[0][1] == index:  # else it went when a circle was broken
-                event = queue.popleft()[2]
-                self._happened(event)
-                self._check(log)
-                return event
-        return None
-
-    def _break_a_circle(self) -> bool:
-        """Where all that is left waits for each other, the earliest does not any longer; False: nothing is left."""
-        heads = [(*queue[0][:2], log) for log, queue in self._logs.items() if queue]
-        self._ready = sorted(heads, key=lambda head: head[:2])[:1]
-        return bool(heads)
-
-    def _expect(self, event: Event) -> None:
-        cause = _cause_made(event)
-        if cause is not None:
-            # All cuts of a snapshot have to happen; of the rest, the first one does it.
-            self._awaited[cause] += event.kind is Kind.CUT or cause not in self._awaited
-
-    def _happened(self, event: Event) -> None:
-        cause = _cause_made(event)
-        if cause is None:
-            return
-        self._awaited[cause] -= 1
-        if self._awaited[cause] <= 0:
-            for log in self._waiting.pop(cause, ()):
-                self._check(log)
-
-    def _check(self, log: _Log) -> None:
-        queue = self._logs[log]
-        if not queue:
-            return
-        at, index, event = queue[0]
-        cause = _cause_awaited(event)
-        if cause is not None and self._awaited[cause] > 0:
-            self._waiting[cause].append(log)
-        else:
-            heappush(self._ready, (at, index, log))
-
-
-def _cause_made(event: Event) -> _Cause | None:
-    match event.kind:
-        case Kind.SEND | Kind.END_SENT:
-            return ("message", event.incarnation, event.channel, event.number)
-        case Kind.MARKER_SENT:
-            return ("marker", event.incarnation, event.channel, event.snapshot_id)
-        case Kind.DEPLOYED:
-            return ("deployed", event.incarnation)
-        case Kind.CUT | Kind.PUBLISHED:
-            return (event.kind, event.snapshot_id)
-        case _:
-            return None
-
-
-def _cause_awaited(event: Event) -> _Cause | None:
-    match event.kind:
-        case Kind.RECEIVE | Kind.END_RECEIVED:
-            return ("message", event.incarnation, event.channel, event.number)
-        case Kind.MARKER:
-            return ("marker", event.incarnation, event.channel, event.snapshot_id)
-        case Kind.RESTORED:
-            return ("deployed", event.incarnation)
-        case Kind.PUBLISHED:
-            return (Kind.CUT, event.snapshot_id)
-        case Kind.COMMIT:
-            return (Kind.PUBLISHED, event.snapshot_id)
-        case _:
-            return None

@@ -1,12 +1,143 @@
-"""What the backends of stores that may hang have in common: a bound on the time of every call."""
+"""What the backends of stores that may hang have in common: a bound on the time of every call.
+
+A system call that hangs (a dead network file system) cannot be interrupted. So calls run in helper threads, and one
+whose time is over is abandoned with its thread. It may still take effect later: that is why the fence exists.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import threading
+import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
-from state_backends.deadlines import Deadline
+
+#: Names of helper threads, for who looks at a process: at a call, or kept for the next one.
+BUSY, WAITING = "cutline-store", "cutline-store-waiting"
+
+#: Calls that may hang at one time. A store that does not come back would otherwise gather a thread with its
+#: buffers for every snapshot that is tried.
+ABANDONED_CALLS_MAX = 16
+
+
+class Deadline:
+    """Runs calls with a bound on their time. Pickles to the same bound without its threads.
+
+    Parameters
+    ----------
+    seconds : float
+        Infinite for what cannot hang.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._helpers = _Helpers()
+        weakref.finalize(self, self._helpers.dismiss)
+
+    def call(self, what: str, function: Callable[[], Result]) -> Result:
+        """What `function` returns or raises, if it does so in time. Blocks for at most ``seconds``.
+
+        Raises
+        ------
+        TimeoutError
+            naming `what`, when the time is over, or when too many earlier calls still hang.
+        """
+        if self.seconds == math.inf:
+            return function()  # nothing to wait for, so no thread
+        call = _Call(function)
+        if hanging := self._helpers.begin(call):
+            raise TimeoutError(f"{what}: not tried, {hanging} earlier calls still wait for an answer")
+        if not call.done.wait(self.seconds) and self._helpers.abandon(call):
+            raise TimeoutError(f"{what}: no answer in {self.seconds:g} s; it is not known whether it happened")
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                # The error knows the frames that knew the call: in a circle, all that it wrote waits for the collector.
+                call.error = None
+        result: Result = call.result
+        return result
+
+    def __reduce__(self) -> tuple[type[Deadline], tuple[float]]:
+        return (Deadline, (self.seconds,))
+
+
+class _Call:
+    """One call, and what came of it. `done` and `is_abandoned` are set under the helpers' lock."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.done = threading.Event()
+        self.is_abandoned = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._function = function
+
+    def run(self) -> None:
+        """Call; raises nothing."""
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+            self.error = error
+
+
+class _Helpers:
+    """Threads that run calls. They stay for the next one: on a busy machine a new thread runs milliseconds after it
+    was started, one that waits runs at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._abandoned = 0
+        #: where the helpers that have nothing to do wait for a call
+        self._idle: list[SimpleQueue[_Call | None]] = []
+        self._process = os.getpid()
+        self._is_dismissed = False
+
+    def begin(self, call: _Call) -> int:
+        """Have a helper run it. Returns how many hanging calls forbid that; 0: it runs."""
+        with self._lock:
+            if self._abandoned >= ABANDONED_CALLS_MAX:
+                return self._abandoned
+            if self._process != os.getpid():  # threads do not survive a fork
+                self._process, self._idle = os.getpid(), []
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._help, args=(inbox,), daemon=True).start()
+        inbox.put(call)
+        return 0
+
+    def abandon(self, call: _Call) -> bool:
+        """Whether it is given up; it may have ended in this very moment."""
+        with self._lock:
+            call.is_abandoned = not call.done.is_set()
+            self._abandoned += call.is_abandoned
+            return call.is_abandoned
+
+    def dismiss(self) -> None:
+        """Nobody will call again. Takes no lock: the collector may call it in a thread that has it."""
+        self._is_dismissed = True
+        for inbox in list(self._idle):
+            inbox.put(None)
+
+    def _help(self, inbox: SimpleQueue[_Call | None]) -> None:
+        thread = threading.current_thread()
+        while not self._is_dismissed and (call := inbox.get()) is not None:
+            thread.name = BUSY
+            call.run()
+            thread.name = WAITING
+            with self._lock:
+                call.done.set()
+                if call.is_abandoned:
+                    self._abandoned -= 1
+                    return
+                self._idle.append(inbox)
+            del call  # and with it what it wrote or read, which may be gigabytes
+
 
 Result = TypeVar("Result")
 

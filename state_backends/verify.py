@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.history import history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.envelope import envelopes, unseal
+from snapshot.stored.history import history
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import PART_MAGIC
 from snapshot.stored.run_store import RunStore

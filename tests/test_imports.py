@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.source_files import name_of, parse, python_files
-from tests.structure import circles, imports
+from tests.structure import Edges, circles, folders, imports
 
 #: What each package may know of the others.
 _MAY_IMPORT = {
@@ -111,10 +112,10 @@ def test_engines_stay_in_the_runtime(package: str) -> None:
     assert not _offences(package, _ENGINES)
 
 
-#: Import circles that are still there, by their first file; the table may only shrink.
-_CIRCLES_LEFT = ("snapshot.drawing.diagram", "snapshot.graph", "snapshot.testing.simulation.connection")
+@pytest.mark.parametrize("between", [imports, lambda **how: folders(imports(**how))], ids=["files", "folders"])
+def test_no_import_circles(between: Callable[..., Edges]) -> None:
+    """Neither files nor folders import each other in a circle, type-only imports included.
 
-
-def test_no_new_import_circles() -> None:
-    """Files import each other in no circle but those listed, type-only imports included."""
-    assert [circle[0] for circle in circles(imports(in_reprs=False))] == [*_CIRCLES_LEFT]
+    Methods named ``_repr_…`` may, because they load a picture only when it is shown.
+    """
+    assert circles(between(in_reprs=False)) == []

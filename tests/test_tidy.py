@@ -40,16 +40,16 @@ _FACADES = ("Context", "SubtaskContext", "Run", "BarrierRuntime", "Graph")
 _STILL_LARGE = {
     "CoordinatorService": (6, 20),
     "DataPlane": (9, 16),
-    "Driver": (11, 19),
+    "Driver": (13, 20),
     "Host": (7, 18),
     "LocalCoordinator": (5, 16),
     "Model": (4, 20),
     "RunView": (6, 17),
-    "ChannelSender": (21, 30),
+    "ChannelSender": (13, 16),
     "SnapshotTable": (25, 10),
     "SubtaskMachine": (12, 21),
-    "Worker": (19, 21),
-    "SimulatedCluster": (29, 28),
+    "Worker": (19, 22),
+    "World": (14, 23),
 }
 #: Lines of a body, without its docstring. Wanted are 30; this is where the build stops.
 _BODY_LINES_MAX = 50

@@ -23,6 +23,7 @@ from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import build
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.manifest import Manifest, encode_manifest
+from snapshot.stored.topology_record import record_of_topology
 from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
@@ -137,7 +138,7 @@ class _Worker:
             records.append(record_of(upload.taken, 1, handles))
         manifest = Manifest(
             run="ways", snapshot_id=5, incarnation=1, claim=1, timestamp=0.0, duration=0.0, final=False, pinned=False,
-            topology=self.compiled.topology.as_record(), records=tuple(records),
+            topology=record_of_topology(self.compiled.topology), records=tuple(records),
         )  # fmt: skip
         encode_manifest(manifest)
 

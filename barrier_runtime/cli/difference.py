@@ -1,23 +1,67 @@
-"""What changed between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's."""
+"""What changed between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's.
+
+Dicts differ by key, lists and tuples by index, all else as a whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from barrier_runtime.cli.records import counts, summary
 from barrier_runtime.cli.stored import CODEC
-from barrier_runtime.cli.value_difference import Change, changes
-from snapshot.drawing.labels import size_text
+from snapshot.drawing.labels import brief, size_text
 from snapshot.errors import RestoreRefused
-from snapshot.plan.topology import Topology
-from snapshot.snapshot import Snapshot
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.node_state import NodeState
+from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.topology_record import topology_of_record
+
+#: Levels that are looked into; what lies deeper differs as a whole.
+_DEPTH_MAX = 20
+
+#: Stands for what is not there on one side.
+_ABSENT = object()
+
+
+class Change(NamedTuple):
+    """One place that differs, in few words."""
+
+    path: str  #: as in Python, below the value: ``['balance']``, ``[3]``; "" for the value itself
+    before: str | None  #: None: not there
+    after: str | None
+
+
+def changes(before: Any, after: Any, path: str = "", depth: int = 0) -> Iterator[Change]:
+    """All places, in order; take as many as can be shown."""
+    if depth < _DEPTH_MAX and type(before) is type(after):
+        if isinstance(before, dict):
+            for key in dict.fromkeys([*before, *after]):
+                below = f"{path}[{brief(key)}]"
+                yield from changes(before.get(key, _ABSENT), after.get(key, _ABSENT), below, depth + 1)
+            return
+        if isinstance(before, list | tuple):
+            for index in range(max(len(before), len(after))):
+                old, new = (each[index] if index < len(each) else _ABSENT for each in (before, after))
+                yield from changes(old, new, f"{path}[{index}]", depth + 1)
+            return
+    if not _is_same(before, after):
+        yield Change(path, _text(before), _text(after))
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    if type(before) is not type(after):
+        return False
+    return bool(before == after) or (before != before and after != after)  # NaN is unlike itself
+
+
+def _text(value: Any) -> str | None:
+    return None if value is _ABSENT else brief(value)
+
 
 #: Bytes of a state that is decoded to tell what changed in it; of a larger one only whether it did.
 DECODED_BYTES_MAX = 256 * 1024
@@ -123,7 +167,7 @@ def _side(record: SubtaskRecord | None) -> dict[str, Any] | None:
 
 
 def _graph_changes(before: Snapshot, after: Snapshot) -> list[str]:
-    old, new = (Topology.from_record(each.manifest.topology) for each in (before, after))
+    old, new = (topology_of_record(each.manifest.topology) for each in (before, after))
     nodes = (
         {node.name: _facts(f"parallelism {node.parallelism}", node.class_name) for node in each.nodes}
         for each in (old, new)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from barrier_runtime.driver.run import Run
-    from snapshot.snapshot import Snapshot
+    from snapshot.stored.snapshot import Snapshot
 
 #: Seconds that "at once" may take: workers are told to leave, and end with this process in any case.
 STOP_SECONDS_MAX = 5.0

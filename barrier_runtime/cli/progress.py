@@ -22,7 +22,7 @@ from snapshot.node import Sink, Source
 if TYPE_CHECKING:
     from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
-    from snapshot.snapshot import Snapshot
+    from snapshot.stored.snapshot import Snapshot
 
 #: Seconds between two looks; as often as the run itself looks.
 POLL_SECONDS = 0.25

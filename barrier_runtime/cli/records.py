@@ -6,7 +6,7 @@ from typing import Any
 
 from barrier_runtime.cli.stored import StoredRun, Unreadable
 from snapshot.ids import ChannelId
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,22 +1,31 @@
-"""``cutline run``: submits a graph, shows how it goes, and ends with it."""
+"""``cutline run``: submits a graph, shows how it goes, and ends with it.
+
+With ``--json`` progress is printed as JSON, one document a line, for programs that read along::
+
+    {"event": "progress", ...}      about every two seconds: `Run.lastProgress`
+    {"event": "end", ...}           once: `Run.status`, and "snapshot", the last one's id if Ctrl-C took one, and
+                                    "goOn", the command that goes on with the run
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 
-from barrier_runtime.cli.formatting import verdict_lines
+from barrier_runtime.cli.formatting import as_json, verdict_lines
 from barrier_runtime.cli.graph_loader import find_graph, python_file
 from barrier_runtime.cli.interrupts import Interrupts
-from barrier_runtime.cli.json_lines import print_end_line, progress_lines
-from barrier_runtime.cli.progress import watch
+from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
 from barrier_runtime.cli.session import ship, spark_session
 from snapshot.coordinator.run_state import Outcome
 
@@ -26,6 +35,32 @@ if TYPE_CHECKING:
     from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
     from snapshot.stored.backend import StateBackend
+    from snapshot.stored.snapshot import Snapshot
+
+
+def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
+    """Print how `run` goes until it has ended, and yield each report that was looked at, so that the caller may act."""
+    next_line = time.monotonic()
+    while run.isActive:
+        time.sleep(POLL_SECONDS)
+        progress = run.lastProgress
+        if progress is None:
+            continue
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + PLAIN_SECONDS
+            _print_line("progress", progress)
+        yield progress
+
+
+def print_end_line(run: Run, snapshot: Snapshot | None, command: str) -> None:
+    """Print how it ended; of a run that was left at once, and may not have ended yet, what was known last."""
+    known = (run.lastProgress or {}) if run.isActive else run.status
+    _print_line("end", {**known, "snapshot": snapshot.id if snapshot else None, "goOn": command})
+
+
+def _print_line(event: str, content: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(as_json({"event": event, **content}), separators=(",", ":")))
+
 
 #: As a program that was ended by Ctrl-C.
 EXIT_INTERRUPTED = 130

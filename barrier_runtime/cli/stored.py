@@ -15,12 +15,12 @@ import typer
 
 from barrier_runtime.cli.formatting import plain
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.history import history
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
-from snapshot.snapshot import Snapshot
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
+from snapshot.stored.history import history
 from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.snapshot import Snapshot
 from state_backends.filesystem import FileSystemBackend
 from state_backends.verify import backend_of
 

@@ -8,10 +8,10 @@ import time
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
 from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import Answer, ManifestUndecided, StoreEffect, WriteManifest
 from snapshot.errors import CutlineError
 from snapshot.stored.backend import StateBackend
-from snapshot.stored.fence_answers import perform
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.run_store import RunStore
 

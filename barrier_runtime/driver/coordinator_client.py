@@ -19,9 +19,9 @@ from tenacity import retry, stop_after_attempt
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
 from barrier_runtime.tracing.trace_store import KeptTrace
 from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
+from snapshot.channel.frame import Buffer
 from snapshot.coordinator.events import CloseRequest, Event, SnapshotRequested, StopRequested
 from snapshot.errors import RunFailed
-from snapshot.stored.envelope import Buffer
 from state_backends.base import DeadlineBackend
 from state_backends.memory import MemoryBackend
 

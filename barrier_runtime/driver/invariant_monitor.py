@@ -10,8 +10,8 @@ from typing import Any
 from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, RunFailed, SnapshotCorrupt
 from snapshot.plan.declarations import Invariant
-from snapshot.snapshot import Snapshot
 from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
 
 _logger = logging.getLogger("cutline.run")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.history import history
 from snapshot.coordinator.recovery import REPEATED_OUTPUT, plan_restore
 from snapshot.errors import RestoreRefused
 from snapshot.plan.topology import Topology
-from snapshot.snapshot import Snapshot
+from snapshot.stored.history import history
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
 
 
 class Origin(NamedTuple):

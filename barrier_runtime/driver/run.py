@@ -26,8 +26,8 @@ from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
 from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant
 from snapshot.plan.topology import Topology
-from snapshot.snapshot import Snapshot
 from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
 from snapshot.trace import Trace
 
 #: Seconds between two looks of the monitor, which keeps progress and judges invariants.

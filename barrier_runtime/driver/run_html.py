@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from snapshot.drawing.graph_picture import svg_of_topology
-from snapshot.drawing.html import card, link, picture, table
+from snapshot.drawing.html import card, drawn_or_text, link, picture, table
 from snapshot.drawing.labels import counted, duration_text, shortened, size_text
-from snapshot.drawing.plain import drawn_or_text
 from snapshot.plan.topology import Topology
 
 #: Rows of a table, newest first, and characters of a reason: all of it is in `Run.status`.

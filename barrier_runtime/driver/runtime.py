@@ -36,10 +36,10 @@ from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
 from snapshot.plan.validation import name_problem
-from snapshot.snapshot import Snapshot
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
 from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.snapshot import Snapshot
 from snapshot.subtask.limits import SubtaskLimits
 from state_backends.filesystem import FileSystemBackend
 from state_backends.memory import MemoryBackend

@@ -11,6 +11,8 @@
     POST /api/runs/NAME/snapshot    order a snapshot
     POST /api/runs/NAME/stop        order a last snapshot and the end
     GET  /metrics                   Prometheus, or OpenMetrics for who accepts it
+
+All files, our own and vendored ones, come from this package.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any, Protocol
 
 from prometheus_client.exposition import choose_encoder
@@ -29,10 +33,42 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from barrier_runtime.page.assets import asset
 from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.metrics import metrics_registry
 from barrier_runtime.page.run_view import RunView
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@cache
+def _contents() -> dict[str, bytes]:
+    """All files, read once: a request never turns into a path."""
+    folder = files(__package__) / "static"
+    found = {file.name: file for file in folder.iterdir() if file.is_file()}
+    found |= {f"vendor/{file.name}": file for file in (folder / "vendor").iterdir()}
+    return {name: file.read_bytes() for name, file in found.items()}
+
+
+def asset(name: str) -> Response:
+    """One file.
+
+    Raises
+    ------
+    HTTPException
+        if there is none of that name.
+    """
+    content = _contents().get(name)
+    if content is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no file {name!r}\n")
+    suffix = name[name.rindex(".") :] if "." in name else ""
+    media_type = _TYPES.get(suffix, "text/plain; charset=utf-8")
+    return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
+
 
 #: Seconds between two documents to one browser: nobody reads faster, and a browser on a small machine takes its time to
 #: draw from the workers.

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from snapshot.snapshot import Snapshot
+    from snapshot.stored.snapshot import Snapshot
 
 #: Orders whose outcome is still told; older ones are seen in the snapshots themselves.
 COMMANDS_MAX = 10

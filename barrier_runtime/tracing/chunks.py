@@ -16,7 +16,7 @@ import msgpack
 
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 #: Messages, polls and timers that are kept of one subtask. A picture shows a few hundred; these are all of a slow
 #: example, the last 0.1 s of a busy subtask, and 20 ms of its worker's time whenever they are sent off.

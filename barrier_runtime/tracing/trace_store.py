@@ -17,7 +17,8 @@ from snapshot.coordinator.events import Effect, SendToWorker
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
-from snapshot.trace import Event, Kind, Trace
+from snapshot.trace import Trace
+from snapshot.trace_events import Event, Kind
 
 #: Characters of a reason that are kept: its first line, not a traceback.
 REASON_CHARACTERS_MAX = 200

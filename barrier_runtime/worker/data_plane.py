@@ -10,8 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from barrier_runtime.worker.adaptive_batch_limit import AdaptiveBatchLimit
-from barrier_runtime.worker.meter import Meter
+from barrier_runtime.worker.meter import AdaptiveBatchLimit, Meter
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection

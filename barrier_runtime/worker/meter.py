@@ -1,6 +1,7 @@
 """Measures the subtasks of a worker from beside the message path: by looks at their ends, and by what turns add up.
 
-Owns what becomes a progress report. Nothing here is called for a message or a frame.
+Owns what becomes a progress report. Nothing here is called for a message or a frame. A subtask whose user code is slow
+may take few messages in one turn, so that markers do not wait for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,41 @@ from typing import TypeVar
 
 from barrier_runtime import clock
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
-from barrier_runtime.worker.adaptive_batch_limit import AdaptiveBatchLimit
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
+from snapshot.subtask.limits import SLICE_MESSAGES_MAX
 from snapshot.subtask.machine import Status, SubtaskMachine
+
+#: Seconds that a turn should take at most. A marker, and every other subtask of the worker, waits as long.
+SLICE_SECONDS_MAX = 0.01
+
+#: Messages of the first turn, of which nothing is known yet.
+_FIRST = 16
+
+
+class AdaptiveBatchLimit:
+    """The limit of one subtask; doubled after a short turn, halved after a long one."""
+
+    def __init__(self) -> None:
+        self.limit = _FIRST
+        #: of turns, since they were last taken
+        self._seconds = 0.0
+
+    def record(self, seconds: float) -> None:
+        """Learn how long a turn took."""
+        self._seconds += seconds
+        if seconds > SLICE_SECONDS_MAX:
+            self.limit = max(1, self.limit // 2)
+        elif seconds < SLICE_SECONDS_MAX / 4:
+            self.limit = min(SLICE_MESSAGES_MAX, self.limit * 2)
+
+    def take_seconds(self) -> float:
+        """Of all turns since the last call."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
 
 End = TypeVar("End", ChannelSender, ChannelReceiver)
 
@@ -97,12 +127,12 @@ class _Outputs:
     def sample(self, seconds: float) -> None:
         """It has been so for `seconds`."""
         # All that can leave does at the end of each turn: there is no credit, or no room in the socket.
-        self._held_up_seconds += seconds * sum([end.has_data for end in self._ends])
+        self._held_up_seconds += seconds * sum([end.buffer.has_data for end in self._ends])
 
     def report(self, seconds: float) -> EdgeSent:
         """For the last `seconds`."""
         sent = sum([end.sent for end in self._ends])
-        waiting = sent - sum([end.written for end in self._ends])
+        waiting = sent - sum([end.buffer.written for end in self._ends])
         held_up, self._held_up_seconds = self._held_up_seconds / seconds, 0.0
         return EdgeSent(sent, self._before, waiting, len(self._ends), min(held_up, float(len(self._ends))))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -21,9 +22,26 @@ import pyarrow.parquet  # noqa: F401  # here, so that no fork has to import it a
 
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import configure
-from barrier_runtime.worker.interpreter import tune_interpreter
 from barrier_runtime.worker.worker import Worker
 from snapshot.errors import RunFailed
+
+#: New objects between two looks of the collector; Python's own default is 700.
+COLLECTED_OBJECTS = 100_000
+
+#: Seconds that a thread which comes back from the system waits for the lock while the loop computes. An upload comes
+#: back a dozen times; at Python's own 5 ms each it took 60 ms of a snapshot, most of it waiting.
+LOCK_SECONDS = 0.0005
+
+
+def tune_interpreter() -> None:
+    """Suit a process of one loop that always computes, and a few threads that mostly wait for storage.
+
+    Messages come and go by the thousand and are no cycles: the collector's usual haste costs a tenth of the time.
+    """
+    gc.freeze()  # what was imported stays, and is not looked at again
+    gc.set_threshold(COLLECTED_OBJECTS)
+    sys.setswitchinterval(LOCK_SECONDS)
+
 
 #: A worker that lives shorter than this did nothing useful.
 SHORT_RUN_SECONDS = 1.0

@@ -13,10 +13,9 @@ from barrier_runtime import clock
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
-from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.reports import SnapshotTaken
 from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
 from snapshot.worker.restored_parts import read_parts
 from snapshot.worker.upload_batcher import PendingUpload

@@ -53,12 +53,12 @@ from snapshot.worker.events import (
     Register,
     ReportProgress,
     SendToCoordinator,
+    Stage,
     StoreParts,
     TurnEnded,
 )
 from snapshot.worker.machine import WorkerMachine
 from snapshot.worker.restored_parts import RestoredParts
-from snapshot.worker.stage import Stage
 
 #: Longest sleep of the loop, so that the deadlines of handshakes and of the coordinator's absence are checked.
 SLEEP_SECONDS_MAX = 1.0

@@ -22,9 +22,9 @@ import cloudpickle
 import msgpack
 import pyarrow as pa
 
+from snapshot.channel.frame import Buffer
 from snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
 from snapshot.channel.record_batches import decode_batch, encode_batch
-from snapshot.stored.envelope import Buffer
 
 _EXT_TUPLE = 1
 _EXT_PICKLE = 2

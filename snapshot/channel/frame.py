@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+#: Encoded data, taken by reference.
+Buffer = bytes | memoryview
+
 
 class PayloadKind(IntEnum):
     """How a frame's payload is to be decoded. Stored in snapshots and sent on sockets: never renumber."""
@@ -29,7 +32,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a na
     first: int
     count: int
     kind: PayloadKind
-    payload: bytes | memoryview
+    payload: Buffer
 
     @property
     def last(self) -> int:

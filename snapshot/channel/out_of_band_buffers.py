@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from snapshot.channel.frame import Buffer
 from snapshot.channel.kept_memory import KeptMemory
-from snapshot.stored.envelope import Buffer
 
 #: Below this a buffer is not worth an entry of its own.
 LARGE_BYTES = 64 * 1024

@@ -21,11 +21,7 @@ import pyarrow.compute as pc
 
 from snapshot.channel.key_hash import hash_columns, stable_hash
 from snapshot.plan.declarations import Key
-from snapshot.plan.topology import Partitioning
-
-#: Number of key groups, the smallest unit that rescaling moves; so also the largest useful parallelism.
-#: Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never change.
-KEY_GROUPS: Final = 32_768
+from snapshot.plan.topology import KEY_GROUPS, Partitioning
 
 #: What `Partitioner.choose` returns for a message that goes to every subtask of the target.
 EVERY: Final = -1

@@ -19,9 +19,9 @@ import msgpack
 import msgspec
 
 from snapshot.channel.extensions import ExtensionDecoder, ExtensionEncoder, NotSerialisable, lifted, packed
+from snapshot.channel.frame import Buffer
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
-from snapshot.stored.envelope import Buffer
 
 #: A tuple of nothing but these is flat: MessagePack holds them as they are, without an extension, and no list is in it.
 _FLAT_TYPES = frozenset({bool, int, float, str, bytes, NoneType})

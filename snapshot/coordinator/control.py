@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle
-from snapshot.subtask.reports import SnapshotTimings
 
 # ---- from a worker
 

@@ -44,9 +44,9 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
+from snapshot.stored.history import Base, Claim, history
 
 
 class FenceState(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from snapshot.coordinator.history import Base, Claim
+from snapshot.stored.history import Base, Claim
 
 #: Where a run goes on: from the newest snapshot of its history, a given one, or None for a fresh start.
 RestoreFrom = Literal["latest"] | int | None

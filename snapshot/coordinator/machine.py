@@ -30,18 +30,18 @@ from snapshot.coordinator.deployment import (
     Unrecoverable,
 )
 from snapshot.coordinator.fence import Fence
-from snapshot.coordinator.history import Claim
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.coordinator.restart_policy import Restart, Restarts
 from snapshot.coordinator.retention import Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
-from snapshot.coordinator.run_termination import RunTermination
 from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from snapshot.coordinator.termination import RunTermination
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.stored.history import Claim
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 

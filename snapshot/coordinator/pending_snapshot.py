@@ -8,7 +8,7 @@ from enum import Enum
 
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.reports import SnapshotTimings
+from snapshot.stored.contribution import SnapshotTimings
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.topology_record import topology_of_record
 
 #: What `submit(allow=...)` may name.
 CHANGED_GRAPH = "changedGraph"
@@ -34,7 +35,7 @@ def plan_restore(topology: Topology, manifest: Manifest, allow: Collection[str])
     RestoreRefused
         if the snapshot is of another graph and that was not allowed; says each difference.
     """
-    stored = Topology.from_record(manifest.topology)
+    stored = topology_of_record(manifest.topology)
     where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
     differences = topology.difference(stored)
     if differences and CHANGED_GRAPH not in allow:

@@ -19,7 +19,7 @@ from snapshot.coordinator.pending_snapshot import (
 from snapshot.coordinator.snapshot_stats import SnapshotStats
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, first_snapshot_id
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.reports import SnapshotTimings
+from snapshot.stored.contribution import SnapshotTimings
 
 
 class SnapshotTable:

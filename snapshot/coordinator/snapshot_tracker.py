@@ -26,6 +26,7 @@ from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.topology_record import record_of_topology
 
 #: Subtasks, or problems, that a reason names; the first few tell what is wrong, thousands would hide it.
 _NAMED_MAX = 5
@@ -180,7 +181,7 @@ class SnapshotTracker:
             duration=now - snapshot.started_at,
             final=is_final(records),
             pinned=snapshot.pinned,
-            topology=self._topology.as_record(),
+            topology=record_of_topology(self._topology),
             records=records,
         )
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from snapshot.drawing.html import drawn_or_text, needs_matplotlib
 from snapshot.drawing.picture import Picture
-from snapshot.drawing.plain import drawn_or_text, needs_matplotlib
 from snapshot.drawing.text import text_of
-from snapshot.trace import Trace
+from snapshot.trace_events import EventLog
 
 
 class Diagram:
@@ -16,12 +16,12 @@ class Diagram:
 
     Parameters
     ----------
-    trace : Trace
+    trace : EventLog
     start, stop : int, optional
         Which events, as in ``trace.events[start:stop]``.
     """
 
-    def __init__(self, trace: Trace, start: int | None = None, stop: int | None = None) -> None:
+    def __init__(self, trace: EventLog, start: int | None = None, stop: int | None = None) -> None:
         self._picture = Picture(trace, start, stop)
 
     def text(self) -> str:

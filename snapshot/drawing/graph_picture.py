@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snapshot.drawing.html import drawn_or_text, needs_matplotlib, svg_of_lines
 from snapshot.drawing.labels import shortened
-from snapshot.drawing.plain import drawn_or_text, needs_matplotlib, svg_of_lines
 from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology

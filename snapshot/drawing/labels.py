@@ -8,7 +8,7 @@ from typing import Any
 
 from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.serialization import Codec
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 #: Characters of a value that a verdict shows: enough to know it again.
 _CHARACTERS = 60

@@ -1,7 +1,8 @@
 """What a space-time diagram shows, before it is known how: events in places, arrows between them, cuts through them.
 
 Must not know about characters, colours or inches. The place of an event is its index in the slice that is drawn: time
-in a diagram is the order of events, for most of them happen at the same virtual second.
+in a diagram is the order of events, for most of them happen at the same virtual second. Which messages are in flight
+across a cut is known by the counts at cuts and restores, so that it is right also where events were dropped.
 """
 
 from __future__ import annotations
@@ -11,10 +12,40 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
-from snapshot.drawing.flights import Flights
 from snapshot.drawing.labels import shown
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, claim_of_snapshot
-from snapshot.trace import Event, Kind, Trace
+from snapshot.trace_events import Counts, Event, EventLog, Kind, counts_of
+
+_NOTHING = Counts({}, {})
+
+
+class Flights:
+    """All messages of a trace."""
+
+    def __init__(self, trace: EventLog) -> None:
+        #: {(incarnation, snapshot_id, subtask)}
+        self._cuts: dict[tuple[int, int, Subtask], Counts] = {}
+        #: {(incarnation, subtask)}
+        self._restored: dict[tuple[int, Subtask], Counts] = {}
+        for event in trace.events:
+            if event.subtask is None:
+                continue
+            if event.kind is Kind.CUT:
+                self._cuts[event.incarnation, event.snapshot_id, event.subtask] = counts_of(event, trace.topology)
+            elif event.kind is Kind.RESTORED:
+                self._restored[event.incarnation, event.subtask] = counts_of(event, trace.topology)
+
+    def crosses(self, snapshot_id: int, incarnation: int, channel: ChannelId, number: int) -> bool:
+        """Whether the message was sent before the sender's cut, and not processed before the receiver's."""
+        sender = self._cuts.get((incarnation, snapshot_id, channel.source), _NOTHING)
+        receiver = self._cuts.get((incarnation, snapshot_id, channel.target), _NOTHING)
+        processed = receiver.processed.get(channel)
+        return processed is not None and processed < number <= sender.sent.get(channel, 0)
+
+    def is_restored(self, incarnation: int, channel: ChannelId, number: int) -> bool:
+        """Whether it came out of a snapshot, so that nobody sent it in this incarnation."""
+        return number <= self._restored.get((incarnation, channel.source), _NOTHING).sent.get(channel, 0)
+
 
 #: Characters of a message that a diagram has room for.
 _VALUE_CHARACTERS = 24
@@ -72,12 +103,12 @@ class Picture:
 
     Parameters
     ----------
-    trace : Trace
+    trace : EventLog
     start, stop : int or None
         As in ``trace.events[start:stop]``.
     """
 
-    def __init__(self, trace: Trace, start: int | None, stop: int | None) -> None:
+    def __init__(self, trace: EventLog, start: int | None, stop: int | None) -> None:
         self.trace = trace
         chosen = range(len(trace.events))[start:stop]
         #: index in the trace of the first event

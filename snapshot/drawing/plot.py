@@ -32,7 +32,7 @@ from snapshot.drawing.canvas import (
 from snapshot.drawing.labels import shortened
 from snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
 from snapshot.ids import Subtask
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 #: Inches. Few events get more room, until the drawing is as wide as a page.
 _EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 8.3, 0.42

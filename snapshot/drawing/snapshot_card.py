@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from snapshot.drawing.html import card, picture, table
+from snapshot.drawing.html import card, drawn_or_text, needs_matplotlib, picture, table
 from snapshot.drawing.labels import brief, counted, duration_text, shortened, size_text
-from snapshot.drawing.plain import drawn_or_text, needs_matplotlib
 from snapshot.errors import CutlineError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import NodeSpec, Topology
+from snapshot.plan.topology import NodeSpec
 from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.topology_record import topology_of_record
 
 if TYPE_CHECKING:
     from snapshot.drawing.graph_plot import EdgeNote
-    from snapshot.snapshot import Snapshot
+    from snapshot.stored.snapshot import Snapshot
 
 #: Bytes of a part that is decoded for a card.
 _PART_BYTES_MAX = 262_144
@@ -40,7 +40,7 @@ class _Card:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         manifest = snapshot.manifest
-        self._topology = Topology.from_record(manifest.topology)
+        self._topology = topology_of_record(manifest.topology)
         self._records = {record.subtask: record for record in manifest.records}
         sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
         processed = {entry.channel: entry.processed for record in manifest.records for entry in record.received}

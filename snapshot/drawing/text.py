@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from snapshot.drawing.labels import format_event
 from snapshot.drawing.picture import Arrow, Cargo, Picture
 from snapshot.ids import Subtask
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 #: More would not fit a terminal of 160 characters.
 _COLUMNS_MAX = 8

@@ -12,12 +12,20 @@ table is in the cache, where a new Arrow or pandas index for each batch takes 10
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from snapshot.operators.growing import grown
+
+def grown(array: npt.NDArray[Any], length: int, fill: Any) -> npt.NDArray[Any]:
+    """`array` itself if it has `length` elements, else a longer copy; `fill` is what the new ones hold."""
+    if length <= len(array):
+        return array
+    longer = np.full(max(length, 2 * len(array)), fill, dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
 
 Integers = npt.NDArray[np.int64]
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from snapshot.operators.growing import grown
-from snapshot.operators.integer_table import Integers
+from snapshot.operators.integer_table import Integers, grown
 
 #: What is kept of a column. A mean is made of a sum and a count.
 Measure = Literal["count", "sum", "min", "max"]

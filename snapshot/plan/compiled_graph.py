@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -17,14 +17,18 @@ from snapshot.errors import GraphError
 from snapshot.node import Sink, Source, guarantee_of
 from snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
 from snapshot.plan.components import strong_components
-from snapshot.plan.declarations import AlignmentWish, EdgeDeclaration, Invariant, Key, NodeDeclaration
+from snapshot.plan.declarations import (
+    AlignmentWish,
+    DeclaredGraph,
+    EdgeDeclaration,
+    Invariant,
+    Key,
+    NodeDeclaration,
+    Transform,
+)
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.plan.transforms import Transform
 from snapshot.plan.validation import graph_problems
-
-if TYPE_CHECKING:
-    from snapshot.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class CompiledGraph:
     invariants: dict[str, Invariant]
 
 
-def build(graph: Graph, alignment: AlignmentWish) -> CompiledGraph:
+def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
     """Check and expand a graph.
 
     Parameters
@@ -81,7 +85,7 @@ def build(graph: Graph, alignment: AlignmentWish) -> CompiledGraph:
     )
 
 
-def _refuse(graph: Graph, problems: Sequence[str]) -> None:
+def _refuse(graph: DeclaredGraph, problems: Sequence[str]) -> None:
     if len(problems) == 1:
         raise GraphError(f"graph {graph.name!r}: {problems[0]}")
     if problems:
@@ -102,7 +106,7 @@ def _components(nodes: Sequence[NodeDeclaration], edges: Sequence[EdgeDeclaratio
     )
 
 
-def _topology(graph: Graph, components: tuple[Component, ...], granted: Granted) -> Topology:
+def _topology(graph: DeclaredGraph, components: tuple[Component, ...], granted: Granted) -> Topology:
     component_of = {name: number for number, part in enumerate(components) for name in part.nodes}
     parallelism = {node.name: node.parallelism for node in graph.nodes}
     nodes = tuple(

@@ -5,17 +5,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from enum import Enum
+from typing import Any, Literal, Protocol, assert_never
 
 import pyarrow as pa
 
 from snapshot.node import Node
-from snapshot.plan.transforms import Transform
 
-if TYPE_CHECKING:
-    from snapshot.snapshot import Snapshot
+
+class TransformKind(Enum):
+    """What is done with the function of a `Transform`."""
+
+    MAP = "map"
+    FLAT_MAP = "flatMap"
+    FILTER = "filter"
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """One step between a node and an edge that leaves it."""
+
+    kind: TransformKind
+    function: Callable[[Any], Any]
+
+
+def transformed(transforms: Sequence[Transform], message: Any) -> Iterable[Any]:
+    """What goes along the edge when the node sends `message`; with transforms, the rows of a batch go through as dicts.
+
+    Lazy: the functions run, and may raise anything, while the caller iterates.
+    """
+    messages: Iterable[Any] = (message,)
+    if transforms and isinstance(message, pa.RecordBatch):
+        messages = message.to_pylist()
+    for transform in transforms:
+        messages = _apply(transform, messages)
+    return messages
+
+
+def _apply(transform: Transform, messages: Iterable[Any]) -> Iterator[Any]:
+    match transform.kind:
+        case TransformKind.MAP:
+            return map(transform.function, messages)
+        case TransformKind.FILTER:
+            return filter(transform.function, messages)
+        case TransformKind.FLAT_MAP:
+            return (each for message in messages for each in transform.function(message))
+        case _:
+            assert_never(transform.kind)
+
 
 #: A column's name, several of them, or a function of the message.
 Key = str | Sequence[str] | Callable[[Any], Any]
@@ -27,7 +66,7 @@ PartitioningName = Literal["forward", "rebalance", "broadcast", "directed"]
 AlignmentWish = Literal["unaligned", "aligned"] | float
 
 #: Judges a published snapshot; True: the invariant holds.
-Invariant = Callable[["Snapshot"], bool]
+Invariant = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +92,12 @@ class EdgeDeclaration:
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
+
+
+class DeclaredGraph(Protocol):
+    """A graph as its user has declared it: `snapshot.graph.Graph`."""
+
+    name: str
+    nodes: list[NodeDeclaration]
+    edges: list[EdgeDeclaration]
+    invariants: list[tuple[str, Invariant]]

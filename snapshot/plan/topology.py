@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Final
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.components import mark_reachable, strong_components
-from snapshot.stored import keys
-from snapshot.stored.keys import StoredMap
+
+#: Number of key groups, the smallest unit that rescaling moves; so also the largest useful parallelism.
+#: Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never change.
+KEY_GROUPS: Final = 32_768
 
 
 class Partitioning(Enum):
@@ -173,21 +175,6 @@ class Topology:
             "edge", *({str(edge): _edge_facts(edge) for edge in t.edges} for t in (self, stored))
         )
 
-    def as_record(self) -> dict[str, Any]:
-        """Plain data for a manifest or a control message; `from_record` reads it."""
-        return _TOPOLOGY.write(self)
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Topology:
-        """Read what `as_record` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            when the record is no topology; the caller knows which file it came from and says so.
-        """
-        return _TOPOLOGY.read(record)
-
     def _expand(self, edge: EdgeSpec) -> Iterable[ChannelId]:
         targets = range(self._nodes[edge.target].parallelism)
         for index in range(self._nodes[edge.source].parallelism):
@@ -242,28 +229,3 @@ def _differences(kind: str, ours: Mapping[str, str], stored: Mapping[str, str]) 
         if name in stored and facts != stored[name]
     ]
     return lines
-
-
-_NODE = StoredMap(NodeSpec, keys.NODE)
-_ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
-_EDGE = StoredMap(
-    EdgeSpec,
-    keys.EDGE,
-    write={"partitioning": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
-    read={"partitioning": Partitioning, "alignment": _ALIGNMENT.read},
-)
-_COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
-_TOPOLOGY = StoredMap(
-    Topology,
-    keys.TOPOLOGY,
-    write={
-        "nodes": lambda nodes: [_NODE.write(node) for node in nodes],
-        "edges": lambda edges: [_EDGE.write(edge) for edge in edges],
-        "components": lambda parts: [_COMPONENT.write(part) for part in parts],
-    },
-    read={
-        "nodes": lambda nodes: tuple(map(_NODE.read, nodes)),
-        "edges": lambda edges: tuple(map(_EDGE.read, edges)),
-        "components": lambda parts: tuple(map(_COMPONENT.read, parts)),
-    },
-)

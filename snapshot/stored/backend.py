@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from snapshot.stored.envelope import Buffer
+from snapshot.channel.frame import Buffer
 
 #: What the subtasks of a worker give to a snapshot travels inside the manifest up to this size: a round trip to an
 #: object store costs more than these bytes.

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import SubtaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStatus:
+    """How far the subtask was at its cut; termination is decided from it (PROTOCOL 5)."""
+
+    #: it has sent the end of its stream
+    ended: bool
+    #: it acts on nothing but messages: no source, or one that returned END
+    passive: bool
+    has_timers: bool
+    #: every input from outside its strongly connected component has ended
+    outer_inputs_ended: bool
+    #: snapshots whose prepared output is held here and not known to be committed
+    uncommitted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,41 @@ becomes a handle (`Part.inline` or `Part.stored`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from snapshot.ids import ChannelId
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from snapshot.channel.frame import Buffer
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
 from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_part
-from snapshot.subtask.reports import SnapshotTaken
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTimings:
+    """Seconds that one subtask spent on a snapshot: three stretches without a gap, on the clock of its host."""
+
+    #: from its first sight of the snapshot until nothing could change its part any more (every input's marker was in,
+    #: its own had left), less `capture`
+    align: float
+    #: asking the node for its state (prepareCommit, snapshotState) and serialising it, between two events
+    capture: float
+    #: from then on until all its parts were stored
+    upload: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """All that this subtask contributes to a snapshot: to be stored, then acknowledged."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: the encoded `NodeState`, in pieces
+    state: tuple[Buffer, ...]
+    received: dict[ChannelId, ReceivedCut]
+    sent: dict[ChannelId, SentCut]
+    status: SubtaskStatus
+    #: up to now: nothing is uploaded yet
+    timings: SnapshotTimings
 
 
 def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:

@@ -21,9 +21,8 @@ from collections.abc import Iterator, Sequence
 import msgpack
 import xxhash
 
+from snapshot.channel.frame import Buffer
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
-
-Buffer = bytes | memoryview
 
 #: Version of everything that is stored; raised when the content of any sealed record changes its meaning.
 FORMAT_VERSION = 1

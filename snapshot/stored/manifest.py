@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from snapshot.channel.frame import Buffer
 from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import keys
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.stored.envelope import Buffer, magic_of, pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.envelope import magic_of, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import Convert, StoredArray, StoredMap
 from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK
-from snapshot.subtask.reports import SubtaskStatus
 
 MANIFEST_MAGIC = b"CLMF"
 ABORTED_MAGIC = b"CLAB"
@@ -35,7 +35,7 @@ class Manifest:
     duration: float  #: seconds from its trigger to its last acknowledgement
     final: bool  #: it shows that all has ended: the run's result
     pinned: bool  #: retention never removes it
-    topology: Mapping[str, Any]  #: ``Topology.as_record()``
+    topology: Mapping[str, Any]  #: ``record_of_topology(Topology)``
     records: tuple[SubtaskRecord, ...]
 
 

@@ -26,11 +26,11 @@ from typing import Any
 
 import msgpack
 
-from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame import Buffer, Frame, PayloadKind
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored import keys
-from snapshot.stored.envelope import Buffer, pack_plain, seal, seal_of, unpack_plain, unseal
+from snapshot.stored.envelope import pack_plain, seal, seal_of, unpack_plain, unseal
 from snapshot.stored.keys import StoredArray, StoredMap
 
 PART_MAGIC = b"CLPT"

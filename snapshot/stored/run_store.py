@@ -11,16 +11,17 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import SnapshotCorrupt
-from snapshot.snapshot import Snapshot
 from snapshot.stored import keys, layout
 from snapshot.stored.backend import StateBackend
-from snapshot.stored.envelope import ENVELOPE_BYTES, Buffer, pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.history import Base, Claim, history
 from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
+from snapshot.stored.snapshot import Snapshot
 
 CLAIM_MAGIC = b"CLCL"
 BASE_MAGIC = b"CLBS"

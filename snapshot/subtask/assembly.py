@@ -1,6 +1,7 @@
 """Assembles one subtask from the built graph: node, ends, edges, context, recorder.
 
-What comes from outside (chance, logger, spill files, counters of a snapshot) is given by the host.
+What comes from outside (chance, logger, spill files, counters of a snapshot) is given by the host. A node that
+keeps state but declares none is warned of, because that state would be lost at the first restore.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from snapshot.channel.backpressure_flag import BackpressureFlag
+import cloudpickle
+
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
+from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spill import Spill
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source, defines
@@ -26,7 +28,6 @@ from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.lost_state import LostStateCheck
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.recorder import Recorder
@@ -36,6 +37,45 @@ from snapshot.subtask.timers import Timers
 if TYPE_CHECKING:
     from logging import LoggerAdapter
     from random import Random
+
+
+#: An attribute that is larger, a model above all, is not compared: it would be pickled at every snapshot.
+_COMPARED_BYTES_MAX = 64 * 1024
+
+
+class LostStateCheck:
+    """Compares the attributes of a node without `snapshotState` with those that it was added with."""
+
+    def __init__(self, node: Node, subtask: Subtask, logger: LoggerAdapter[Any]) -> None:
+        self._node = node
+        self._subtask = subtask
+        self._logger = logger
+        self._at_start: dict[str, bytes | None] | None = None
+        if not defines(node, "snapshotState"):
+            pickled = {name: _pickled(value) for name, value in vars(node).items()}
+            self._at_start = {n: p for n, p in pickled.items() if p is None or len(p) <= _COMPARED_BYTES_MAX}
+
+    def warn(self) -> None:
+        """Warn once, by name, of attributes that changed while the node ran. Called at snapshots."""
+        if self._at_start is None:
+            return
+        changed = [
+            name for name, before in self._at_start.items() if _pickled(getattr(self._node, name, None)) != before
+        ]
+        if changed:
+            self._at_start = None
+            self._logger.warning(
+                "%s changes its attributes %s but has no snapshotState: a restore brings back what it was added with",
+                self._subtask, ", ".join(changed),
+            )  # fmt: skip
+
+
+def _pickled(value: object) -> bytes | None:
+    """Comparable bytes; None for what cannot be pickled, such as a connection that `open` made."""
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +172,7 @@ def assemble(
     observer = environment.observer_of(subtask)
     if observer is not None:
         for end in outputs.values():
-            end.on_marker_taken = observer.marker_sent
+            end.buffer.on_marker_taken = observer.marker_sent
     edges = _edges(subtask, compiled, outputs, observer)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
-from snapshot.subtask.reports import SubtaskStatus
+from snapshot.stored.certificate import SubtaskStatus
 
 
 class EndOfStream:

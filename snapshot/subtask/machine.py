@@ -18,10 +18,11 @@ from typing import assert_never
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Sink, defines
-from snapshot.stored.envelope import Buffer
+from snapshot.stored.certificate import SubtaskStatus
+from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.events import (
@@ -36,14 +37,11 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.hook_errors import calling
-from snapshot.subtask.input_processor import InputProcessor
+from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
-from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.ready_inputs import ReadyInputs
-from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, SubtaskEnded, SubtaskStatus
+from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, SubtaskEnded
 from snapshot.subtask.snapshotter import Snapshotter
-from snapshot.subtask.state_capture import StateCapture
+from snapshot.subtask.state_capture import StateCapture, calling
 from snapshot.subtask.two_phase import PreparedOutput
 
 
@@ -429,7 +427,7 @@ class SubtaskMachine:
 
     @property
     def _spilling(self) -> bool:
-        return any(self.outputs[channel].spilling for channel in self._ends.inner_output_channels)
+        return any(self.outputs[channel].buffer.spilling for channel in self._ends.inner_output_channels)
 
     def _may_take(self, end: ChannelReceiver) -> bool:
         """While an out-buffer inside the cycle spills, nothing is taken from outside the cycle (PROTOCOL 9.2)."""

@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Marker
+from snapshot.channel.frame import Buffer, Marker
 from snapshot.ids import ChannelId
 from snapshot.node import Context, Node
-from snapshot.stored.envelope import Buffer
 
 Inputs = Mapping[ChannelId, ChannelReceiver]
 Outputs = Mapping[ChannelId, ChannelSender]

@@ -16,7 +16,7 @@ from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.partitioning import EVERY, Partitioner, Shares
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.transforms import Transform, transformed
+from snapshot.plan.declarations import Transform, transformed
 from snapshot.subtask.observer import ObservedSender
 
 #: Rows of a larger batch leave in parts of so many: a part fits the cache while it is spread and encoded, and a marker

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from snapshot.channel.channel_cuts import ReceivedCut, SentCut
+from snapshot.channel.frame import Buffer
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.envelope import Buffer
-from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings, SubtaskStatus
+from snapshot.stored.certificate import SubtaskStatus
+from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ from typing import assert_never
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
+from snapshot.channel.frame import Buffer
 from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId
-from snapshot.stored.envelope import Buffer
+from snapshot.stored.certificate import SubtaskStatus
 from snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
@@ -30,7 +31,7 @@ from snapshot.subtask.events import (
 )
 from snapshot.subtask.pending_snapshots import PendingSnapshots
 from snapshot.subtask.recorder import Recorder
-from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed, SubtaskStatus
+from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Snapshotter:
             return []
         for snapshot_id in self._pending.awaiting_markers():
             for channel in self._pending.unsettled_outputs(snapshot_id):
-                cut = self._outputs[channel].settled(snapshot_id)
+                cut = self._outputs[channel].buffer.settled(snapshot_id)
                 if cut is not None:
                     self._pending.sent(snapshot_id, channel, cut)
         reports, self._reports = [*self._reports, *self._pending.take_finished()], []
@@ -126,7 +127,7 @@ class Snapshotter:
                     self._reports.append(AlignmentStarted(snapshot_id, self.recorder.subtask, self._alignment_timeout))
             case OvertakeWithMarkers(snapshot_id):
                 for end in self._outputs.values():
-                    end.overtake(snapshot_id)
+                    end.buffer.overtake(snapshot_id)
             case CompleteRecording(snapshot_id):
                 self._pending.completed(snapshot_id)
             case DiscardRecording(snapshot_id):
@@ -156,7 +157,7 @@ class Snapshotter:
         for end in self._inputs.values():
             end.discard(snapshot_id)
         for output in self._outputs.values():
-            output.discard(snapshot_id)
+            output.buffer.discard(snapshot_id)
 
     def _fail(self, snapshot_id: int, reason: str) -> None:
         if self._pending.fail(snapshot_id):

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from snapshot.errors import SnapshotAborted
-from snapshot.stored.envelope import Buffer
+from snapshot.channel.frame import Buffer
+from snapshot.errors import NodeError, SnapshotAborted
+from snapshot.ids import Subtask
+from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
-from snapshot.subtask.hook_errors import story
-from snapshot.subtask.node_state import NodeState
 from snapshot.subtask.two_phase import PreparedOutput
+
+
+@contextmanager
+def calling(hook: str, subtask: Subtask) -> Iterator[None]:
+    """Turn whatever `hook` raises into a NodeError that names it and the subtask."""
+    try:
+        yield
+    except Exception as error:
+        raise NodeError(f"{hook} of {subtask}: {story(error)}") from error
+
+
+def story(error: BaseException) -> str:
+    """An error as one line, followed by its traceback."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return f"{type(error).__name__}: {error}\n{text}"
 
 
 class StateCapture:

@@ -62,7 +62,7 @@ from snapshot.testing.steps import (
     Timer,
     Transmit,
 )
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
     from snapshot.testing.conserved import checkConservation

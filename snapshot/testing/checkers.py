@@ -20,13 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snapshot.snapshot import Snapshot
-from snapshot.testing.checking.causality import causality
-from snapshot.testing.checking.completeness import completeness
-from snapshot.testing.checking.conservation import conservation
-from snapshot.testing.checking.delivery import delivery
+from snapshot.stored.snapshot import Snapshot
+from snapshot.testing.checking.delivery import conservation, delivery
 from snapshot.testing.checking.equivalence import restoreEquivalence
-from snapshot.testing.checking.exact_cut import exactCut
+from snapshot.testing.checking.exact_cut import causality, completeness, exactCut
 from snapshot.testing.checking.fencing import fencing
 from snapshot.testing.checking.integrity import flippedBits, integrity
 from snapshot.testing.checking.liveness import liveness

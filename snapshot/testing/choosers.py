@@ -85,10 +85,10 @@ class Seeded:
             step = self._rare_step(cluster)
             if step is not None:
                 return step
-        enabled_steps = cluster.scheduler.enabled_steps
+        enabled_steps = cluster.world.scheduler.enabled_steps
         if enabled_steps:
             return enabled_steps[int(random() * len(enabled_steps))]
-        return Tick() if cluster.scheduler.next_due() is not None else None
+        return Tick() if cluster.world.scheduler.next_due() is not None else None
 
     def _rare_step(self, cluster: SimulatedCluster) -> Step | None:
         odds, draw = self._odds, self._random.random() * self._rare
@@ -166,8 +166,8 @@ class Scripted:
 
 def possible_steps(cluster: SimulatedCluster) -> list[Step]:
     """All steps that can be taken now, besides faults, orders and what time brings."""
-    steps = [named(cluster, enabled_step) for enabled_step in cluster.scheduler.enabled_steps]
-    return [*steps, Tick()] if cluster.scheduler.next_due() is not None else steps
+    steps = [named(cluster, enabled_step) for enabled_step in cluster.world.scheduler.enabled_steps]
+    return [*steps, Tick()] if cluster.world.scheduler.next_due() is not None else steps
 
 
 class Asked:
@@ -211,22 +211,22 @@ class Delays:
         if scripted is not None:
             return scripted
         arrivals: list[EnabledStep] = []
-        for enabled_step in cluster.scheduler.enabled_steps:
+        for enabled_step in cluster.world.scheduler.enabled_steps:
             step = enabled_step.step
             if not isinstance(step, Arrive):
                 if isinstance(step, Transmit):
-                    self._sent_at[step.channel].append(cluster.now)
+                    self._sent_at[step.channel].append(cluster.world.now)
                 return enabled_step
             arrivals.append(enabled_step)
             self._note(step)
-        next_due = cluster.scheduler.next_due()
+        next_due = cluster.world.scheduler.next_due()
         if not arrivals:
             return None if next_due is None else Tick()
         first = min(arrivals, key=lambda enabled_step: self._due[_channel(enabled_step)])
         due = self._due[_channel(first)]
-        if due > cluster.now:
+        if due > cluster.world.now:
             # What time brings before comes first.
-            return Tick(due - cluster.now) if next_due is None or next_due > due else Tick()
+            return Tick(due - cluster.world.now) if next_due is None or next_due > due else Tick()
         del self._due[_channel(first)]
         return first
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from snapshot.drawing.labels import shortened
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checkers import Verdict, conservation
 from snapshot.testing.checking.values import named
 from snapshot.testing.trial import GraphMaker, Run, Trial

@@ -17,10 +17,11 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
 from snapshot.plan.topology import Topology
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.payload import unpack
 from snapshot.testing.steps import Named, Step, subtask_named
-from snapshot.trace import Event, Kind, Trace
+from snapshot.trace import Trace
+from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
     from snapshot.drawing.diagram import Diagram

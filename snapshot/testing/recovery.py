@@ -9,7 +9,7 @@ from snapshot.testing.checkers import Verdict, judge, restoreEquivalence
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
 from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 
 
 def checkRecovery(

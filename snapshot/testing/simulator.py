@@ -19,8 +19,9 @@ from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripte
 from snapshot.testing.history import History
 from snapshot.testing.simulation.faults import Impossible
 from snapshot.testing.simulation.scheduler import EnabledStep
-from snapshot.testing.simulation.simulated_cluster import Mutation, SimulatedCluster
+from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.stepping import describe_phases, go_on, named, take
+from snapshot.testing.simulation.world import Mutation
 from snapshot.testing.steps import Step
 
 #: Steps after which a run is cut off: a bounded graph of the size that one simulates takes some thousands.
@@ -134,12 +135,12 @@ class Simulator:
     @property
     def history(self) -> History:
         """What has happened so far."""
-        return self._cluster.history
+        return self._cluster.world.history
 
     @property
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._cluster.now
+        return self._cluster.world.now
 
     @property
     def isOver(self) -> bool:
@@ -176,7 +177,7 @@ class Simulator:
         CheckFailed
             if Cutline itself breaks one of its rules.
         """
-        cluster, history = self._cluster, self._cluster.history
+        cluster, history = self._cluster, self._cluster.world.history
         for _ in range(self._max_steps):
             cluster.resubmit()
             if cluster.is_over:
@@ -206,8 +207,8 @@ class Simulator:
         return self._closed()
 
     def _closed(self) -> History:
-        cluster, history = self._cluster, self._cluster.history
-        history.now = cluster.now
+        cluster, history = self._cluster, self._cluster.world.history
+        history.now = cluster.world.now
         if cluster.is_over:
             cluster.dismiss()
             history.outcome, history.reason = cluster.driver.outcome, cluster.driver.reason

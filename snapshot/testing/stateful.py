@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.strategies import SearchStrategy
 
 from snapshot.ids import Subtask
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checkers import CheckFailed, Verdict, causality, completeness, conservation, exactCut
 from snapshot.testing.history import History
 from snapshot.testing.recovery import recovers

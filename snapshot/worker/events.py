@@ -1,13 +1,24 @@
-"""Every event, deadline and effect of the worker's machine.
+"""Every stage, event, deadline and effect of the worker's machine.
 
 Events are in the past tense, effects in the imperative. All are small frozen records. Whatever belongs to one
 incarnation carries its number, because threads and peers may report about data that was dropped meanwhile.
+
+Stages of a worker between two rollbacks::
+
+    WAITING ──Deploy──> RESTORING ──PartsRead──> RESTORED ──Connect──> CONNECTING ──PeersConnected──> CONNECTED
+       ^                                                                                                  │
+       │                                                                                           StartProcessing
+       │                                                                                                  v
+       └──────────────────── Deploy of a later incarnation, from any stage ─────────────────────────── RUNNING
+
+    any stage behind WAITING ──user code raised, a peer was lost, a part was unreadable──> FAILED ──Deploy──> RESTORING
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
@@ -16,6 +27,19 @@ from snapshot.ids import Subtask
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.upload_batcher import PendingUpload
+
+
+class Stage(Enum):
+    """Stage of a worker; the diagram is the module's."""
+
+    WAITING = "waiting"
+    RESTORING = "restoring"
+    RESTORED = "restored"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RUNNING = "running"
+    FAILED = "failed"
+
 
 # ---- deadlines: what time alone brings
 

@@ -23,6 +23,7 @@ from snapshot.coordinator import control
 from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
 from snapshot.subtask.events import (
     AlignmentTimedOut,
@@ -66,12 +67,12 @@ from snapshot.worker.events import (
     ReportProgress,
     RequestDeadline,
     SendToCoordinator,
+    Stage,
     StoreParts,
     TurnEnded,
     UploadDeadline,
 )
 from snapshot.worker.restored_parts import RestoredParts
-from snapshot.worker.stage import Stage
 from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
 #: Failures that trying again cannot mend.
@@ -404,7 +405,7 @@ class WorkerMachine:
 
     def _dispatch(self, report: reports.Report, now: float, committed: list[Subtask]) -> None:
         match report:
-            case reports.SnapshotTaken(snapshot_id):
+            case SnapshotTaken(snapshot_id):
                 if uploads := self._uploads.add(report, now):
                     self.deadlines.pop(UploadDeadline(snapshot_id), None)
                     self._store(uploads)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from snapshot.subtask.reports import SnapshotTaken
+from snapshot.stored.contribution import SnapshotTaken
 
 #: Bytes that are uploaded without waiting for more, because writing them takes longer than what a file costs.
 BATCH_BYTES_MAX = 4 * 1024 * 1024

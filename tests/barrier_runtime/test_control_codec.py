@@ -16,9 +16,9 @@ from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle, PartKind
-from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
 _CHANNELS = st.builds(ChannelId, _SUBTASKS, _SUBTASKS)

@@ -21,8 +21,7 @@ from barrier_runtime.tracing.chunks import (
     frequent_events_max,
 )
 from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
-from barrier_runtime.tracing.subtask_log import SubtaskLog
-from barrier_runtime.tracing.trace_observer import TraceObserver, trace_of
+from barrier_runtime.tracing.trace_observer import SubtaskLog, TraceObserver, trace_of
 from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
 from barrier_runtime.worker.data_plane import DataPlane
 from snapshot import END, Context, Graph, Node, Sink, Source, Subtask
@@ -36,7 +35,7 @@ from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, asse
 from snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.trace import Event, Kind, counts_of
+from snapshot.trace_events import Event, Kind, counts_of
 from tests.snapshot.led import SETTINGS, Led, order
 from tests.snapshot.sample import P
 

@@ -37,7 +37,7 @@ def check_order(link_maker: LinkMaker) -> None:
         run(
             ends,
             channels,
-            lambda: all(not c.sending.has_data and c.receiving.arrived == c.sending.sent for c in channels),
+            lambda: all(not c.sending.buffer.has_data and c.receiving.arrived == c.sending.sent for c in channels),
         )
         assert [channel.processed for channel in channels] == sent
         for channel in channels:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 

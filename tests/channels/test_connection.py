@@ -26,10 +26,10 @@ from channels.wire import (
     header_of,
     marker_frame,
 )
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -179,7 +179,7 @@ def test_a_marker_goes_right_behind_a_half_written_frame() -> None:
     small.sending.send("behind")
     small.sending.seal()
     connection.pump()
-    assert large.sending.written == 1, "the large frame was meant to be half written, and nothing behind it"
+    assert large.sending.buffer.written == 1, "the large frame was meant to be half written, and nothing behind it"
     for channel in (large, late):
         channel.sending.put_marker(1, 1, aligned=False)
     order = [(frame.type, frame.channel) for frame in drain(peer, connection, 5)]
@@ -202,7 +202,7 @@ def test_a_marker_stays_behind_its_own_channels_frame_in_the_write_buffer() -> N
         channel.sending.send("in the write buffer")
         channel.sending.seal()
     connection.pump()
-    assert (other.sending.written, last.sending.written) == (1, 1)
+    assert (other.sending.buffer.written, last.sending.buffer.written) == (1, 1)
     other.sending.put_marker(1, 1, aligned=False)
     order = [(frame.type, frame.channel) for frame in drain(peer, connection, 4)]
     assert order == [(WireType.DATA, 0), (WireType.DATA, 1), (WireType.MARKER, 1), (WireType.DATA, 2)]

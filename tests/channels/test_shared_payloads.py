@@ -18,7 +18,7 @@ from channels.shared_memory import OutgoingMemory
 from channels.wire import SharedPlace, WireFrame, data_frame, header_of, memory_frame, shared_frame
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
-from snapshot.channel.open_batches import JOINED_ROWS_MAX
+from snapshot.channel.record_batches import JOINED_ROWS_MAX
 from snapshot.errors import ChannelError
 from tests.channels.links import ALICE, Channel, run, settle, tcp_pair, unix_link
 from tests.channels.test_shared_memory import put
@@ -118,7 +118,7 @@ def test_what_a_snapshot_holds_of_the_out_buffer_is_not_written_over(leak_check:
             channel.sending.send_batch(rows(number))
         ends[0].pump()
         channel.sending.put_marker(1, 1, aligned=False)
-        cut = channel.sending.settled(1)
+        cut = channel.sending.buffer.settled(1)
         assert cut is not None and cut.frames, "nothing waited that a marker could overtake"
         run(ends, [channel], lambda: channel.receiving.arrived == channel.sending.sent)
         for number in range(12, 36):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from channels.spill import SpillFile
 from channels.wire import HEADER_BYTES
-from snapshot.channel.backpressure_flag import BackpressureFlag
-from snapshot.channel.channel_sender import BUFFER_BYTES_MAX, ChannelSender
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -76,12 +76,12 @@ def test_a_sending_end_spills_and_comes_back(tmp_path: Path) -> None:
     for _ in range(64):
         end.send(bytes(64 * 1024))
     end.validate()
-    assert end.spilling
+    assert end.buffer.spilling
     assert backpressure.closed == 0
-    assert end.buffered_bytes < BUFFER_BYTES_MAX + 128 * 1024
+    assert end.buffer.buffered_bytes < BUFFER_BYTES_MAX + 128 * 1024
     taken = []
-    while end.has_data:
-        frame = end.take()
+    while end.buffer.has_data:
+        frame = end.buffer.take()
         assert isinstance(frame, Frame)
         taken.append(frame.first)
     assert taken == list(range(1, 65))

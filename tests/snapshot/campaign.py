@@ -5,7 +5,6 @@ Everything follows from ``choose``, so a seed repeats a run exactly.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from snapshot.channel.channel_sender import ChannelSender
+from snapshot.channel import channel_sender, output_buffer
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
 from tests.snapshot.network import Network
@@ -87,9 +86,8 @@ def _sizes(*, small: bool) -> Iterator[int | None]:
     if not small:
         yield None
         return
-    module = sys.modules[ChannelSender.__module__]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BUFFER_BYTES_MAX", _SMALL_BUFFER_BYTES)
-        patch.setattr(module, "BUFFER_FRAMES_MIN", 1)
-        patch.setattr(module, "FRAME_BYTES_TARGET", _SMALL_FRAME_BYTES)
+        patch.setattr(output_buffer, "BUFFER_BYTES_MAX", _SMALL_BUFFER_BYTES)
+        patch.setattr(output_buffer, "BUFFER_FRAMES_MIN", 1)
+        patch.setattr(channel_sender, "FRAME_BYTES_TARGET", _SMALL_FRAME_BYTES)
         yield _SMALL_WINDOW_BYTES

@@ -40,8 +40,8 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.coordinator.history import Base, Claim, history, may_discard
 from snapshot.ids import claim_of_snapshot, first_snapshot_id
+from snapshot.stored.history import Base, Claim, history, may_discard
 
 
 class Prepared(NamedTuple):

@@ -14,18 +14,19 @@ from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.output_buffer import Spill
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spill import Spill
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.stored.contribution import SnapshotTaken
+from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import Report, SnapshotTaken
+from snapshot.subtask.reports import Report
 
 CODEC = Codec()
 
@@ -82,8 +83,8 @@ class Hosted:
         channel = ChannelId(Subtask(source), Subtask(target))
         end, receiver = self[source].outputs[channel], self[target]
         carried: list[Frame | Marker] = []
-        while end.has_data and len(carried) != count:
-            item = end.take()
+        while end.buffer.has_data and len(carried) != count:
+            item = end.buffer.take()
             assert item is not None
             carried.append(item)
             if isinstance(item, Marker):
@@ -127,7 +128,7 @@ def values(cut: SentCut | ReceivedCut | tuple[Frame, ...]) -> list[Any]:
 
 def moved(sender: ChannelSender, receiver: ChannelReceiver) -> None:
     """All that waits at one end goes to the other."""
-    while (item := sender.take()) is not None:
+    while (item := sender.buffer.take()) is not None:
         if isinstance(item, Marker):
             receiver.deliver_marker(item)
         else:

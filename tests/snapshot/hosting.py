@@ -14,8 +14,8 @@ from typing import Any
 
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.output_buffer import Spill
 from snapshot.channel.serialization import Codec
-from snapshot.channel.spill import Spill
 from snapshot.coordinator.recovery import fresh_start, plan_restore
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
@@ -113,16 +113,16 @@ class Hosting:
 
     def may_take(self, end: ChannelSender) -> bool:
         """Something waits, and it is a marker or there is credit for it (PROTOCOL 9.1)."""
-        if not end.has_data or self._window is None or end.has_marker:
-            return end.has_data
+        if not end.buffer.has_data or self._window is None or end.buffer.has_marker:
+            return end.buffer.has_data
         receiver = self.machines[end.channel.target].inputs[end.channel]
         self.charged[end.channel] -= receiver.take_freed_bytes()
         return self.charged[end.channel] < self._window
 
     def take(self, end: ChannelSender) -> None:
         """What is next goes on the link."""
-        self.seen["spilled"] += end.spilling
-        item = end.take()
+        self.seen["spilled"] += end.buffer.spilling
+        item = end.buffer.take()
         assert item is not None
         self.links[end.channel].append(item)
         if isinstance(item, Frame):

@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 
 from snapshot.coordinator import control, events
 from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
-from snapshot.stored.fence_answers import perform
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import state_part
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.reports import SnapshotTimings, SubtaskStatus
 from state_backends.memory import MemoryBackend
 from tests.snapshot import sample
 

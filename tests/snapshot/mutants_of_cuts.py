@@ -10,8 +10,8 @@ import pytest
 from snapshot.channel import frame_codec
 from snapshot.channel.channel_cuts import ReceivedCut
 from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
 from snapshot.subtask.events import CaptureState, Effect, Event, MarkerArrived, StopRecording
@@ -98,54 +98,52 @@ def last_message_dropped(patch: Patch) -> None:
 
 def marker_behind_data(patch: Patch) -> None:
     """The marker lets everything pass, what is sent after the cut too."""
-    append = ChannelSender._append
+    append = OutputBuffer.append
 
     def mutant(
-        self: ChannelSender, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
+        self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
     ) -> None:
-        self.seal()
-        self._waiting[snapshot_id] = self.sent
-        self._queue.append(Marker(snapshot_id, min_snapshot_id, self.sent, aligned=False))
+        self._waiting[snapshot_id] = self.framed
+        self._queue.append(Marker(snapshot_id, min_snapshot_id, self.framed, aligned=False))
 
-    def appended(self: ChannelSender, frame: Frame) -> None:
+    def appended(self: OutputBuffer, frame: Frame) -> None:
         markers: list[Marker] = []
         while self._queue and isinstance(self._queue[-1], Marker):
             markers.insert(0, self._queue.pop())  # type: ignore[arg-type]  # just looked
         append(self, frame)
-        self._queue.extend(marker._replace(written=self.sent) for marker in markers)
+        self._queue.extend(marker._replace(written=self.framed) for marker in markers)
 
-    patch.setattr(ChannelSender, "put_marker", mutant)
-    patch.setattr(ChannelSender, "_append", appended)
+    patch.setattr(OutputBuffer, "put_marker", mutant)
+    patch.setattr(OutputBuffer, "append", appended)
 
 
 def marker_waits_but_says_head(patch: Patch) -> None:
     def mutant(
-        self: ChannelSender, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
+        self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
     ) -> None:
-        self.seal()
-        self._waiting[snapshot_id] = self.sent
+        self._waiting[snapshot_id] = self.framed
         self._queue.append(Marker(snapshot_id, min_snapshot_id, self.written, aligned=False))
 
-    patch.setattr(ChannelSender, "put_marker", mutant)
+    patch.setattr(OutputBuffer, "put_marker", mutant)
 
 
 def later_marker_first(patch: Patch) -> None:
-    put = ChannelSender._put_at_head
+    put = OutputBuffer._put_at_head
 
-    def mutant(self: ChannelSender, marker: Marker, sent: int, *, saves: bool = True) -> None:
+    def mutant(self: OutputBuffer, marker: Marker, sent: int, *, saves: bool = True) -> None:
         put(self, marker, sent, saves=saves)
         self._head.rotate(1)
 
-    patch.setattr(ChannelSender, "_put_at_head", mutant)
+    patch.setattr(OutputBuffer, "_put_at_head", mutant)
 
 
 def senders_part_omitted(patch: Patch) -> None:
-    patch.setattr(ChannelSender, "_unwritten", lambda self, through: ())
+    patch.setattr(OutputBuffer, "_unwritten", lambda self, through: ())
 
 
 def senders_part_beyond_its_cut(patch: Patch) -> None:
-    unwritten = ChannelSender._unwritten
-    patch.setattr(ChannelSender, "_unwritten", lambda self, through: unwritten(self, self.sent))
+    unwritten = OutputBuffer._unwritten
+    patch.setattr(OutputBuffer, "_unwritten", lambda self, through: unwritten(self, self.framed))
 
 
 def recorded_message_aliased(patch: Patch) -> None:

@@ -12,6 +12,7 @@ from snapshot.channel.channel_cuts import ReceivedCut
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.ids import ChannelId
 from snapshot.subtask.events import (
     ControlEvent,
@@ -134,7 +135,7 @@ def end_not_recorded(patch: Patch) -> None:
 
 
 def _record_no_ends(patch: Patch) -> None:
-    stop, unwritten = ChannelReceiver.stop_recording, ChannelSender._unwritten
+    stop, unwritten = ChannelReceiver.stop_recording, OutputBuffer._unwritten
 
     def without_ends(frames: Sequence[Frame]) -> tuple[Frame, ...]:
         return tuple(frame for frame in frames if frame.kind is not PayloadKind.END)
@@ -144,7 +145,7 @@ def _record_no_ends(patch: Patch) -> None:
         return replace(cut, frames=without_ends(cut.frames))
 
     patch.setattr(ChannelReceiver, "stop_recording", stopped)
-    patch.setattr(ChannelSender, "_unwritten", lambda self, through: without_ends(unwritten(self, through)))
+    patch.setattr(OutputBuffer, "_unwritten", lambda self, through: without_ends(unwritten(self, through)))
 
 
 def closed_on_arrival(patch: Patch) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
+from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.coordinator import recovery
 from snapshot.subtask import assembly as subtask_parts
 from snapshot.subtask.assembly import RestoredChannels
@@ -134,13 +134,13 @@ def cycle_does_not_spill(patch: Patch) -> None:
 
 
 def spilled_frames_not_saved(patch: Patch) -> None:
-    unwritten = ChannelSender._unwritten
+    unwritten = OutputBuffer._unwritten
 
-    def mutant(self: ChannelSender, through: int) -> tuple[Frame, ...]:
+    def mutant(self: OutputBuffer, through: int) -> tuple[Frame, ...]:
         spill, self._spill = self._spill, MemorySpill()
         try:
             return unwritten(self, through)
         finally:
             self._spill = spill
 
-    patch.setattr(ChannelSender, "_unwritten", mutant)
+    patch.setattr(OutputBuffer, "_unwritten", mutant)

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.spill import Spill
+from snapshot.channel.output_buffer import Spill
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.topology_record import record_of_topology
 from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
@@ -29,7 +30,7 @@ from snapshot.subtask.events import (
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
-from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed, SnapshotTaken
+from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotAsked, SnapshotFailed
 from tests.snapshot.hosting import RUN, Hosting
 from tests.snapshot.memory_spill import MemorySpill
 from tests.snapshot.truth import CheckFailed
@@ -247,7 +248,7 @@ class Network(Hosting):
             self.published.append(
                 Manifest(
                     run=RUN, snapshot_id=snapshot_id, incarnation=self.incarnation, claim=1, timestamp=self.now,
-                    duration=0.0, final=is_final(all_records), pinned=False, topology=self.topology.as_record(),
+                    duration=0.0, final=is_final(all_records), pinned=False, topology=record_of_topology(self.topology),
                     records=all_records,
                 )
             )  # fmt: skip

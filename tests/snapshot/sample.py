@@ -8,18 +8,17 @@ import pyarrow as pa
 from msgspec import structs
 
 from snapshot.channel.channel_cuts import ReceivedCut, SentCut
-from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame import Buffer, Frame, PayloadKind
 from snapshot.channel.frame_codec import frame_of_batch, frame_of_end, frame_of_pieces
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.envelope import Buffer
+from snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
+from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings, parts_of, record_of
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import Part
-from snapshot.subtask.node_state import NodeState
-from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings, SubtaskStatus
+from snapshot.stored.topology_record import record_of_topology
 
 RUN = "bank"
 SNAPSHOT_ID = 7_000_042
@@ -100,7 +99,7 @@ def manifest(of: tuple[SubtaskRecord, ...] | None = None, snapshot_id: int = SNA
         duration=0.25,
         final=False,
         pinned=True,
-        topology=TOPOLOGY.as_record(),
+        topology=record_of_topology(TOPOLOGY),
         records=records() if of is None else of,
     )
     return replace(made, snapshot_id=snapshot_id)

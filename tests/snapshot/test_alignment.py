@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.channel.channel_sender import ChannelSender
+from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
@@ -40,7 +40,7 @@ def crowded(alignment: AlignmentWish) -> Network:
             machine.seal()
     for subtask in network.topology.subtasks:
         network.flush(subtask)
-    assert any(end.has_data for machine in network.machines.values() for end in machine.outputs.values())
+    assert any(end.buffer.has_data for machine in network.machines.values() for end in machine.outputs.values())
     return network
 
 
@@ -85,10 +85,10 @@ def test_others_do_not_wait_for_processing(alignment: AlignmentWish) -> None:
 def test_a_timeout_needs_the_markers_to_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 4.3, taken away: markers that stay behind data which has no credit hold the snapshot up."""
 
-    def overtake_nothing(self: ChannelSender, snapshot_id: int) -> None:
+    def overtake_nothing(self: OutputBuffer, snapshot_id: int) -> None:
         pass
 
-    monkeypatch.setattr(ChannelSender, "overtake", overtake_nothing)
+    monkeypatch.setattr(OutputBuffer, "overtake", overtake_nothing)
     assert not completes_without_processing(1.0)
 
 

@@ -117,9 +117,9 @@ def test_a_finished_subtask_still_cuts() -> None:
     again.step(Started(), 1.0)
     assert (again.status, again.run(2.0, 10), again.next_wake(), again.idle) == (Status.ENDED, 0, None, True)
     (end,) = again.outputs.values()
-    assert not end.has_data
+    assert not end.buffer.has_data
     again.step(SnapshotRequested(2, (), 2), 0.0)
-    assert end.take() == Marker(2, 2, 2, aligned=False)
+    assert end.buffer.take() == Marker(2, 2, 2, aligned=False)
 
 
 def test_a_finished_subtask_passes_aligned_markers_on() -> None:
@@ -158,8 +158,8 @@ def test_a_cycle_ends_as_a_whole() -> None:
     assert (machine.status, hosted.node("b").got) == (Status.ENDED, ["once", ("a", ("d",)), ("d", ())])
     machine.seal()
     (to_d, to_c) = machine.outputs.values()
-    assert (to_d.has_data, to_c.ended) == (False, True)
-    frame = to_c.take()
+    assert (to_d.buffer.has_data, to_c.ended) == (False, True)
+    frame = to_c.buffer.take()
     assert isinstance(frame, Frame)
     assert values((frame,)) == ["once", "bye"]
 

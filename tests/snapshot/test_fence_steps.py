@@ -33,8 +33,8 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.coordinator.history import Base, Claim, history
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.stored.history import Base, Claim, history
 
 MINE = Claim(1, "driver", "driver-1")
 OTHERS = Claim(2, "other", "other-1")

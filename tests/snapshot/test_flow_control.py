@@ -9,6 +9,7 @@ import pytest
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
+from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId
 from snapshot.node import Context, End, Node, Source
@@ -22,8 +23,8 @@ _MESSAGES = 50
 
 @pytest.fixture(autouse=True)
 def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_BYTES_MAX", 100)
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_FRAMES_MIN", 1)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_BYTES_MAX", 100)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_FRAMES_MIN", 1)
     monkeypatch.setattr(sys.modules[ChannelSender.__module__], "FRAME_BYTES_TARGET", 50)
 
 

@@ -19,8 +19,8 @@ from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord, problems
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.subtask.node_state import NodeState
 from tests.snapshot.walkers import AMOUNT, Plan, Store, canonical, expected, fields
 
 #: The end of a stream in the lists of messages: it is a message like others (PROTOCOL 5.1).

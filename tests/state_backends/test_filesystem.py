@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from state_backends import FileSystemBackend, StateBackend
-from state_backends.deadlines import ABANDONED_CALLS_MAX
+from state_backends.base import ABANDONED_CALLS_MAX
 from state_backends.disk import GATHERED_CHUNKS_MAX
 from state_backends.filesystem import PIECE_BYTES
 from tests.leaks import LeakCheck

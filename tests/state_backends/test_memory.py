@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from snapshot.coordinator.history import Claim
+from snapshot.stored.history import Claim
 from snapshot.stored.run_store import RunStore
 from state_backends import MemoryBackend, StateBackend
 from tests.snapshot import sample

@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 import pytest
 
-from snapshot.coordinator.history import Base, Claim
+from snapshot.stored.history import Base, Claim
 from snapshot.stored.run_store import RunStore, runs
 from state_backends import ObjectStoreBackend, StateBackend
 from state_backends.verify import verify_run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot.coordinator.history import Base, Claim
 from snapshot.stored import layout
+from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
 from snapshot.stored.part import state_part
 from snapshot.stored.run_store import RunStore

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import PartKind, decode_frames
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.node_state import NodeState
 
 CODEC = Codec()
 

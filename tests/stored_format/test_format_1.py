@@ -11,10 +11,10 @@ import pytest
 
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.out_of_band_buffers import split_buffers
-from snapshot.coordinator.history import Base, Claim
 from snapshot.coordinator.run_state import Outcome
 from snapshot.stored import keys
 from snapshot.stored.envelope import seal, unseal
+from snapshot.stored.history import Base, Claim
 from snapshot.stored.layout import manifest_id
 from snapshot.stored.manifest import ABORTED_MAGIC, MANIFEST_MAGIC, Aborted, Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames

@@ -13,8 +13,8 @@ import pytest
 from barrier_runtime import BarrierRuntime
 from barrier_runtime.dataframes.input_log import Offset, find_log, place_of
 from barrier_runtime.dataframes.staging import Staging
-from snapshot.coordinator.history import Base
 from snapshot.ids import Subtask
+from snapshot.stored.history import Base
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.run_store import RunStore, runs
 from state_backends import FileSystemBackend

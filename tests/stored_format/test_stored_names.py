@@ -16,18 +16,18 @@ import pytest
 
 from barrier_runtime.dataframes import input_log, staging
 from snapshot.channel.frame import PayloadKind
-from snapshot.channel.partitioning import KEY_GROUPS
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.history import Base, Claim
 from snapshot.ids import ChannelId, Subtask
 from snapshot.operators.groups import TOTALS, Aggregates
-from snapshot.plan.topology import Partitioning
+from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
 from snapshot.stored.certificate import ReceivedEntry, SentEntry
+from snapshot.stored.history import Base, Claim
 from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import HANDLE, PartKind
-from snapshot.subtask.node_state import NodeState
+from snapshot.stored.topology_record import record_of_topology
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
 from tests.stored_format.generate import FIXTURES, FORMAT_1
@@ -124,7 +124,7 @@ def test_what_is_written_today() -> None:
     record = sample.records()[0]
     assert list(SUBTASK_RECORD.write(record)) == names("SUBTASK_RECORD")
     assert list(HANDLE.write(record.handles[0])) == names("HANDLE")
-    assert list(sample.TOPOLOGY.as_record()) == names("TOPOLOGY")
+    assert list(record_of_topology(sample.TOPOLOGY)) == names("TOPOLOGY")
     state = NodeState(1, None, [], 0.0, [], False, False, {}, {})
     assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == names("NODE_STATE")
 

@@ -17,7 +17,7 @@ from benchmarks.numbered_nodes import Relay
 from benchmarks.process_table import coordinators, kill
 from snapshot import Context, Graph, Node
 from snapshot.errors import RunFailed
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.system.faults import DimDisk
 

@@ -11,7 +11,8 @@ from benchmarks.live import Live, await_snapshots, wait_for
 from benchmarks.process_table import kill
 from snapshot import Context, Graph, Node, Subtask
 from snapshot.channel.serialization import Codec
-from snapshot.trace import Event, Kind, Trace
+from snapshot.trace import Trace
+from snapshot.trace_events import Event, Kind
 from tests.snapshot.sample import TOPOLOGY, P
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]

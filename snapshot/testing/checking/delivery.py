@@ -1,14 +1,50 @@
-"""Checker 7: what comes out of a channel is what went in: nothing lost, doubled, out of order or changed."""
+"""Checkers of what passes: 7 delivery, 3 conservation.
+
+7. What comes out of a channel is what went in: nothing lost, doubled, out of order or changed.
+3. A sum that the application conserves is the same in every snapshot.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from snapshot.coordinator.run_state import Outcome
-from snapshot.drawing.labels import shown
+from snapshot.drawing.labels import shortened, shown
 from snapshot.ids import ChannelId
-from snapshot.testing.checking.values import same
+from snapshot.stored.snapshot import Snapshot
+from snapshot.testing.checking.values import named, same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
+
+
+def conservation(history: History, measure: Callable[[Snapshot], Any]) -> Verdict:
+    """`measure` gives the same for all snapshots of a run; the last one of a finished run is its end.
+
+    Parameters
+    ----------
+    history : History
+    measure : callable
+        Of a snapshot: as a rule a sum over node states *and* channel states. Compared by ``==``.
+
+    Returns
+    -------
+    Verdict
+        A problem names both snapshots and what they measure.
+    """
+    measured = [(snapshot, measure(snapshot)) for snapshot in history.snapshots]
+    if not measured:
+        return Verdict("conservation", True, "nothing to measure: no snapshot was published")
+    first, due = measured[0]
+    was = f"{shortened(repr(due))} in {named(first)}"
+    problems = [
+        f"{named(snapshot)} measures {shortened(repr(value))}, but it was {was}"
+        for snapshot, value in measured
+        if value != due
+    ]
+    return verdict_of("conservation", problems, f"{shortened(repr(due))} in each of {len(measured)} snapshots")
+
 
 _SENT = (Kind.SEND, Kind.END_SENT)
 _RECEIVED = (Kind.RECEIVE, Kind.END_RECEIVED)

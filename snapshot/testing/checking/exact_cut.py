@@ -1,18 +1,91 @@
-"""Checker 1: what a snapshot holds of a channel is exactly what was in flight at its cut, as the witness counted."""
+"""Checkers of one snapshot: 1 exact cut, 2 causality, 4 completeness.
+
+1. What a snapshot holds of a channel is exactly what was in flight at its cut, as the witness counted.
+2. Nobody's cut knows what another one did behind its own cut. By vector clocks, not by numbers.
+4. Everybody contributed to a snapshot, once, in one incarnation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from snapshot.drawing.labels import shown
+from snapshot.drawing.labels import format_event, shown
 from snapshot.errors import CutlineError
-from snapshot.ids import ChannelId
-from snapshot.snapshot import Snapshot
+from snapshot.ids import ChannelId, Subtask
+from snapshot.stored.certificate import problems
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checking.values import named, same
 from snapshot.testing.checking.verdict import Verdict, verdict_of
-from snapshot.testing.history import History
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, CutKey, History
 from snapshot.testing.payload import pack
+from snapshot.trace_events import Kind
+
+
+def causality(history: History, snapshot: Snapshot) -> Verdict:
+    """``V_i[i] >= V_j[i]`` for the clocks of all subtasks *i*, *j* at their cuts (Mattern 1989).
+
+    Returns
+    -------
+    Verdict
+        A problem names the two subtasks, the snapshot, and the last thing that one knew of the other: as a rule the
+        message that crosses the cut from its far side.
+    """
+    subtasks = history.topology.subtasks
+    keys: list[CutKey] = [(snapshot.manifest.incarnation, snapshot.id, subtask) for subtask in subtasks]
+    if len(subtasks) > VECTOR_CLOCKS_MAX:
+        return Verdict(
+            "causality", True, f"not looked at: beyond {VECTOR_CLOCKS_MAX} subtasks there are no vector clocks"
+        )
+    problems = [f"{key[2]} was never seen to cut" for key in keys if key not in history.cuts]
+    if not problems:
+        clocks = [history.cuts[key].clock for key in keys]
+        for number, subtask in enumerate(subtasks):
+            for other, clock in zip(subtasks, clocks, strict=True):
+                if clock[number] > clocks[number][number]:
+                    what = _event_at(history, snapshot, subtask, number, clock[number])
+                    problems.append(f"the cut of {other} knows what {subtask} did behind its own cut: {what}")
+    fine = f"{named(snapshot)}: the cuts of {len(subtasks)} subtasks know nothing from behind each other's"
+    return verdict_of("causality", [f"{named(snapshot)}: {problem}" for problem in problems], fine)
+
+
+def _event_at(history: History, snapshot: Snapshot, subtask: Subtask, number: int, count: int) -> str:
+    """The event of `subtask` that its own clock numbers `count`."""
+    for event in history.events:
+        is_of_incarnation = event.subtask == subtask and event.incarnation == snapshot.manifest.incarnation
+        if is_of_incarnation and event.clock and event.clock[number] == count:
+            return format_event(event, history.codec)
+    return f"its event {count}"
+
+
+def completeness(history: History, snapshot: Snapshot) -> Verdict:
+    """One state from every subtask and one entry from each end of every channel, all of one incarnation.
+
+    Judged by the graph that ran, not by what the manifest says of it; and the witness saw each of its subtasks record
+    its state once.
+
+    Returns
+    -------
+    Verdict
+        A problem names the subtask or the channel, and the snapshot.
+    """
+    topology, manifest = history.topology, snapshot.manifest
+    found = problems(topology.channels, topology.subtasks, manifest.records, manifest.incarnation)
+    found += _cut_problems(history, snapshot)
+    counts = f"{len(topology.subtasks)} states, {len(topology.channels)} channels, both ends each"
+    return verdict_of(
+        "completeness", [f"{named(snapshot)}: {problem}" for problem in found], f"{named(snapshot)}: {counts}"
+    )
+
+
+def _cut_problems(history: History, snapshot: Snapshot) -> Iterator[str]:
+    counts = dict.fromkeys(history.topology.subtasks, 0)
+    for event in history.events:
+        if event.kind is Kind.CUT and event.snapshot_id == snapshot.id and event.subtask is not None:
+            counts[event.subtask] += event.incarnation == snapshot.manifest.incarnation
+    for subtask, count in counts.items():
+        if count != 1:
+            yield f"{subtask} recorded its state {count} times instead of once"
 
 
 class _Line(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 
 def fencing(history: History) -> Verdict:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from snapshot.channel.frame import Buffer
 from snapshot.errors import CutlineError, SnapshotCorrupt
-from snapshot.snapshot import Snapshot
-from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import decode_manifest, encode_manifest
 from snapshot.stored.part import Handle, decode_part
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checking.values import named
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from snapshot.coordinator.run_state import Outcome
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 
 def liveness(history: History, within: float | None = None) -> Verdict:

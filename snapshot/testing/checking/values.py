@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snapshot.channel.serialization import Codec
-from snapshot.snapshot import Snapshot
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.payload import pack, unpack
 
 

@@ -8,7 +8,8 @@
     sends in the constructor or in open         sent again after every restore
     non-determinism where replay needs ...      the same state and the same inputs, and another message
 
-A suspicion is where to look first. It is raised only for runs in which a checker found something.
+A suspicion is where to look first. It is raised only for runs in which a checker found something. Non-determinism is
+found by giving a copy of the node the same events again.
 """
 
 from __future__ import annotations
@@ -16,17 +17,63 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from snapshot.drawing.labels import format_event, shown
 from snapshot.ids import Subtask
 from snapshot.testing.checking.values import same
 from snapshot.testing.diagnosis.node_attributes import Spot
 from snapshot.testing.diagnosis.probe import Probe, Recorded, WatchedSubtask
-from snapshot.testing.diagnosis.replays import Stretch, first_divergence, repeated_by
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack, unpack
 from snapshot.testing.steps import short_name
-from snapshot.trace import Kind
+from snapshot.trace_events import Event, Kind
+
+#: What happens to a node, and what it does.
+_INPUTS = (Kind.POLL, Kind.TIMER, Kind.INJECT, Kind.RECEIVE, Kind.END_RECEIVED)
+_OUTPUTS = (Kind.SEND, Kind.END_SENT)
+
+
+class Stretch(NamedTuple):
+    """One life of a subtask, from its beginning or from its cut of a snapshot."""
+
+    history: History
+    subtask: Subtask
+    incarnation: int
+    behind: int | None = None
+
+    def acts(self) -> Iterator[Event]:
+        """Its inputs and outputs."""
+        lived = (self.incarnation, self.subtask)
+        events = (event for event in self.history.events if (event.incarnation, event.subtask) == lived)
+        if self.behind is not None:
+            for event in events:
+                if event.kind is Kind.CUT and event.snapshot_id == self.behind:
+                    break
+        return (event for event in events if event.kind in _INPUTS or event.kind in _OUTPUTS)
+
+
+def repeated_by(stretch: Stretch, reference: History) -> Stretch:
+    """What a life repeats: the one behind its snapshot, the first one of its run, or that of the run without faults."""
+    history, subtask, incarnation, _ = stretch
+    origin, first = history.origins[incarnation], min(history.origins)
+    if origin is not None:
+        return Stretch(history, subtask, *origin)
+    return (
+        Stretch(reference, subtask, min(reference.origins))
+        if incarnation == first
+        else stretch._replace(incarnation=first)
+    )
+
+
+def first_divergence(one: Stretch, other: Stretch) -> tuple[Event, Event] | None:
+    """The first difference, if it is in what the node does; None: there is none, or its inputs differ."""
+    for first, second in zip(one.acts(), other.acts(), strict=False):
+        is_same = (first.kind, first.channel) == (second.kind, second.channel)
+        if not is_same or not same(first.payload, second.payload, one.history.codec):
+            acts = first.kind in _OUTPUTS or second.kind in _OUTPUTS
+            return (first, second) if acts else None
+    return None
 
 
 class Mistake(Enum):

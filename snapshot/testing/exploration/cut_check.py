@@ -9,16 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from snapshot.channel.frame import PayloadKind
+from snapshot.channel.frame import Buffer, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.declarations import Invariant
 from snapshot.plan.topology import Topology
-from snapshot.snapshot import Snapshot
-from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.exploration.node_log import END_OF_STREAM, LoggedCut
 from snapshot.testing.payload import pack, pack_rows

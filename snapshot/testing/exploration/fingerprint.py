@@ -23,14 +23,13 @@ from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.ready_inputs import ReadyInputs
+from snapshot.subtask.input_processor import ReadyInputs
 
 #: Immutable and compared by value as they are. A bool and a float equal an int, so these two are marked.
 _VALUES = frozenset((type(None), int, str, bytes, Subtask, ChannelId, Frame, Marker, SubtaskRecord))
 _MARKED_VALUES = frozenset((bool, float, complex))
 
-#: No state of a run is in these. Of `ReadyInputs`: which inputs wait is known from their queues, and the explorer,
-#: which
+#: No state of a run is in these. Of `ReadyInputs`: which inputs wait is known from their queues, and the explorer, which
 #: tries all of them, never asks whose turn is first.
 _STATELESS = (
     *(FunctionType, MethodType, BuiltinFunctionType, ModuleType, type),

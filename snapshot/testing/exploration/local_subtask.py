@@ -19,14 +19,13 @@ from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle, decode_part
 from snapshot.subtask.assembly import SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
-from snapshot.subtask.reports import SnapshotTaken
 from snapshot.testing.exploration.fingerprint import fingerprint
 from snapshot.testing.exploration.local_states import Said, View
 from snapshot.testing.exploration.node_log import NodeLog
@@ -237,7 +236,7 @@ class LocalSubtask:
         own: list[tuple[str, SubtaskEvent]] = [
             (f"{channel}: the sender's next goes on the link", Taken(channel))
             for channel, end in machine.outputs.items()
-            if end.has_data or end.has_open_frame
+            if end.buffer.has_data or end.has_open_frame
         ]
         if not machine.backpressure.closed:
             own += [
@@ -300,9 +299,9 @@ def _is_modelled(message: control.WorkerMessage) -> bool:
 
 
 def _take(end: ChannelSender) -> Frame | Marker:
-    if end.has_open_frame and not end.has_marker:
+    if end.has_open_frame and not end.buffer.has_marker:
         end.seal()
-    item = end.take()
+    item = end.buffer.take()
     assert item is not None
     return item
 

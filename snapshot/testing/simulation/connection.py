@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from snapshot.coordinator import control
 from snapshot.testing.simulation.scheduler import EnabledStep
 
-if TYPE_CHECKING:
-    from snapshot.testing.simulation.worker import Worker
+
+class WorkerEnd(Protocol):
+    """The worker's end of a connection: `snapshot.testing.simulation.worker.Worker`."""
+
+    number: int
+    process: int
+
+    @property
+    def incarnation(self) -> int:
+        """Return the incarnation of the last deployment."""
+
+    def put(self, message: control.CoordinatorMessage) -> None:
+        """Queue a message of the coordinator."""
+
+    def disconnect(self) -> None:
+        """Drop the connection, and what was on its way with it."""
 
 
 class Connection:
@@ -18,7 +32,7 @@ class Connection:
     What the worker said before the connection broke is still heard; then the coordinator notices that it broke.
     """
 
-    def __init__(self, worker: Worker, listen: EnabledStep) -> None:
+    def __init__(self, worker: WorkerEnd, listen: EnabledStep) -> None:
         self.worker = worker
         self.is_open = True
         self.sent: deque[control.WorkerMessage] = deque()

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from snapshot.coordinator import events
-from snapshot.coordinator.machine import Outcome, Phase, RunSettings
+from snapshot.coordinator.machine import Coordinator, Outcome, Phase, RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from snapshot.testing.simulation.worker import Worker
+from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Fork, Launch, NoticeExit, StartCoordinator
 
-if TYPE_CHECKING:
-    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-    from snapshot.testing.simulation.worker import Worker
+
+class Processes(Protocol):
+    """The workers of a run: `snapshot.testing.simulation.simulated_cluster.SimulatedCluster`."""
+
+    def fork(self, driver: Driver, launch: str, number: int) -> Worker:
+        """Start a worker process."""
+
+    def coordinator_changed(self, driver: Driver) -> None:
+        """Note that workers may connect to a new coordinator, or to none any more."""
 
 
 @dataclass
@@ -36,12 +44,13 @@ class Driver:
 
     Parameters
     ----------
-    cluster : SimulatedCluster
+    world : World
+    processes : Processes
     owner : str
     settings : RunSettings
     """
 
-    def __init__(self, cluster: SimulatedCluster, owner: str, settings: RunSettings) -> None:
+    def __init__(self, world: World, processes: Processes, owner: str, settings: RunSettings) -> None:
         self.owner = owner
         self.settings = settings
         self.stage: Stage | None = None
@@ -57,10 +66,11 @@ class Driver:
         self.is_stopping = False
         #: what becomes of the next manifest, which nobody learns: see `snapshot.testing.steps.Doubt`
         self.doubt: str | None = None
-        self._cluster = cluster
+        self._world = world
+        self._processes = processes
         self._starts = 0
         self._launches = 0
-        group = cluster.scheduler.group()
+        group = world.scheduler.group()
         self._group = group
         self._start = group.enabled_step(StartCoordinator(owner), self._start_coordinator)
         self._launch_step = group.enabled_step(Launch(owner), self._launch)
@@ -82,29 +92,40 @@ class Driver:
     # ---------------------------------------------------------------- the coordinator
 
     def _start_coordinator(self) -> None:
-        cluster = self._cluster
+        mutation = self._world.mutation
         self._starts += 1
-        fence = cluster.mutation.fence(self.owner, f"{self.owner}{self._starts}")
+        fence = mutation.fence(self.owner, f"{self.owner}{self._starts}")
         is_running = self.stage is not None and self.stage.is_announced and not self.stage.is_failed
         launch = self.stage.launch if self.stage is not None and is_running else ""
-        coordinator = cluster.mutation.coordinator(self.settings, fence, launch=launch, epoch_offset=0.0)
-        simulated = self.simulated = cluster.new_coordinator(self, coordinator)
+        coordinator = mutation.coordinator(self.settings, fence, launch=launch, epoch_offset=0.0)
+        number = self._world.next_coordinator()
+        simulated = self.simulated = SimulatedCoordinator(self._world, self, coordinator, number)
         simulated.step(events.Begin())
         if self.stage is not None and not self.stage.is_failed and not is_running:
             simulated.receive(events.StageLaunched(self.stage.launch))
         for request in self.requests.values():  # asked again of each new life
             self._send_request(request)
         self.refresh()
-        cluster.coordinator_changed(self)
+        self._processes.coordinator_changed(self)
 
     def connect(self, worker: Worker) -> Connection:
         """A control connection to the present life."""
         assert self.simulated is not None
         return self.simulated.connect(worker)
 
-    def announced(self, launch: str) -> None:
-        """The coordinator has heard of a stage."""
-        if self.stage is not None:
+    @property
+    def launch(self) -> str | None:
+        """Return the launch of the newest stage, or None before the first."""
+        return None if self.stage is None else self.stage.launch
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """Return the machine of the present coordinator, or None while there is none."""
+        return None if self.simulated is None else self.simulated.coordinator
+
+    def announced(self, simulated: SimulatedCoordinator, launch: str) -> None:
+        """Note that the coordinator knows of a stage."""
+        if simulated is self.simulated and self.stage is not None:
             self.stage.is_announced |= launch == self.stage.launch
             self.refresh()
 
@@ -114,7 +135,7 @@ class Driver:
             raise CheckFailed("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
         if not simulated.is_over or self.outcome is not None:
             return
-        self._cluster.see(f"a coordinator ended {simulated.outcome.value}")
+        self._world.see(f"a coordinator ended {simulated.outcome.value}")
         if simulated is not self.simulated:
             if simulated in self.zombies:
                 self.zombies.remove(simulated)
@@ -135,7 +156,7 @@ class Driver:
             simulated.end()
         self.is_stopping = False
         self.refresh()
-        self._cluster.coordinator_changed(self)
+        self._processes.coordinator_changed(self)
 
     def answered(self, simulated: SimulatedCoordinator, request: int, snapshot_id: int | None) -> None:
         """An order is answered."""
@@ -184,7 +205,7 @@ class Driver:
     def _fork(self) -> None:
         assert self.stage is not None
         number = self.stage.workers.index(None)
-        self.stage.workers[number] = self._cluster.fork(self, self.stage.launch, number)
+        self.stage.workers[number] = self._processes.fork(self, self.stage.launch, number)
         self.refresh()
 
     def worker_left(self, worker: Worker) -> None:

@@ -1,4 +1,7 @@
-"""What each fault of a schedule does to a simulated run, and the faults that are possible now."""
+"""What each fault of a schedule does to a simulated run, and the faults that are possible now.
+
+A hook that is to raise does so once, and leaves no trace in the attributes of the node.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from snapshot.ids import Subtask
 from snapshot.node import defines
 from snapshot.testing import steps
 from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.hook_failure import inject_hook_failure
+from snapshot.testing.simulation.host import inject_hook_failure
 from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.store import Break
 from snapshot.testing.simulation.worker import Worker
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 
 #: Hooks that can be made to raise: those of a new instance, and those of one that runs.
 NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")
@@ -37,15 +40,15 @@ def inject(cluster: SimulatedCluster, fault: steps.Fault) -> None:
         if there is nothing for it to happen to.
     """
     _FAULTS[type(fault)](cluster, fault)
-    cluster.history_log.note(Kind.FAULT, text=repr(fault))
-    cluster.see(type(fault).__name__)
+    cluster.world.history_log.note(Kind.FAULT, text=repr(fault))
+    cluster.world.see(type(fault).__name__)
 
 
 def possible(cluster: SimulatedCluster) -> Iterator[steps.Fault]:
     """All faults that could happen now, each kind next to its like."""
     for worker in cluster.workers:
         yield steps.Crash(worker.process)
-    for subtask in cluster.history.topology.subtasks:
+    for subtask in cluster.world.history.topology.subtasks:
         worker_of = cluster.worker_of(subtask)
         if worker_of is not None and worker_of.is_started:
             yield steps.Fail(subtask)
@@ -99,9 +102,9 @@ def _hosting(cluster: SimulatedCluster, subtask: Subtask) -> Worker:
 def _crash(cluster: SimulatedCluster, fault: steps.Crash) -> None:
     named = isinstance(fault.worker, Subtask)
     worker = _hosting(cluster, fault.worker) if named else _worker(cluster, fault.worker)
-    cluster.see("a worker crashed")
+    cluster.world.see("a worker crashed")
     if worker.has_pending_uploads:
-        cluster.see("a fault between state capture and upload")
+        cluster.world.see("a fault between state capture and upload")
     worker.leave()
 
 
@@ -112,12 +115,12 @@ def _fail(cluster: SimulatedCluster, fault: steps.Fail) -> None:
 def _fail_hook(cluster: SimulatedCluster, fault: steps.FailHook) -> None:
     worker = cluster.worker_of(fault.subtask)
     node = None if worker is None else worker.hosts[fault.subtask].machine.node
-    if fault.subtask not in cluster.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
+    if fault.subtask not in cluster.world.placement or fault.hook not in (*NEW_HOOKS, *RUNNING_HOOKS):
         raise Impossible(f"there is no {fault.subtask}, or no hook {fault.hook!r} that can be made to raise")
     if node is not None and not defines(node, fault.hook):
         raise Impossible(f"{fault.subtask} has no {fault.hook}")
     if fault.hook in NEW_HOOKS:
-        cluster.hook_failures[fault.subtask] = fault.hook
+        cluster.world.hook_failures[fault.subtask] = fault.hook
     elif node is None:
         raise Impossible(f"{fault.subtask} does not run now")
     else:
@@ -136,19 +139,19 @@ def _freeze(cluster: SimulatedCluster, fault: steps.Freeze) -> None:
     groups = (worker.group, worker.data, worker.uploads)
     for group in groups:
         group.suspend()
-        cluster.scheduler.at(cluster.now + fault.seconds, group.resume)
+        cluster.world.scheduler.at(cluster.world.now + fault.seconds, group.resume)
 
 
 def _break_store(cluster: SimulatedCluster, fault: steps.FailStore | steps.TearStore) -> None:
     _worker(cluster, fault.process)
     how = Break.FAILS if isinstance(fault, steps.FailStore) else Break.TEARS
-    cluster.backend_of(fault.process).break_next(how)
+    cluster.world.backend_of(fault.process).break_next(how)
 
 
 def _hang_store(cluster: SimulatedCluster, fault: steps.HangStore) -> None:
     uploads = _worker(cluster, fault.process).uploads
     uploads.suspend()
-    cluster.scheduler.at(cluster.now + fault.seconds, uploads.resume)
+    cluster.world.scheduler.at(cluster.world.now + fault.seconds, uploads.resume)
 
 
 # ---- acknowledgements
@@ -189,12 +192,12 @@ def _crash_coordinator(cluster: SimulatedCluster, fault: steps.CrashCoordinator 
     if simulated is None:
         raise Impossible("there is no coordinator now")
     if simulated.is_publishing:
-        cluster.see("a fault between last part and manifest")
+        cluster.world.see("a fault between last part and manifest")
     if simulated.has_published_unseen:
-        cluster.see("a fault after the manifest before its acknowledgement")
+        cluster.world.see("a fault after the manifest before its acknowledgement")
     stays_alive = isinstance(fault, steps.OrphanCoordinator)
     if stays_alive:
-        cluster.see("two lives of a coordinator")
+        cluster.world.see("two lives of a coordinator")
     cluster.driver.lose_coordinator(stays_alive=stays_alive)
 
 
@@ -222,7 +225,7 @@ def _kill_driver(cluster: SimulatedCluster, fault: steps.KillDriver) -> None:
 
 
 def _submit_again(cluster: SimulatedCluster, fault: steps.SubmitAgain) -> None:
-    cluster.see("two drivers")
+    cluster.world.see("two drivers")
     cluster.submit()
 
 

@@ -22,7 +22,7 @@ from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.scheduler import Scheduler
-from snapshot.trace import Event, Kind, pack_counts
+from snapshot.trace_events import Event, Kind, pack_counts
 
 #: Hooks that are events of their own.
 _HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}

@@ -7,25 +7,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from random import Random
+from typing import Any, Generic, TypeVar
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.node import Node, defines
+from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived
+from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.observer import JoinedObserver
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.lists import ListSink
 from snapshot.testing.simulation.history_log import SubtaskHistory
 from snapshot.testing.simulation.scheduler import EnabledStep, Group, Scheduler
+from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
-if TYPE_CHECKING:
-    pass
+_LIMITS = SubtaskLimits()
 
 Item = Frame | Marker
+
+
+class InjectedFailure(Exception):
+    """Raised by a simulation where the user's code could have raised."""
+
 
 S = TypeVar("S", Deliver, Arrive, Transmit)
 
@@ -108,7 +119,7 @@ class Host:
 
     def _transmit_of(self, end: ChannelSender) -> tuple[Callable[[], Step], Callable[[], None]]:
         steps = _Steps(Transmit, end.channel)
-        return lambda: steps.named(is_marker=end.has_marker, is_end=False), lambda: self._act(
+        return lambda: steps.named(is_marker=end.buffer.has_marker, is_end=False), lambda: self._act(
             lambda: self._transmit(end)
         )
 
@@ -149,7 +160,7 @@ class Host:
         for end, enabled_step in self._delivers:
             enabled_step.set(machine.may_handle(end.channel))
         for sending, enabled_step in self._transmits:
-            waits = sending.has_data or sending.has_open_frame
+            waits = sending.buffer.has_data or sending.has_open_frame
             is_idle = is_idle and not waits
             enabled_step.set(waits)
         self.is_idle = is_idle
@@ -182,9 +193,9 @@ class Host:
         self.machine.handle_next(end.channel, self._scheduler.now)
 
     def _transmit(self, end: ChannelSender) -> None:
-        if not end.has_data:
+        if not end.buffer.has_data:
             end.seal()
-        item = end.take()
+        item = end.buffer.take()
         assert item is not None
         self._owner.put_on_wire(end.channel, item)
 
@@ -245,3 +256,62 @@ class _Steps(Generic[S]):
         if step is None:
             step = self._made[number] = self._kind(*self._channel, marker=is_marker, end=is_end)
         return step
+
+
+def make_host(
+    restored: control.RestoredSubtask,
+    channels: RestoredChannels,
+    incarnation: int,
+    owner: HostOwner,
+    group: Group,
+    world: World,
+) -> Host:
+    """Assemble the machine; its state is still to be restored.
+
+    Raises
+    ------
+    CutlineError, OSError
+        as assembling does.
+    CheckFailed
+        if the restored messages of a channel are not in sequence.
+    """
+    chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
+    origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
+    subtask_history = world.history_log.watch(restored.subtask, incarnation, origin)
+    other = world.mutation.observer(restored.subtask, incarnation)
+    observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
+    environment = SubtaskEnvironment(
+        world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance,
+        lambda: world.now, lambda _: observer,
+    )  # fmt: skip
+    try:
+        machine = world.mutation.machine(assemble(restored.subtask, world.compiled, environment, channels))
+    except ChannelError as error:
+        raise CheckFailed("sequence", str(error)) from error
+    host = Host(machine, subtask_history, owner, world.scheduler, group)
+    _fail_next_hook(machine, world)
+    if host.list_sink is not None:
+        world.history.list_sinks[restored.subtask.node] = None
+    return host
+
+
+def _fail_next_hook(machine: SubtaskMachine, world: World) -> None:
+    """A fault may have asked that one of the hooks of this new instance raise."""
+    hook = world.hook_failures.pop(machine.subtask, None)
+    if hook is not None and defines(machine.node, hook):
+        inject_hook_failure(machine.node, hook)
+
+
+def inject_hook_failure(node: Node, hook: str) -> None:
+    """Have `hook` raise when it is called next.
+
+    The class of this one instance is exchanged until then: what `snapshotState` sees of the node stays as it is.
+    """
+    real: Any = type(node)
+
+    def raise_once(self: Any, *_: Any) -> None:
+        self.__class__ = real
+        raise InjectedFailure(f"a simulated failure of {hook}")
+
+    members = {hook: raise_once, "__slots__": (), "__module__": real.__module__, "__qualname__": real.__qualname__}
+    node.__class__ = type(real.__name__, (real,), members)

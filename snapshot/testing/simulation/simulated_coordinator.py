@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, assert_never
+from typing import Protocol, assert_never
 
 from snapshot.coordinator import control, events
+from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import (
     ClaimLost,
     DecideManifest,
@@ -17,20 +18,35 @@ from snapshot.coordinator.fence_events import (
 from snapshot.coordinator.machine import Coordinator, Outcome, Phase
 from snapshot.coordinator.run_state import DEPLOYED
 from snapshot.errors import SnapshotCorrupt
-from snapshot.stored.fence_answers import perform
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.connection import Connection, WorkerEnd
+from snapshot.testing.simulation.world import StoreRequest, World
 from snapshot.testing.steps import Answer, Listen, Think, Wake
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 
-if TYPE_CHECKING:
-    from snapshot.testing.simulation.driver import Driver
-    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
-    from snapshot.testing.simulation.worker import Worker
 
-#: What the store is asked for on behalf of one life.
-StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
+class Submission(Protocol):
+    """The driver of a coordinator: `snapshot.testing.simulation.driver.Driver`."""
+
+    #: what becomes of the next manifest, which nobody learns: see `snapshot.testing.steps.Doubt`
+    doubt: str | None
+
+    @property
+    def launch(self) -> str | None:
+        """Return the launch of the newest stage, or None before the first."""
+
+    def announced(self, simulated: SimulatedCoordinator, launch: str) -> None:
+        """Note that the coordinator knows of a stage."""
+
+    def stepped(self, simulated: SimulatedCoordinator) -> None:
+        """Note that the coordinator has taken an event."""
+
+    def answered(self, simulated: SimulatedCoordinator, request: int, snapshot_id: int | None) -> None:
+        """Note that a request is answered."""
+
+    def cancelled(self, simulated: SimulatedCoordinator, launch: str) -> None:
+        """Note that the coordinator gives a stage up."""
 
 
 class SimulatedCoordinator:
@@ -38,14 +54,14 @@ class SimulatedCoordinator:
 
     Parameters
     ----------
-    cluster : SimulatedCluster
-    driver : Driver
+    world : World
+    driver : Submission
         Whose coordinator it is.
     number : int
         Among all lives of all drivers.
     """
 
-    def __init__(self, cluster: SimulatedCluster, driver: Driver, coordinator: Coordinator, number: int) -> None:
+    def __init__(self, world: World, driver: Submission, coordinator: Coordinator, number: int) -> None:
         self.coordinator = coordinator
         self.number = number
         self.driver = driver
@@ -55,9 +71,9 @@ class SimulatedCoordinator:
         self._lines: dict[int, Connection] = {}
         #: {number of the request: it}
         self.requests: dict[int, StoreRequest] = {}
-        self.group = cluster.scheduler.group()
-        self._cluster = cluster
-        self._store = cluster.open_store(None)
+        self.group = world.scheduler.group()
+        self._world = world
+        self._store = world.open_store(None)
         self._inbox: deque[events.Event] = deque()
         self._think = self.group.enabled_step(Think(number), self._on_think)
         self._wake = self.group.enabled_step(Wake(number), lambda: self._on_deadline())
@@ -81,7 +97,7 @@ class SimulatedCoordinator:
         self._wake.set(False)
         self.step(events.TimePassed())
 
-    def connect(self, worker: Worker) -> Connection:
+    def connect(self, worker: WorkerEnd) -> Connection:
         """A process connects; which worker it is comes with its registration."""
         former = self._lines.get(worker.process)
         if former is not None:
@@ -106,8 +122,7 @@ class SimulatedCoordinator:
 
     def _take_in(self, number: int, connection: Connection, launch: str) -> bool:
         """A worker registers; an older connection of its number is hung up. False: it is of a stage that is over."""
-        stage = self.driver.stage
-        if stage is None or launch != stage.launch:
+        if launch != self.driver.launch:
             # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
             connection.send_to_worker(control.Quit("its stage is over"))
             return False
@@ -124,14 +139,14 @@ class SimulatedCoordinator:
         is_stale = before in DEPLOYED and message.incarnation != incarnation
         came_back = isinstance(message, control.WorkerRegistered)
         if is_stale and not came_back:
-            self._cluster.refuse(message.incarnation, f"{type(message).__name__} at incarnation {incarnation}")
+            self._world.refuse(message.incarnation, f"{type(message).__name__} at incarnation {incarnation}")
         self.step(events.WorkerMessageReceived(number, message))
         if is_stale and not came_back and self.coordinator.phase is not before:
             raise CheckFailed("fencing", f"{message} of another incarnation ended {before.value}")
 
     def _note(self, message: control.WorkerMessage) -> None:
         """What must be seen at times."""
-        coordinator, see = self.coordinator, self._cluster.see
+        coordinator, see = self.coordinator, self._world.see
         incarnation = coordinator.incarnation
         match message:
             case control.SnapshotAcknowledged(other) if other != incarnation and incarnation:
@@ -150,10 +165,10 @@ class SimulatedCoordinator:
         """The coordinator takes an event, and its effects are performed."""
         coordinator = self.coordinator
         before = coordinator.phase
-        effects = coordinator.step(event, self._cluster.now)
-        if isinstance(event, events.StageLaunched) and self.driver.simulated is self:
-            self.driver.announced(event.launch)
-        self._cluster.check_triggers(self, effects)
+        effects = coordinator.step(event, self._world.now)
+        if isinstance(event, events.StageLaunched):
+            self.driver.announced(self, event.launch)
+        self._world.check_triggers(self.number, effects)
         for effect in effects:
             self._perform(effect)
         self._watch(before)
@@ -166,47 +181,47 @@ class SimulatedCoordinator:
             return
         self._deadline = deadline
         if deadline is not None:
-            self._cluster.scheduler.at(deadline, lambda: self._ring(deadline))
+            self._world.scheduler.at(deadline, lambda: self._ring(deadline))
 
     def _ring(self, deadline: float) -> None:
         if self._deadline == deadline:
             self._deadline = None
             self._wake.set(True)
 
-    def collects_from(self, worker: Worker) -> bool:
+    def collects_from(self, worker: WorkerEnd) -> bool:
         """Snapshots of what this worker runs are collected here."""
         coordinator = self.coordinator
         return coordinator.phase is Phase.RUNNING and coordinator.incarnation == worker.incarnation
 
     def _watch(self, before: Phase) -> None:
         coordinator = self.coordinator
-        self._cluster.check_published(self)
+        self._world.check_published(coordinator.history)
         if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
-            self._cluster.see("a run was adopted")
+            self._world.see("a run was adopted")
         for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
-            self._cluster.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
+            self._world.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:
                 raise CheckFailed("certificate", f"snapshot {snapshot_id}: {reason}")
             if "was whole first" in reason:
-                self._cluster.see("a snapshot overtook another")
+                self._world.see("a snapshot overtook another")
             if "not whole after" in reason:
-                self._cluster.see("a snapshot was aborted by its deadline")
+                self._world.see("a snapshot was aborted by its deadline")
         self._aborted_seen = len(coordinator.aborted)
         if len(coordinator.pending) > 1:
-            self._cluster.see("two snapshots at a time")
+            self._world.see("two snapshots at a time")
 
     def _perform(self, effect: events.Effect) -> None:
         match effect:
             case events.SendToWorker(worker, message):
                 if isinstance(message, control.Deploy):
-                    self._cluster.deployed(message)
+                    self._world.deployed(message)
                 connection = self.connections.get(worker)
                 if connection is not None:
                     connection.send_to_worker(message)
             case events.CloseRequest(request, snapshot_id):
                 self.driver.answered(self, request, snapshot_id)
             case events.CancelStage(launch):
-                self._cluster.see("a stage was given up")
+                self._world.see("a stage was given up")
                 self.driver.cancelled(self, launch)
             case events.AskStore() | events.ReadManifest() | events.DeleteSnapshots() | events.CollectOrphans():
                 number = self._asked
@@ -246,15 +261,15 @@ class SimulatedCoordinator:
         doubt = self.driver.doubt
         if isinstance(effect, WriteManifest | DecideManifest) and doubt is not None:
             self.driver.doubt = None
-            self._cluster.see("a manifest was undecided")
+            self._world.see("a manifest was undecided")
             if doubt == "late":
-                self._cluster.leave_behind([events.AskStore(effect, manifest)])
+                self._world.leave_behind([events.AskStore(effect, manifest)])
             elif doubt == "done":
                 perform(self._store, effect, manifest)
             return events.StoreAnswered(ManifestUndecided(effect))
         answer = perform(self._store, effect, manifest)
         if isinstance(answer, ClaimLost):
-            self._cluster.see("two claims raced")
+            self._world.see("two claims raced")
         return events.StoreAnswered(answer)
 
     def _delete(self, snapshot_ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -262,7 +277,7 @@ class SimulatedCoordinator:
         for snapshot_id in snapshot_ids:
             kept = [s for s in self.coordinator.history if s not in (*removed, snapshot_id)]
             if snapshot_id not in self._store.manifests():
-                self._cluster.see("another coordinator had removed a snapshot")
+                self._world.see("another coordinator had removed a snapshot")
             try:
                 if self._store.delete_snapshot(snapshot_id, kept):
                     removed.append(snapshot_id)
@@ -272,9 +287,9 @@ class SimulatedCoordinator:
 
     def _collect_orphans(self, incarnation: int) -> None:
         try:
-            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0, self._cluster.now)
+            self._store.collect_orphans(self.coordinator.history, incarnation, 0.0, self._world.now)
         except FileNotFoundError:
-            self._cluster.see("another coordinator had removed a snapshot")
+            self._world.see("another coordinator had removed a snapshot")
 
     # ---------------------------------------------------------------- the end
 
@@ -304,7 +319,7 @@ class SimulatedCoordinator:
     def end(self) -> None:
         """Its process is gone. What the store is doing for it may still happen."""
         self.group.end()
-        self._cluster.leave_behind(list(self.requests.values()))
+        self._world.leave_behind(list(self.requests.values()))
         self.requests.clear()
 
     def disconnect(self) -> None:

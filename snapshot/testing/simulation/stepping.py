@@ -78,12 +78,12 @@ def go_on(cluster: SimulatedCluster) -> bool:
     if enabled_step is not None:
         enabled_step.act()
         return True
-    due = cluster.scheduler.next_due()
+    due = cluster.world.scheduler.next_due()
     if due is None:
         raise CheckFailed(
-            "liveness", f"nothing will ever happen again, at {cluster.now:.2f} s: {describe_phases(cluster)}"
+            "liveness", f"nothing will ever happen again, at {cluster.world.now:.2f} s: {describe_phases(cluster)}"
         )
-    cluster.scheduler.pass_time(due)
+    cluster.world.scheduler.pass_time(due)
     return True
 
 
@@ -96,7 +96,7 @@ def describe_phases(cluster: SimulatedCluster) -> str:
 
 
 def _oldest(cluster: SimulatedCluster, *, is_control: bool) -> EnabledStep | None:
-    found = (enabled_step for enabled_step in cluster.scheduler.enabled_steps if enabled_step.is_control is is_control)
+    found = (each for each in cluster.world.scheduler.enabled_steps if each.is_control is is_control)
     return min(found, key=lambda enabled_step: enabled_step.stamp, default=None)
 
 
@@ -142,7 +142,9 @@ def _zombie_step(cluster: SimulatedCluster, process: int, step: steps.Step) -> E
 def _enabled_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | None:
     if isinstance(step, steps.DATA):
         return _data_step(cluster, step)
-    return next((enabled_step for enabled_step in cluster.scheduler.enabled_steps if enabled_step.step == step), None)
+    return next(
+        (enabled_step for enabled_step in cluster.world.scheduler.enabled_steps if enabled_step.step == step), None
+    )
 
 
 def _find(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep:
@@ -156,17 +158,17 @@ def _find(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep:
 
 def _tick(cluster: SimulatedCluster, seconds: float | None) -> None:
     if seconds is not None:
-        cluster.scheduler.pass_time(cluster.now + seconds)
+        cluster.world.scheduler.pass_time(cluster.world.now + seconds)
         return
-    due = cluster.scheduler.next_due()
+    due = cluster.world.scheduler.next_due()
     if due is None:
         raise Impossible("nothing is due, however much time passes")
-    cluster.scheduler.pass_time(due)
+    cluster.world.scheduler.pass_time(due)
 
 
 def _started(cluster: SimulatedCluster, subtask: Subtask) -> Worker:
-    if subtask not in cluster.placement:
-        raise Impossible(f"there is no {subtask}; there are {', '.join(map(str, cluster.placement))}")
+    if subtask not in cluster.world.placement:
+        raise Impossible(f"there is no {subtask}; there are {', '.join(map(str, cluster.world.placement))}")
     while True:
         worker = cluster.worker_of(subtask)
         if worker is not None and worker.is_started:
@@ -177,12 +179,12 @@ def _started(cluster: SimulatedCluster, subtask: Subtask) -> Worker:
 
 def _initiate(cluster: SimulatedCluster, scripted_id: int, at: Subtask) -> None:
     worker = _started(cluster, at)
-    simulated = worker.driver.simulated
+    simulated = cluster.coordinator_of(worker)
     while simulated is None or not simulated.collects_from(worker):
         if not _prepare(cluster):
             raise Impossible(f"no coordinator collects snapshots of {at} now")
         worker = _started(cluster, at)
-        simulated = worker.driver.simulated
+        simulated = cluster.coordinator_of(worker)
     table = simulated.coordinator.table
     snapshot_id = table.first_id + scripted_id
     if snapshot_id not in table.pending:
@@ -239,7 +241,7 @@ def _marker_is_ahead(sender: Host, receiver: Host, channel: ChannelId) -> bool:
     wire = receiver.wires[channel]
     if wire:
         return isinstance(wire[0], Marker) and not wire[0].aligned
-    return sender.machine.outputs[channel].marker_overtakes
+    return sender.machine.outputs[channel].buffer.marker_overtakes
 
 
 def _bring(sender: Host, receiver: Host, channel: ChannelId) -> bool:

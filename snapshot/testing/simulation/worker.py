@@ -7,10 +7,11 @@ Decides nothing; checks that the coordinator keeps the order of a rollback.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, assert_never
 
 from snapshot.coordinator import control
+from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
@@ -19,20 +20,16 @@ from snapshot.subtask.events import SnapshotRequested
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.testing.checking.verdict import CheckFailed
-from snapshot.testing.simulation.host import Host, HostOwner, Item
-from snapshot.testing.simulation.host_factory import make_host
+from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.host import Host, HostOwner, Item, make_host
+from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 from snapshot.worker import events
+from snapshot.worker.events import Stage
 from snapshot.worker.machine import WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
-from snapshot.worker.stage import Stage
 from snapshot.worker.upload_batcher import PendingUpload
-
-if TYPE_CHECKING:
-    from snapshot.testing.simulation.connection import Connection
-    from snapshot.testing.simulation.driver import Driver
-    from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 
 #: Nothing waits for time that a schedule could not also order: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
@@ -41,13 +38,40 @@ SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_by
 _DUE = {control.Connect: Stage.RESTORED, control.StartProcessing: Stage.CONNECTED}
 
 
+class Employer(Protocol):
+    """The driver whose stage a worker belongs to: `snapshot.testing.simulation.driver.Driver`."""
+
+    outcome: Outcome | None
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """Return the machine of the present coordinator, or None while there is none."""
+
+    def connect(self, worker: Worker) -> Connection:
+        """Connect a worker to the present coordinator."""
+
+
+class Neighbours(Protocol):
+    """The processes of a run: `snapshot.testing.simulation.simulated_cluster.SimulatedCluster`."""
+
+    def peers(self, addresses: Sequence[bytes]) -> dict[int, Worker]:
+        """Return the processes behind addresses, by number, also where they are gone."""
+
+    def peers_changed(self) -> None:
+        """Note that a worker has connected, or dropped its connections."""
+
+    def worker_left(self, worker: Worker) -> None:
+        """Note that a process has ended."""
+
+
 class Worker(HostOwner):
     """One worker process.
 
     Parameters
     ----------
-    cluster : SimulatedCluster
-    driver : Driver
+    world : World
+    neighbours : Neighbours
+    driver : Employer
         To whose coordinator it connects.
     launch : str
         Of its stage.
@@ -57,7 +81,9 @@ class Worker(HostOwner):
         By which peers find this process, and no other.
     """
 
-    def __init__(self, cluster: SimulatedCluster, driver: Driver, launch: str, number: int, process: int) -> None:
+    def __init__(
+        self, world: World, neighbours: Neighbours, driver: Employer, launch: str, number: int, process: int
+    ) -> None:
         self.driver = driver
         self.launch = launch
         self.number = number
@@ -65,16 +91,17 @@ class Worker(HostOwner):
         self.is_alive = True
         self.has_quit = False
         self.connection: Connection | None = None
-        self.machine = cluster.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
+        self.machine = world.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
         self.hosts: dict[Subtask, Host] = {}
         #: of the present incarnation, by number; None before `Connect`
         self.peers: dict[int, Worker] | None = None
-        self.group = cluster.scheduler.group()
+        self.group = world.scheduler.group()
         #: ends with the incarnation
-        self.data = cluster.scheduler.group()
-        self.uploads = cluster.scheduler.group()
-        self._cluster = cluster
-        self._store = cluster.open_store(process)
+        self.data = world.scheduler.group()
+        self.uploads = world.scheduler.group()
+        self._world = world
+        self._neighbours = neighbours
+        self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
@@ -100,7 +127,7 @@ class Worker(HostOwner):
     def find_coordinator(self) -> None:
         """Connect, if there is somebody to connect to."""
         is_open = self.connection is not None and self.connection.is_open
-        self._register.set(not is_open and self.is_alive and self.driver.simulated is not None)
+        self._register.set(not is_open and self.is_alive and self.driver.coordinator is not None)
 
     def put(self, message: control.CoordinatorMessage) -> None:
         """Queue a message of the coordinator."""
@@ -134,9 +161,11 @@ class Worker(HostOwner):
         self._receive.set(bool(self._received))
         self._check_due(message)
         if isinstance(message, control.EndComponent) and message.incarnation == self.incarnation and self.is_started:
-            self._cluster.see("a cycle ended")
+            self._world.see("a cycle ended")
         if isinstance(message, control.Finish):
-            self._cluster.check_settled(self)
+            coordinator = self.driver.coordinator
+            assert coordinator is not None
+            self._world.check_settled([host.machine for host in self.hosts.values()], coordinator)
         self.has_quit |= isinstance(message, control.Quit)
         self.step(events.CoordinatorMessageReceived(message))
         self._refresh(list(self.hosts.values()))
@@ -160,8 +189,8 @@ class Worker(HostOwner):
     def step(self, event: events.Event) -> None:
         """Pass an event to the machine, and perform its effects."""
         try:
-            effects = self.machine.step(event, self._cluster.now)
-            if self._cluster.is_time_to_validate():
+            effects = self.machine.step(event, self._world.now)
+            if self._world.is_time_to_validate():
                 self.machine.validate()
         except CheckFailed:
             raise
@@ -177,7 +206,7 @@ class Worker(HostOwner):
             case events.SendToCoordinator(messages):
                 for message in messages:
                     if isinstance(message, control.WorkerFailed):
-                        self._cluster.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
+                        self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
             case events.Register(incarnation):
                 address = str(self.process).encode()
@@ -216,7 +245,7 @@ class Worker(HostOwner):
         for deadline, at in self.machine.deadlines.items():
             if self._scheduled.get(deadline) != at:
                 self._scheduled[deadline] = at
-                self._cluster.scheduler.at(at, self._deadline(deadline, at))
+                self._world.scheduler.at(at, self._deadline(deadline, at))
 
     def _deadline(self, deadline: events.Deadline, at: float) -> Callable[[], None]:
         data = self.data
@@ -235,7 +264,7 @@ class Worker(HostOwner):
     def _time_out(self, deadline: events.AlignmentDeadline) -> None:
         machine = self.hosts[deadline.subtask].machine
         if machine.snapshotter.recorder.phase(deadline.snapshot_id) is Phase.ALIGNING:
-            self._cluster.see("an alignment timed out")
+            self._world.see("an alignment timed out")
         self.step(events.DeadlinePassed(deadline))
         self._refresh([self.hosts[each] for each in [deadline.subtask] if each in self.hosts])
 
@@ -245,7 +274,7 @@ class Worker(HostOwner):
         """See `HostOwner`."""
         try:
             event()
-            if self._cluster.is_time_to_validate():
+            if self._world.is_time_to_validate():
                 host.machine.validate()
         except CheckFailed:
             raise
@@ -259,15 +288,15 @@ class Worker(HostOwner):
         """A subtask starts a snapshot of its own accord."""
         machine = self.hosts[subtask].machine
         event = SnapshotRequested(snapshot_id, running, min_snapshot_id)
-        self.act(lambda: machine.step(event, self._cluster.now), self.hosts[subtask])
+        self.act(lambda: machine.step(event, self._world.now), self.hosts[subtask])
 
     def inject(self, subtask: Subtask, message: object) -> None:
         """A message comes from outside."""
         host = self.hosts[subtask]
 
         def happen() -> None:
-            host.subtask_history.note(Kind.INJECT, payload=self._cluster.pack(message))
-            host.machine.inject(message, self._cluster.now)
+            host.subtask_history.note(Kind.INJECT, payload=self._world.pack(message))
+            host.machine.inject(message, self._world.now)
 
         self.act(happen, host)
 
@@ -292,22 +321,22 @@ class Worker(HostOwner):
 
     def _keep_output(self, host: Host) -> None:
         if host.list_sink is not None and host.list_sink.visible:
-            self._cluster.committed(host, host.list_sink.take_visible())
+            self._world.committed(host.subtask.node, host.list_sink.take_visible())
 
     # ---------------------------------------------------------------- channels
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """See `HostOwner`."""
         assert self.peers is not None
-        peer = self.peers[self._cluster.placement[channel.target]]
+        peer = self.peers[self._world.placement[channel.target]]
         if peer.is_connected(self.incarnation):
             peer.hosts[channel.target].receive(channel, item)
         else:
-            self._cluster.refuse(self.incarnation, f"{channel}: the receiver is gone")
+            self._world.refuse(self.incarnation, f"{channel}: the receiver is gone")
 
     def see(self, what: str) -> None:
         """See `HostOwner`."""
-        self._cluster.see(what)
+        self._world.see(what)
 
     def is_connected(self, incarnation: int) -> bool:
         """Whether a peer of `incarnation` still has its connection to this worker."""
@@ -320,9 +349,9 @@ class Worker(HostOwner):
         self._notice_loss.set(self.is_started and lost)
 
     def _link(self, incarnation: int, addresses: tuple[bytes, ...]) -> None:
-        self.peers = self._cluster.peers(addresses)
+        self.peers = self._neighbours.peers(addresses)
         self.step(events.PeersConnected(incarnation))
-        self._cluster.peers_changed()
+        self._neighbours.peers_changed()
 
     def _on_loss(self) -> None:
         self.step(events.PeerLost(self.incarnation, "a peer is lost"))
@@ -349,13 +378,13 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            self.hosts[each.subtask] = make_host(each, channels, incarnation, self, self._cluster)
+            self.hosts[each.subtask] = make_host(each, channels, incarnation, self, self.data, self._world)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
         taken = upload.taken
         try:
-            handles = self._store.put_parts(parts_of(taken, self._cluster.run, incarnation))
+            handles = self._store.put_parts(parts_of(taken, self._world.run, incarnation))
         except OSError as error:
             reason = f"{taken.subtask} could not be stored: {error}"
             declined = control.SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)
@@ -377,11 +406,11 @@ class Worker(HostOwner):
         for host in self.hosts.values():
             self._keep_output(host)
         self.data.end()
-        self.data = self._cluster.scheduler.group()
+        self.data = self._world.scheduler.group()
         self.hosts, self.peers = {}, None
         self._busy = 0
         self._notice_loss.set(False)
-        self._cluster.peers_changed()
+        self._neighbours.peers_changed()
 
     def leave(self) -> None:
         """End the process; whatever it had not stored or sent is gone."""
@@ -392,4 +421,4 @@ class Worker(HostOwner):
             group.end()
         if self.connection is not None:
             self.connection.close()
-        self._cluster.worker_left(self)
+        self._neighbours.worker_left(self)

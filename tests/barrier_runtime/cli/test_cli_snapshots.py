@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from barrier_runtime.cli import difference, main
-from barrier_runtime.cli.value_difference import changes
-from snapshot.coordinator.history import Base, Claim
+from barrier_runtime.cli.difference import changes
 from snapshot.plan.topology import Partitioning
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.history import Base, Claim
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.node_state import NodeState
+from snapshot.stored.topology_record import record_of_topology
 from state_backends import FileSystemBackend
 from tests.barrier_runtime.invoking import invoke
 from tests.snapshot import sample
@@ -172,7 +173,7 @@ def test_another_graph_is_told(tmp_path: Path) -> None:
     slow, fast = sample.TOPOLOGY.edges
     changed = replace(sample.TOPOLOGY, edges=(replace(slow, partitioning=Partitioning.BROADCAST), fast))
     store = RunStore(FileSystemBackend(tmp_path), "bank")
-    store.write_manifest(replace(sample.manifest(snapshot_id=SECOND), topology=changed.as_record()))
+    store.write_manifest(replace(sample.manifest(snapshot_id=SECOND), topology=record_of_topology(changed)))
     record = as_json("snapshots", "diff", tmp_path, "bank", FIRST, SECOND)
     assert record["graph"] == ["edge P->Q: forward, unaligned -> broadcast, unaligned"]
     assert record["channels"][0]["after"] == {"sent": 8, "processed": 2, "in_flight": 6}

@@ -18,13 +18,13 @@ from channels.control import ControlConnection
 from channels.dialer import connect
 from channels.identity import Purpose
 from channels.sockets import Address
+from snapshot.channel.frame import Buffer
 from snapshot.coordinator.control import Quit, WorkerRegistered
 from snapshot.coordinator.events import SnapshotRequested, StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.errors import RunFailed
-from snapshot.stored.envelope import Buffer
 from state_backends import MemoryBackend
 from tests.leaks import LeakCheck
 from tests.snapshot.led import SETTINGS

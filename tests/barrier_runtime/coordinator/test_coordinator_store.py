@@ -28,7 +28,7 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.coordinator.history import Base, Claim
+from snapshot.stored.history import Base, Claim
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
 

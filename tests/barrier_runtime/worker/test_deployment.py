@@ -15,10 +15,10 @@ from snapshot.channel.kept_memory import KEPT_BYTES_MIN, KeptMemory
 from snapshot.coordinator.control import Deploy, RestoredSubtask
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import build
+from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask.assembly import RestoredChannels
 from snapshot.subtask.events import SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.reports import SnapshotTaken
 from snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(

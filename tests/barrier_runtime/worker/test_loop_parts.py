@@ -7,7 +7,7 @@ import threading
 
 from barrier_runtime import clock
 from barrier_runtime.reactor import Reactor
-from barrier_runtime.worker.adaptive_batch_limit import AdaptiveBatchLimit
+from barrier_runtime.worker.meter import AdaptiveBatchLimit
 
 
 def test_the_clock_never_goes_back() -> None:

@@ -23,10 +23,9 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.validation import NAME_CHARACTERS_MAX
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
-from snapshot.stored.contribution import parts_of
+from snapshot.stored.contribution import SnapshotTaken, parts_of
 from snapshot.stored.part import Handle, PartKind
 from snapshot.stored.run_store import RunStore
-from snapshot.subtask.reports import SnapshotTaken
 from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
 from snapshot.worker.upload_batcher import PendingUpload
 from state_backends import FileSystemBackend, MemoryBackend

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -137,13 +137,13 @@ def test_both_ends_agree_on_an_exact_cut() -> None:
         sender.send(message)
         sender.seal()
     for _ in range(2):
-        item = sender.take()
+        item = sender.buffer.take()
         assert isinstance(item, Frame)
         end.deliver(item)
     end.advance(1)
     end.start_recording(1)
     sender.put_marker(1, 1, aligned=False)
     moved(sender, end)
-    sent, received = sender.settled(1), end.stop_recording(1, 2)
+    sent, received = sender.buffer.settled(1), end.stop_recording(1, 2)
     assert sent is not None
     assert (values(received), values(sent)) == (["b"], ["c", "d"])

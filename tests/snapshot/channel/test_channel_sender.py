@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from channels.in_process import InProcessConnection
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_cuts import SentCut
-from snapshot.channel.channel_sender import BUFFER_BYTES_MAX, FRAME_BYTES_TARGET, ChannelSender
+from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
 from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.open_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
+from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
+from snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -41,16 +41,16 @@ def send(end: ChannelSender, *messages: Any) -> None:
 
 def settled(end: ChannelSender, snapshot_id: int) -> SentCut:
     """The cut, which must be settled."""
-    cut = end.settled(snapshot_id)
+    cut = end.buffer.settled(snapshot_id)
     assert cut is not None
-    assert end.settled(snapshot_id) is None  # it is handed out once
+    assert end.buffer.settled(snapshot_id) is None  # it is handed out once
     return cut
 
 
 def taken(end: ChannelSender) -> list[Any]:
     """All that can be taken: messages, and markers as they are."""
     found: list[Any] = []
-    while (item := end.take()) is not None:
+    while (item := end.buffer.take()) is not None:
         found += [item] if isinstance(item, Marker) else values((item,))
         end.validate()
     return found
@@ -61,13 +61,13 @@ def test_messages_are_numbered_and_framed() -> None:
     end = sender(sent=5)
     for message in ["a", "b", ("c", 1), {"d": 2}]:
         end.send(message)
-    assert (end.sent, end.written, end.has_data, end.has_open_frame) == (9, 5, True, True)
+    assert (end.sent, end.buffer.written, end.buffer.has_data, end.has_open_frame) == (9, 5, True, True)
     end.seal()
-    frames = [end.take(), end.take(), end.take()]
+    frames = [end.buffer.take(), end.buffer.take(), end.buffer.take()]
     assert [(f.first, f.count, f.kind) for f in frames if isinstance(f, Frame)] == [
         (6, 2, PayloadKind.VALUES), (8, 1, PayloadKind.TUPLES), (9, 1, PayloadKind.VALUES),
     ]  # fmt: skip
-    assert (end.written, end.has_data, end.take()) == (9, False, None)
+    assert (end.buffer.written, end.buffer.has_data, end.buffer.take()) == (9, False, None)
 
 
 def test_messages_sent_together_are_framed_by_kind() -> None:
@@ -81,7 +81,7 @@ def test_messages_sent_together_are_framed_by_kind() -> None:
     assert (end.sent, end.has_open_frame) == (7, True)
     end.validate()
     end.seal()
-    frames = tuple(frame for frame in iter(end.take, None) if isinstance(frame, Frame))
+    frames = tuple(frame for frame in iter(end.buffer.take, None) if isinstance(frame, Frame))
     assert [(frame.first, frame.count, frame.kind) for frame in frames] == [
         (1, 2, PayloadKind.FLAT), (3, 3, PayloadKind.TUPLES), (6, 2, PayloadKind.VALUES),
     ]  # fmt: skip
@@ -94,10 +94,10 @@ def test_messages_sent_together_fill_frames_as_single_ones_do(width: int) -> Non
     end = sender()
     end.send_all([("x", number) for number in range(10_000)], are_tuples=True)
     end.seal()
-    while end.take() is not None:
+    while end.buffer.take() is not None:
         pass
     end.send_all([("x" * width, 0)] * (600 + 1_000_000 // width), are_tuples=True)
-    sizes = [len(frame.payload) for frame in iter(end.take, None) if isinstance(frame, Frame)]
+    sizes = [len(frame.payload) for frame in iter(end.buffer.take, None) if isinstance(frame, Frame)]
     assert len(sizes) > 20
     assert FRAME_BYTES_TARGET <= min(sizes[:-1]) <= max(sizes) < 1.3 * FRAME_BYTES_TARGET + width
 
@@ -125,7 +125,7 @@ def test_rows_of_a_batch_are_messages() -> None:
     end = sender()
     end.send_batch(pa.record_batch({"x": [1, 2, 3]}))
     end.send_batch(pa.record_batch({"x": pa.array([], pa.int64())}))
-    assert (end.sent, end.has_open_frame, end.has_data) == (3, True, False)
+    assert (end.sent, end.has_open_frame, end.buffer.has_data) == (3, True, False)
     end.validate()
     end.seal()
     assert taken(end) == [{"x": 1}, {"x": 2}, {"x": 3}]
@@ -144,9 +144,9 @@ def test_small_batches_share_a_frame_and_large_ones_have_their_own() -> None:
     assert end.has_open_frame
     end.validate()
     end.send_end()
-    frames = [end.take() for _ in range(8)]
+    frames = [end.buffer.take() for _ in range(8)]
     assert [frame.count for frame in frames if isinstance(frame, Frame)] == [4, 1, 2, JOINED_ROWS_MAX, 1, 1, 2, 1]
-    assert end.take() is None
+    assert end.buffer.take() is None
 
 
 def test_what_the_sender_does_to_its_memory_later_is_not_seen() -> None:
@@ -186,11 +186,11 @@ def test_a_marker_overtakes_what_waits_and_saves_it() -> None:
     """PROTOCOL 1.1: behind what was written, ahead of all else; the sender saves (w, S]."""
     end = sender()
     send(end, "a", "b")
-    end.take()
+    end.buffer.take()
     end.send("c")
     end.put_marker(1, 1, aligned=False)
     end.send("d")
-    assert end.has_marker
+    assert end.buffer.has_marker
     cut = settled(end, 1)
     assert (cut.sent, cut.written, values(cut)) == (3, 1, ["b", "c"])
     end.seal()
@@ -214,7 +214,7 @@ def test_an_aligned_marker_waits_its_turn() -> None:
     send(end, "a")
     end.put_marker(1, 1, aligned=True)
     send(end, "b")
-    assert (end.has_marker, end.settled(1)) == (False, None)
+    assert (end.buffer.has_marker, end.buffer.settled(1)) == (False, None)
     assert taken(end) == ["a", Marker(1, 1, 1, True), "b"]
     assert settled(end, 1) == SentCut(1, 1, ())
 
@@ -226,11 +226,11 @@ def test_a_timeout_moves_lower_markers_and_saves_no_more_than_was_sent() -> None
         send(end, message)
         end.put_marker(number, 1, aligned=True)
     send(end, "d")
-    end.take()  # a is written
-    end.overtake(2)
-    end.overtake(2)  # it left already: nothing happens
+    end.buffer.take()  # a is written
+    end.buffer.overtake(2)
+    end.buffer.overtake(2)  # it left already: nothing happens
     assert (settled(end, 1), values(settled(end, 2))) == (SentCut(1, 1, ()), ["b"])
-    assert end.settled(3) is None
+    assert end.buffer.settled(3) is None
     assert taken(end) == [Marker(1, 1, 1, False), Marker(2, 1, 1, False), "b", "c", Marker(3, 1, 3, True), "d"]
 
 
@@ -240,10 +240,10 @@ def test_a_discarded_snapshot_leaves_nothing_behind() -> None:
     send(end, "a")
     end.put_marker(1, 1, aligned=True)
     end.put_marker(2, 1, aligned=True)
-    end.discard(1)
-    end.overtake(2)
+    end.buffer.discard(1)
+    end.buffer.overtake(2)
     assert taken(end) == [Marker(2, 1, 0, False), "a"]
-    assert end.settled(1) is None
+    assert end.buffer.settled(1) is None
 
 
 def test_the_end_is_numbered_and_last() -> None:
@@ -262,18 +262,18 @@ def test_the_end_is_numbered_and_last() -> None:
 
 def test_a_full_buffer_closes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.1: one reason per full channel, gone when it empties; markers don't count."""
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_BYTES_MAX", 10)
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_FRAMES_MIN", 1)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_BYTES_MAX", 10)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_FRAMES_MIN", 1)
     backpressure = BackpressureFlag()
     first, second = sender(backpressure), sender(backpressure)
     send(first, "x" * 20, "y")
     send(second, "x" * 20)
     assert backpressure.closed == 2
     first.put_marker(1, 1, aligned=False)
-    first.take()
+    first.buffer.take()
     assert backpressure.closed == 2
-    first.take()
-    second.take()
+    first.buffer.take()
+    second.buffer.take()
     assert backpressure.closed == 0
 
 
@@ -283,7 +283,7 @@ def test_large_frames_have_room(is_local: bool, monkeypatch: pytest.MonkeyPatch)
 
     Within a worker both sides do, and it is full with one.
     """
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_BYTES_MAX", 10)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_BYTES_MAX", 10)
     backpressure = BackpressureFlag()
     end = sender(backpressure)
     if is_local:
@@ -291,7 +291,7 @@ def test_large_frames_have_room(is_local: bool, monkeypatch: pytest.MonkeyPatch)
     for closed in (1,) if is_local else (0, 0, 1):
         send(end, "x" * 20)
         assert backpressure.closed == closed
-    end.take()
+    end.buffer.take()
     assert backpressure.closed == 0
 
 
@@ -302,23 +302,23 @@ def test_many_siblings_have_less_room_each(siblings: int, divisor: int) -> None:
     end = ChannelSender(CHANNEL, Codec(), backpressure, siblings=siblings)
     while not backpressure.closed:
         end.send("x" * 99)
-    frame = end.take()
+    frame = end.buffer.take()
     assert isinstance(frame, Frame)
     assert FRAME_BYTES_TARGET // divisor <= len(frame.payload) < FRAME_BYTES_TARGET // divisor + 200
-    assert end.buffered_bytes < BUFFER_BYTES_MAX // divisor
+    assert end.buffer.buffered_bytes < BUFFER_BYTES_MAX // divisor
 
 
 def test_inside_a_cycle_a_full_buffer_spills(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 9.2: the gate stays open, order is kept, and a marker saves what is on disk too."""
-    monkeypatch.setattr(sys.modules[ChannelSender.__module__], "BUFFER_BYTES_MAX", 10)
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_BYTES_MAX", 10)
     backpressure, spill = BackpressureFlag(), MemorySpill()
     end = sender(backpressure, spill)
     send(end, "x" * 20, "b", "c")
-    assert (backpressure.closed, len(spill), end.spilling) == (0, 2, True)
+    assert (backpressure.closed, len(spill), end.buffer.spilling) == (0, 2, True)
     end.put_marker(1, 1, aligned=False)
     assert values(settled(end, 1)) == ["x" * 20, "b", "c"]
-    end.take()
-    end.take()  # memory is empty now, but what is on disk is older
+    end.buffer.take()
+    end.buffer.take()  # memory is empty now, but what is on disk is older
     send(end, "d")
     assert (len(spill), taken(end)) == (3, ["b", "c", "d"])
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import cut_frame, frame_of_end, messages_of
-from snapshot.channel.open_batches import OpenBatches
+from snapshot.channel.record_batches import OpenBatches
 from snapshot.channel.serialization import Codec
 from tests.snapshot.sample import batch, flat, tuples, values
 

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.partitioning import (
-    EVERY,
-    KEY_GROUPS,
-    Split,
-    key_function,
-    key_group,
-    partitioner,
-    subtask_of_group,
-)
+from snapshot.channel.partitioning import EVERY, Split, key_function, key_group, partitioner, subtask_of_group
 from snapshot.plan.declarations import Key
-from snapshot.plan.topology import Partitioning
+from snapshot.plan.topology import KEY_GROUPS, Partitioning
 
 SCHEMA = pa.schema([("word", pa.string()), ("number", pa.int16()), ("row", pa.int64())])
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.none() | st.integers(-5, 5)), max_size=40)

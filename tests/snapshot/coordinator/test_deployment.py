@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from snapshot.coordinator import control, events
-from snapshot.coordinator.history import Claim
 from snapshot.coordinator.machine import Outcome, Phase
 from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
 from tests.snapshot.sample import P, Q
 

@@ -14,8 +14,8 @@ from snapshot.coordinator.fence_events import (
     Unpublished,
     WriteBase,
 )
-from snapshot.coordinator.history import Base, Claim, history
 from snapshot.ids import claim_of_snapshot
+from snapshot.stored.history import Base, Claim, history
 from snapshot.testing.exploration.search import search
 from tests.snapshot.fence_model import Model, Owner, World
 

@@ -14,9 +14,9 @@ from snapshot.coordinator.fence_events import (
     TakeClaim,
     WriteManifest,
 )
-from snapshot.coordinator.history import Claim
 from snapshot.coordinator.machine import Outcome, Phase
 from snapshot.ids import Subtask
+from snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, OVER, POLICY, SETTINGS, Led, of_kind, order
 from tests.snapshot.sample import P, Q
 

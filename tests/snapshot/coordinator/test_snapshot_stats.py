@@ -11,7 +11,7 @@ from snapshot.coordinator import control, events
 from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot
 from snapshot.coordinator.snapshot_stats import REPORTS_MAX, SnapshotStats
 from snapshot.ids import first_snapshot_id
-from snapshot.subtask.reports import SnapshotTimings
+from snapshot.stored.contribution import SnapshotTimings
 from tests.snapshot import sample
 from tests.snapshot.led import POLICY, SETTINGS, Led, order
 from tests.snapshot.sample import P, Q

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from snapshot.coordinator.termination import ended_components, is_final
-from snapshot.stored.certificate import SubtaskRecord
-from snapshot.subtask.reports import SubtaskStatus
+from snapshot.stored.certificate import SubtaskRecord, SubtaskStatus
 from tests.snapshot import sample
 from tests.snapshot.led import BUSY, ENDED, OVER, record
 from tests.snapshot.sample import TOPOLOGY, P, Q

@@ -11,7 +11,7 @@ from snapshot.drawing.diagram import Diagram
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.testing.history import History
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe, sample_history, sample_scribe
 

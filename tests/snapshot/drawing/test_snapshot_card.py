@@ -9,13 +9,14 @@ import cloudpickle
 import pytest
 
 from snapshot import Snapshot, SnapshotCorrupt
+from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
 from snapshot.drawing import snapshot_card
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.envelope import Buffer
 from snapshot.stored.part import Handle, state_part
+from snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 
 
@@ -116,7 +117,7 @@ def test_few_parts_are_read() -> None:
         records.append(
             SubtaskRecord(subtask, sample.INCARNATION, (part.stored(f"part{index}", 0),), (), (), sample.SUBTASK_STATUS)
         )
-    manifest = replace(sample.manifest(), topology=topology.as_record(), records=tuple(records))
+    manifest = replace(sample.manifest(), topology=record_of_topology(topology), records=tuple(records))
     asked: list[str] = []
 
     def read(handle: Handle) -> Buffer:

@@ -175,7 +175,7 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
 def _sent_by(host: Hosted, end: ChannelSender, now: float) -> list[dict[str, Any]]:
     host["partial"].run(now, 10**6)
     end.seal()
-    return values(tuple(item for item in iter(end.take, None) if isinstance(item, Frame)))
+    return values(tuple(item for item in iter(end.buffer.take, None) if isinstance(item, Frame)))
 
 
 def test_a_great_many_groups_are_forgotten_when_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from snapshot import Context, Node, Sink, Source
 from snapshot.node import Guarantee
-from snapshot.plan.hooks import hook_problems
+from snapshot.plan.validation import hook_problems
 
 
 class OneOfThePair(Node):

@@ -16,6 +16,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.topology import Partitioning, Topology
+from snapshot.stored.topology_record import record_of_topology, topology_of_record
 from tests.snapshot.graphs import Passive, Shape, reaches, shapes
 
 
@@ -105,17 +106,17 @@ def test_a_record_gives_the_same_topology_back(shape: Shape) -> None:
     """Through MessagePack without pickle, as in every manifest."""
     topology = topology_of(shape)
     codec = Codec(safe=True)
-    assert Topology.from_record(codec.decode(codec.encode(topology.as_record()))) == topology
+    assert topology_of_record(codec.decode(codec.encode(record_of_topology(topology)))) == topology
 
 
 def test_a_record_is_read_without_users_modules() -> None:
     """A process that cannot import the node class still reads the topology."""
-    data = Codec(safe=True).encode(build(pipeline(), 2.5).topology.as_record())
+    data = Codec(safe=True).encode(record_of_topology(build(pipeline(), 2.5).topology))
     program = (
         "import sys\n"
         "from snapshot.channel.serialization import Codec\n"
-        "from snapshot.plan.topology import Topology\n"
-        f"print(Topology.from_record(Codec(safe=True).decode({data!r})).nodes[0].class_name)\n"
+        "from snapshot.stored.topology_record import topology_of_record\n"
+        f"print(topology_of_record(Codec(safe=True).decode({data!r})).nodes[0].class_name)\n"
         "assert 'tests' not in sys.modules"
     )
     root = Path(__file__).parents[3]

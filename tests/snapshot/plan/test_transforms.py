@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from snapshot.plan.transforms import Transform, TransformKind, transformed
+from snapshot.plan.declarations import Transform, TransformKind, transformed
 
 DOUBLE = Transform(TransformKind.MAP, lambda number: number * 2)
 SMALL = Transform(TransformKind.FILTER, lambda number: number < 5)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.history import Base, Claim
 from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import Handle, state_part
 from snapshot.stored.run_store import RunStore, runs

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_sender import MESSAGE_BYTES_MAX, ChannelSender
 from snapshot.channel.frame import Frame
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.partitioning import HashPartitioner
 from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, NodeError
@@ -104,7 +104,7 @@ def _taken(edge: OutputEdge) -> list[tuple[int, Frame]]:
     for index, end in _ends_of(edge).items():
         end.seal()
         end.validate()
-        while (frame := end.take()) is not None:
+        while (frame := end.buffer.take()) is not None:
             assert isinstance(frame, Frame)
             frames.append((index, replace(frame, payload=bytes(frame.payload))))
     return frames

@@ -13,10 +13,10 @@ from snapshot.errors import ChannelError, NodeError, RestoreRefused
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.stored.node_state import NodeState
 from snapshot.subtask.events import MarkerArrived, RequestAnswered, SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.node_state import NodeState
 from snapshot.subtask.reports import PublicationHandled, SnapshotAsked, SnapshotFailed, SubtaskEnded
 from tests.snapshot.hosted import Hosted, only, state_of, taken, values
 

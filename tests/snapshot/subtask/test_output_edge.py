@@ -44,7 +44,7 @@ def sent(host: Hosted) -> dict[str, list[Any]]:
     found = {}
     for channel, end in host["a"].outputs.items():
         frames = []
-        while (item := end.take()) is not None:
+        while (item := end.buffer.take()) is not None:
             frames.append(item)
         found[str(channel.target)] = values(tuple(frames))  # type: ignore[arg-type]  # no marker was sent
     return found
@@ -74,7 +74,7 @@ def test_the_turn_of_rebalance_is_in_the_snapshot() -> None:
     host["a"].context.send("x", "b")
     host["a"].step(SnapshotRequested(1, (), 1), 0.0)
     for end in host["a"].outputs.values():
-        while end.take() is not None:
+        while end.buffer.take() is not None:
             pass
     (snapshot,) = (report for report in host["a"].take_reports() if hasattr(report, "state"))
     again = host.machine(Subtask("a"))
@@ -123,7 +123,7 @@ def test_a_huge_batch_leaves_in_parts() -> None:
     host = hosted(2, partitioning="rebalance")
     host["a"].context.send(pa.record_batch({"x": range(2 * BATCH_ROWS_MAX + 1)}), "b")
     host["a"].seal()
-    taken = [list(iter(end.take, None)) for end in host["a"].outputs.values()]
+    taken = [list(iter(end.buffer.take, None)) for end in host["a"].outputs.values()]
     counts = [[frame.count for frame in frames if isinstance(frame, Frame)] for frames in taken]
     assert counts == [[BATCH_ROWS_MAX, 1], [BATCH_ROWS_MAX], []]
 

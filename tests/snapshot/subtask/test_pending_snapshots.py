@@ -10,8 +10,8 @@ from snapshot.channel.frame import Marker
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Context, Node
+from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
 from snapshot.subtask.events import AlignmentTimedOut, MarkerArrived, MinSnapshotIdRaised
-from snapshot.subtask.reports import SnapshotTaken, SnapshotTimings
 from tests.snapshot.hosted import Hosted, taken
 
 

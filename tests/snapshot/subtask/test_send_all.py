@@ -12,16 +12,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot.channel.backpressure_flag import BackpressureFlag
 from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
+from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.partitioning import partitioner
 from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.declarations import Transform, TransformKind
 from snapshot.plan.topology import Partitioning
-from snapshot.plan.transforms import Transform, TransformKind
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
@@ -73,7 +73,7 @@ class _Peer:
         for end in self.ends:
             end.put_marker(snapshot_id, snapshot_id, aligned=False)
             end.validate()
-            cut = end.settled(snapshot_id)
+            cut = end.buffer.settled(snapshot_id)
             assert isinstance(cut, SentCut)
             cuts.append((cut.sent, repr(values(cut.frames))))
         return cuts
@@ -84,7 +84,7 @@ class _Peer:
         for end in self.ends:
             end.seal()
             end.validate()
-            items = iter(end.take, None)
+            items = iter(end.buffer.take, None)
             found.append(repr(values(tuple(item for item in items if isinstance(item, Frame)))))
         return found
 

@@ -11,12 +11,12 @@ from snapshot.coordinator import recovery
 from snapshot.coordinator.deployment import Deployment, DeploymentResult
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import FenceEffect
-from snapshot.coordinator.history import Claim
 from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.pending_snapshot import PendingSnapshot
-from snapshot.coordinator.run_termination import RunTermination
 from snapshot.coordinator.snapshot_table import SnapshotTable
+from snapshot.coordinator.termination import RunTermination
 from snapshot.stored.contribution import parts_of
+from snapshot.stored.history import Claim
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.assembly import RestoredChannels, assemble
 from snapshot.subtask.events import ControlEvent, MinSnapshotIdRaised
@@ -33,7 +33,7 @@ class EagerWorker(Worker):
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
         taken = upload.taken
-        parts = parts_of(taken, self._cluster.run, incarnation)
+        parts = parts_of(taken, self._world.run, incarnation)
         self.acknowledge(upload, incarnation, self._said_stored(parts))
         store = super()._upload
         self.uploads.once(Store(taken.subtask, taken.snapshot_id), lambda: store(upload, incarnation))
@@ -139,7 +139,7 @@ def counters_restarted(patch: Patch) -> None:
     def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
         return assemble(subtask, compiled, environment, RestoredChannels({}, restored.frames, {}))
 
-    patch.setattr("snapshot.testing.simulation.host_factory.assemble", mutant)
+    patch.setattr("snapshot.testing.simulation.host.assemble", mutant)
 
 
 def parts_swapped(patch: Patch) -> None:

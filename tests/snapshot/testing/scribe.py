@@ -13,7 +13,7 @@ from snapshot.stored.part import Handle
 from snapshot.testing.checkers import Verdict
 from snapshot.testing.history import Cut, History
 from snapshot.testing.payload import pack
-from snapshot.trace import Event, Kind, pack_counts
+from snapshot.trace_events import Event, Kind, pack_counts
 from tests.snapshot import sample
 
 #: A message like no other: receive what was sent.

@@ -20,7 +20,7 @@ from snapshot.testing.checkers import (
 )
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
-from snapshot.trace import Kind
+from snapshot.trace_events import Kind
 from tests.snapshot import sample
 from tests.snapshot.testing.scribe import Scribe, assert_broken, sample_history, sample_scribe, sample_snapshot
 

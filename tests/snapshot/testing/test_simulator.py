@@ -34,7 +34,7 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
-from snapshot.trace import Event, Kind
+from snapshot.trace_events import Event, Kind
 
 
 class Balls(Node):

@@ -9,9 +9,8 @@ from snapshot.coordinator import control
 from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from snapshot.subtask.events import MarkerArrived
 from snapshot.worker import events
-from snapshot.worker.events import AlignmentDeadline, IdleDeadline, RequestDeadline, UploadDeadline
+from snapshot.worker.events import AlignmentDeadline, IdleDeadline, RequestDeadline, Stage, UploadDeadline
 from snapshot.worker.machine import WorkerSettings
-from snapshot.worker.stage import Stage
 from snapshot.worker.upload_batcher import BATCH_SECONDS_MAX
 from tests.snapshot.worker.programs import A, B, Ends, Machine, Numbers, deploy, sent
 
@@ -231,7 +230,7 @@ def snapshot(worker: Machine, snapshot_id: int) -> list[events.Effect]:
     """Both subtasks start a snapshot, and the marker between them is passed on."""
     effects = worker.receive(control.TriggerSnapshot(1, snapshot_id, (A, B), (), snapshot_id))
     [(channel, end)] = worker.machine.subtasks[A].outputs.items()
-    marker = end.take()
+    marker = end.buffer.take()
     assert isinstance(marker, Marker)
     worker.machine.subtasks[B].step(MarkerArrived(channel, marker), worker.now)
     return effects + worker.turn()
@@ -255,13 +254,13 @@ def test_a_contribution_does_not_wait_for_long() -> None:
     worker.start()
     worker.receive(control.TriggerSnapshot(1, 5, (A,), (), 5))
     [end] = worker.machine.subtasks[A].outputs.values()
-    end.take()
+    end.buffer.take()
     assert names(worker.turn()) == []
     assert worker.machine.deadlines[UploadDeadline(5)] == worker.now + BATCH_SECONDS_MAX
     [store] = worker.step(events.DeadlinePassed(UploadDeadline(5)))
     assert isinstance(store, events.StoreParts) and [each.taken.subtask for each in store.uploads] == [A]
     worker.receive(control.TriggerSnapshot(1, 6, (A,), (), 6))
-    end.take()
+    end.buffer.take()
     worker.turn()
     worker.receive(control.DiscardSnapshotsBelow(1, 7))
     assert worker.machine.deadlines == {}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.ids import Subtask
-from snapshot.subtask.reports import SnapshotTaken
+from snapshot.stored.contribution import SnapshotTaken
 from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, PendingUpload, UploadBatcher
 from tests.snapshot import sample
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshot.channel.extensions import NotSerialisable
+from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
 from snapshot.stored import keys
-from snapshot.stored.envelope import Buffer
 from snapshot.stored.keys import StoredMap
 
 

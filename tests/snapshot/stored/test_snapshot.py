@@ -12,10 +12,11 @@ from snapshot.channel.frame_codec import frame_of_batch
 from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
-from snapshot.snapshot import Snapshot
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, PartKind, channel_part
+from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
 
 
@@ -95,7 +96,7 @@ def wide() -> Snapshot:
             parts = parts_of(moved, sample.RUN, sample.INCARNATION)
             records.append(record_of(moved, sample.INCARNATION, [part.inline() for part in parts]))
     return Snapshot(
-        replace(sample.manifest(tuple(records)), topology=topology.as_record()), nothing_stored, sample.CODEC
+        replace(sample.manifest(tuple(records)), topology=record_of_topology(topology)), nothing_stored, sample.CODEC
     )
 
 

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from snapshot.channel.extensions import NotSerialisable
-from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame import Buffer, Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, problems
-from snapshot.stored.envelope import Buffer
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
-from snapshot.subtask.node_state import NodeState
+from snapshot.stored.topology_record import topology_of_record
 
 
 @total_ordering
@@ -284,7 +284,7 @@ class ChannelSnapshot:
 
 def _topology_of(manifest: Manifest) -> Topology:
     try:
-        return Topology.from_record(manifest.topology)
+        return topology_of_record(manifest.topology)
     except (KeyError, TypeError, ValueError) as error:
         raise SnapshotCorrupt(
             f"snapshot {manifest.snapshot_id} of run {manifest.run!r}: its topology cannot be read: {error!r}"

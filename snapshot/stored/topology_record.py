@@ -1,0 +1,50 @@
+"""A topology as plain data: how manifests and control messages hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from snapshot.plan.topology import Alignment, Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from snapshot.stored import keys
+from snapshot.stored.keys import StoredMap
+
+_NODE = StoredMap(NodeSpec, keys.NODE)
+_ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
+_EDGE = StoredMap(
+    EdgeSpec,
+    keys.EDGE,
+    write={"partitioning": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
+    read={"partitioning": Partitioning, "alignment": _ALIGNMENT.read},
+)
+_COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
+_TOPOLOGY = StoredMap(
+    Topology,
+    keys.TOPOLOGY,
+    write={
+        "nodes": lambda nodes: [_NODE.write(node) for node in nodes],
+        "edges": lambda edges: [_EDGE.write(edge) for edge in edges],
+        "components": lambda parts: [_COMPONENT.write(part) for part in parts],
+    },
+    read={
+        "nodes": lambda nodes: tuple(map(_NODE.read, nodes)),
+        "edges": lambda edges: tuple(map(_EDGE.read, edges)),
+        "components": lambda parts: tuple(map(_COMPONENT.read, parts)),
+    },
+)
+
+
+def record_of_topology(topology: Topology) -> dict[str, Any]:
+    """Return plain data that `topology_of_record` reads."""
+    return _TOPOLOGY.write(topology)
+
+
+def topology_of_record(record: Mapping[str, Any]) -> Topology:
+    """Read what `record_of_topology` wrote.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        when the record is no topology; the caller knows which file it came from and says so.
+    """
+    return _TOPOLOGY.read(record)

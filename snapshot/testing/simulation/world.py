@@ -1,0 +1,251 @@
+"""What all processes of a simulated run share: time, the store, the history, and the checks of a whole run.
+
+Checks, as the run goes on, that ids are used once, that what is published is exact, and that nothing of a settled
+snapshot stays behind. Knows no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from logging import LoggerAdapter
+from typing import Any
+
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator import control, events
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence_answers import perform
+from snapshot.coordinator.machine import Coordinator, RunSettings
+from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.stored.part import Handle, PartKind, decode_frames
+from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
+from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.observer import Observer
+from snapshot.testing.checking.verdict import CheckFailed
+from snapshot.testing.history import History
+from snapshot.testing.payload import pack
+from snapshot.testing.simulation.history_log import HistoryLog
+from snapshot.testing.simulation.scheduler import Scheduler
+from snapshot.testing.simulation.store import SimulatedBackend
+from snapshot.testing.steps import Land
+from snapshot.trace_events import Kind
+from snapshot.worker.machine import WorkerMachine
+
+#: How the reason begins for which a snapshot is aborted that was under way when the run ended.
+_RUN_OVER = "the run has ended"
+
+#: Events of machines between two validations of their invariants: a validation costs as much as the events.
+_VALIDATE_EVERY = 8
+
+#: What the store is asked for on behalf of one coordinator.
+StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """The classes that a run is made of; mutants of them show that the checkers bite."""
+
+    coordinator: type[Coordinator] = Coordinator
+    fence: type[Fence] = Fence
+    machine: Callable[[SubtaskParts], SubtaskMachine] = SubtaskMachine
+    #: another observer of each subtask, beside the history
+    observer: Callable[[Subtask, int], Observer | None] = lambda subtask, incarnation: None
+    #: class of workers; None: `snapshot.testing.simulation.worker.Worker`
+    worker: Callable[..., Any] | None = None
+    worker_machine: type[WorkerMachine] = WorkerMachine
+
+
+class World:
+    """Time, store, history and checks of one simulated run.
+
+    Parameters
+    ----------
+    compiled : CompiledGraph
+    settings : RunSettings
+    seed : int
+        Given to nodes as their chance.
+    seals_each : bool
+        Every message goes in a frame of its own.
+    validates : bool
+        Have machines assert their invariants now and then: see `is_time_to_validate`.
+    files : dict
+        ``{path: bytes}`` of the store, read and written.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledGraph,
+        settings: RunSettings,
+        *,
+        seed: int,
+        seals_each: bool,
+        validates: bool,
+        files: dict[str, bytes],
+        mutation: Mutation,
+    ) -> None:
+        self.compiled = compiled
+        self.run = settings.run
+        self.seed = seed
+        self.mutation = mutation
+        self.scheduler = Scheduler()
+        self.codec = Codec()
+        self.logger: LoggerAdapter[Any] = _Silent()
+        self.history = History(compiled.topology, self.codec)
+        self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
+        self.placement = compiled.topology.place(settings.worker_count)
+        #: {subtask: hook of its next instance that is to raise}
+        self.hook_failures: dict[Subtask, str] = {}
+        self._validates = validates
+        self._events = 0
+        self._files = files
+        #: every part that was ever published
+        self._published_parts: dict[Handle, bytes] = {}
+        self._store = self.open_store(None)
+        self._backends: dict[int, SimulatedBackend] = {}
+        self._checked: dict[int, None] = {}
+        self._deployed: dict[int, None] = {}
+        #: {snapshot_id: who triggered it}
+        self._triggered: dict[int, str] = {}
+        self._coordinators = 0
+        self._landings = 0
+        self._late = self.scheduler.group()
+        self._adopt_stored()
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.scheduler.now
+
+    def is_time_to_validate(self) -> bool:
+        """Return whether to validate now. What breaks an invariant of a machine does not mend by itself."""
+        self._events += 1
+        return self._validates and not self._events % _VALIDATE_EVERY
+
+    def next_coordinator(self) -> int:
+        """Return the number of a new coordinator, among all of all drivers."""
+        self._coordinators += 1
+        return self._coordinators - 1
+
+    def see(self, what: str) -> None:
+        """Something happened that must happen in some run."""
+        self.history.seen[what] += 1
+
+    def pack(self, message: object) -> bytes:
+        """A message as the history keeps it."""
+        return pack(message, self.codec)
+
+    # ---------------------------------------------------------------- the store
+
+    def open_store(self, process: int | None) -> RunStore:
+        """The run's store, as one process sees it."""
+        backend = SimulatedBackend(self._files)
+        if process is not None:
+            self._backends[process] = backend
+        return RunStore(backend, self.run)
+
+    def backend_of(self, process: int) -> SimulatedBackend:
+        """By which faults get into the store of a process."""
+        return self._backends[process]
+
+    def leave_behind(self, requests: Iterable[StoreRequest]) -> None:
+        """Whoever asked for these is gone; they may still happen, or not."""
+        for request in requests:
+            if isinstance(request, events.AskStore):
+                step = Land(self._landings)
+                self._landings += 1
+                self._late.once(step, lambda r=request: self._land(r))  # type: ignore[misc]  # a default binds it now
+
+    def _land(self, request: events.AskStore) -> None:
+        self.see("a request of a lost coordinator reached the store")
+        perform(self._store, request.effect, request.manifest)
+
+    # ---------------------------------------------------------------- history and checks
+
+    def committed(self, node: str, visible: Sequence[tuple[str, list[Any]]]) -> None:
+        """Note rows that a `ListSink` has made visible."""
+        for token, rows in visible:
+            self.history.committed[node].setdefault(token, [self.pack(row) for row in rows])
+
+    def refuse(self, incarnation: int, what: str) -> None:
+        """Something of another incarnation came and was dropped."""
+        self.history.seen["refused"] += 1
+        self.history_log.note(Kind.REFUSED, incarnation, text=what)
+
+    def deployed(self, message: control.Deploy) -> None:
+        """Workers are told to begin an incarnation; none of them may ever hear it."""
+        if message.incarnation not in self._deployed:
+            self._deployed[message.incarnation] = None
+            states = [restored.state for restored in message.subtasks if restored.state is not None]
+            origin = (states[0].incarnation, states[0].snapshot_id) if states else None
+            self.history_log.note(Kind.DEPLOYED, message.incarnation, snapshot_id=origin[1] if origin else 0)
+
+    def check_published(self, history: Iterable[int]) -> None:
+        """Keep what somebody counts as published; it stays readable after it is removed."""
+        for snapshot_id in history:
+            if snapshot_id not in self._checked:
+                self._checked[snapshot_id] = None
+                self._keep(snapshot_id)
+
+    def _adopt_stored(self) -> None:
+        """Have the witness begin where earlier runs left the store."""
+        store = self._store
+        for snapshot in store.read_snapshots(self.codec):
+            self.history_log.adopt(snapshot.manifest, lambda handle: decode_frames(handle, store.read_part(handle)))
+
+    def _keep(self, snapshot_id: int) -> None:
+        try:
+            manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
+            for record in manifest.records:
+                for handle in record.handles:
+                    if handle.path is not None:
+                        self._published_parts[handle] = self._store.read_stored(handle)
+        except SnapshotCorrupt as error:
+            raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
+        snapshot = Snapshot(manifest, self._published_parts.__getitem__, self.codec)
+        self.history.snapshots.append(snapshot)
+        kinds = [handle.kind for record in manifest.records for handle in record.handles]
+        if PartKind.RECEIVED in kinds or PartKind.SENT in kinds:
+            self.see("a snapshot with messages in flight")
+        if PartKind.SENT in kinds:
+            self.see("a sender's part")
+        self.history_log.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
+
+    def check_triggers(self, number: int, effects: Sequence[events.Effect]) -> None:
+        """Ids are never used twice (PROTOCOL 3.2)."""
+        triggered = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
+        ids = dict.fromkeys(
+            message.snapshot_id for message in triggered if isinstance(message, control.TriggerSnapshot)
+        )
+        who = f"coordinator {number}"
+        for snapshot_id in ids:
+            if snapshot_id in self._triggered:
+                raise CheckFailed("ids", f"{snapshot_id} is used twice: by {self._triggered[snapshot_id]} and {who}")
+            self._triggered[snapshot_id] = who
+
+    def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: Coordinator) -> None:
+        """When the run is over, nobody still records a snapshot that was aborted (PROTOCOL 3.4)."""
+        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if reason.startswith(_RUN_OVER)]
+        below = min(pending, default=1 << 63)
+        aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
+        for machine in machines:
+            recorder = machine.snapshotter.recorder
+            left = [snapshot_id for snapshot_id in aborted if recorder.phase(snapshot_id) is not None]
+            if left:
+                raise CheckFailed("no leak", f"{machine.subtask} still holds {left}, aborted long ago")
+
+
+class _Silent(LoggerAdapter[Any]):
+    """What nodes log in a simulation is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(None, {})
+
+    def isEnabledFor(self, level: int) -> bool:  # the name is logging's
+        return False
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        pass
