@@ -29,8 +29,8 @@ from snapshot.subtask.input_processor import ReadyInputs
 _VALUES = frozenset((type(None), int, str, bytes, Subtask, ChannelId, Frame, Marker, SubtaskRecord))
 _MARKED_VALUES = frozenset((bool, float, complex))
 
-#: No state of a run is in these. Of `ReadyInputs`: which inputs wait is known from their queues, and the explorer, which
-#: tries all of them, never asks whose turn is first.
+#: Types without state of a run. Of `ReadyInputs`: which inputs wait is known from their queues, and the explorer tries
+#: all of them.
 _STATELESS = (
     *(FunctionType, MethodType, BuiltinFunctionType, ModuleType, type),
     *(Topology, Codec, LoggerAdapter, pa.Schema, ReadyInputs),
