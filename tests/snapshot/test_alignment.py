@@ -6,74 +6,69 @@ from dataclasses import replace
 
 import pytest
 
+from snapshot import Graph
 from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.ids import Subtask
+from snapshot.coordinator.run_state import Outcome
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.topology import Alignment, Partitioning, Topology
+from snapshot.plan.topology import Alignment, Topology
 from snapshot.subtask.events import Event, OvertakeWithMarkers, SendMarker
 from snapshot.subtask.recorder import Recorder
-from tests.snapshot.network import Network
-from tests.snapshot.shapes import Shape, make_graph, make_plans
+from snapshot.testing import simulator as module
+from snapshot.testing.history import History
+from snapshot.testing.lists import ListSink, ListSource
+from snapshot.testing.simulator import Simulator
+from snapshot.testing.steps import Arrive, Poll, Quiesce, Transmit
+from tests.snapshot.testing.programs import Delay
+from tests.snapshot.testing.unprocessed import take_snapshot
 
-#: Two sources, a middle, a sink; the sink is fed by both, so that it aligns.
-DIAMOND = Shape(
-    (2, 1, 2, 1),
-    (
-        (0, 2, Partitioning.REBALANCE),
-        (1, 2, Partitioning.BROADCAST),
-        (2, 3, Partitioning.HASH),
-        (1, 3, Partitioning.REBALANCE),
-    ),
-    walks=(6, 6, 2, 0),
-)
+#: Messages that wait on each channel out of a source.
+_MESSAGES = 4
 
 
-def crowded(alignment: AlignmentWish) -> Network:
-    """A network whose sources have sent all, of which one frame a channel has arrived and nothing is processed."""
-    plans = make_plans(DIAMOND)
-    network = Network(build(make_graph(plans), alignment), plans, lambda below: 0, window=1)
-    for subtask, machine in network.machines.items():
-        network.act_control(subtask)
-        for at in range(8 if subtask.node in ("n0", "n1") else 0):
-            machine.run(float(at), 100)
-            machine.seal()
-    for subtask in network.topology.subtasks:
-        network.flush(subtask)
-    assert any(end.buffer.has_data for machine in network.machines.values() for end in machine.outputs.values())
-    return network
+def diamond() -> Graph:
+    """Two sources; both feed the sink, one of them through two middle subtasks, so that the sink aligns."""
+    graph = Graph("diamond").add("a", ListSource(*range(1, 9))).add("b", ListSource(*range(11, 19)))
+    graph.add("middle", Delay(), parallelism=2).add("out", ListSink())
+    graph.connect("a", "middle").connect("b", "middle", partitioning="broadcast")
+    return graph.connect("middle", "out").connect("b", "out")
 
 
-def move_markers(network: Network) -> None:
-    """Let links move all there is, and time run out, without anybody processing a message."""
-    for _ in range(6):
-        for subtask in network.topology.subtasks:
-            while network.controls[subtask]:
-                network.act_control(subtask)
-            network.settle(subtask)
-            network.act_time_out(subtask)
-            network.settle(subtask)
-            network.flush(subtask)
+def crowded(alignment: AlignmentWish) -> Simulator:
+    """A run whose sources have sent messages, of which one a channel has arrived and none is processed."""
+    simulator = Simulator(diamond(), (), alignment=alignment, maxConcurrentSnapshots=3)
+    simulator.take(Quiesce())
+    for _ in range(_MESSAGES):
+        for source in ("a", "b"):
+            simulator.take(Poll(source))
+    for channel in (("a", "middle[0]"), ("a", "middle[1]"), ("b", "middle[0]"), ("b", "middle[1]"), ("b", "out")):
+        simulator.take(Transmit(*channel))
+        simulator.take(Arrive(*channel))
+    return simulator
 
 
 def completes_without_processing(alignment: AlignmentWish) -> bool:
-    """Whether a snapshot of a crowded network is published though no message is processed; then it ends as ever."""
-    network = crowded(alignment)
-    network.initiate()
-    move_markers(network)
-    completed = bool(network.published)
-    network.finish()
-    return completed
+    """Whether a snapshot of a crowded run is published though no message is processed; then the run ends as ever."""
+    simulator = crowded(alignment)
+    is_complete = take_snapshot(simulator, 1, "a", "b", with_data=False)
+    assert simulator.finish().outcome is Outcome.FINISHED
+    return is_complete
+
+
+def in_flight(history: History) -> list[int]:
+    """The number of parts of channels in each snapshot."""
+    return [
+        sum(handle.channel is not None for record in snapshot.manifest.records for handle in record.handles)
+        for snapshot in history.snapshots
+    ]
 
 
 def test_an_aligned_snapshot_waits_and_holds_no_messages() -> None:
     """PROTOCOL 4.1: it is complete only when all ahead of the markers is processed, and its channels are empty."""
     assert not completes_without_processing("aligned")
-    network = crowded("aligned")
-    network.initiate()
-    network.finish()
-    handles = [handle for record in network.published[0].records for handle in record.handles]
-    assert all(handle.channel is None for handle in handles)
+    simulator = crowded("aligned")
+    take_snapshot(simulator, 1, "a", "b")
+    assert set(in_flight(simulator.finish())) == {0}
 
 
 @pytest.mark.parametrize("alignment", ["unaligned", 1.0])
@@ -110,18 +105,17 @@ def test_a_cut_by_timeout_needs_unaligned_markers(monkeypatch: pytest.MonkeyPatc
 
 
 def mixed(compiled: CompiledGraph) -> CompiledGraph:
-    """The same graph with one aligned edge behind an unaligned one, which the builder would never grant."""
+    """The same graph with aligned edges behind unaligned ones, which the builder would never grant."""
     aligned = Alignment(aligned=True, timeout=None)
-    edges = tuple(replace(e, alignment=aligned) if e.target == "n3" else e for e in compiled.topology.edges)
+    edges = tuple(replace(e, alignment=aligned) if e.target == "out" else e for e in compiled.topology.edges)
     topology = compiled.topology
     return replace(compiled, topology=Topology(topology.name, topology.nodes, edges, topology.components))
 
 
-def test_a_mix_that_is_not_granted_cannot_deadlock_the_core() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mix_that_is_not_granted_cannot_deadlock_the_core(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 4.1: even where an aligned edge is behind an unaligned one, a marker that overtook ends the waiting."""
-    plans = make_plans(DIAMOND)
-    network = Network(mixed(build(make_graph(plans), "unaligned")), plans, lambda below: 0, window=50)
-    for _ in range(3):
-        network.initiate([Subtask("n0", 0)])
-        network.round()
-    network.finish()
+    monkeypatch.setattr(module, "build", lambda graph, alignment: mixed(build(graph, alignment)))
+    history = Simulator(diamond(), seed, snapshotInterval=0.1).run()
+    assert history.outcome is Outcome.FINISHED
+    assert len(history.snapshots) > 1

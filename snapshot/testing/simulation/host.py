@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +33,24 @@ from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 _LIMITS = SubtaskLimits()
 
 Item = Frame | Marker
+
+
+class MemorySpill(deque[Frame]):
+    """Frames that wait behind a full out-buffer inside a cycle, in the order of their numbers (PROTOCOL 9.2)."""
+
+    def __init__(self, on_frame: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._on_frame = on_frame
+
+    def append(self, frame: Frame) -> None:
+        """Add a frame at the end."""
+        self._on_frame()
+        super().append(frame)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Return the bytes of all frames that wait."""
+        return sum(len(frame.payload) for frame in self)
 
 
 class InjectedFailure(Exception):
@@ -281,8 +300,8 @@ def make_host(
     other = world.mutation.observer(restored.subtask, incarnation)
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(
-        world.run, incarnation, world.codec, _LIMITS, lambda _: None, lambda _: world.logger, lambda _: chance,
-        lambda: world.now, lambda _: observer,
+        world.run, incarnation, world.codec, _LIMITS, lambda _: MemorySpill(partial(world.see, "a frame was spilled")),
+        lambda _: world.logger, lambda _: chance, lambda: world.now, lambda _: observer,
     )  # fmt: skip
     try:
         machine = world.mutation.machine(assemble(restored.subtask, world.compiled, environment, channels))

@@ -19,8 +19,8 @@ from snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.testing.simulation.host import MemorySpill
 from tests.snapshot.hosted import values
-from tests.snapshot.memory_spill import MemorySpill
 
 CHANNEL = ChannelId(Subtask("a"), Subtask("b"))
 

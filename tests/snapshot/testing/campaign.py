@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
 from typing import Any
 
+import pytest
+
+from snapshot.channel import channel_sender, output_buffer
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.testing.checkers import CheckFailed, Verdict, judge
 from snapshot.testing.history import History
@@ -24,11 +27,15 @@ from snapshot.testing.simulator import Mutation, Odds, Simulator
 from snapshot.testing.steps import Step
 from tests.snapshot.testing.outside import OUTSIDES, Outside
 from tests.snapshot.testing.programs import PROGRAMS, Program
+from tests.snapshot.testing.walkers import fields
 from tests.snapshot.testing.walks import SHAPES, walk_program
-from tests.snapshot.walkers import fields
 
 #: Faults of a history at most: each needs some steps to be recovered from.
 FAULTS_MAX = 4
+
+#: Bytes at which a few messages fill a buffer, or a frame.
+_SMALL_BUFFER_BYTES = 60
+_SMALL_FRAME_BYTES = 40
 
 #: Steps after which a history counts as one that never ends; most take less than a thousand.
 _STEPS_MAX = 20_000
@@ -47,6 +54,8 @@ class Case:
     odds: Odds
     interval: float | None
     tolerable: int
+    #: a few messages fill a frame and a buffer, so that subtasks wait and cycles spill
+    is_small: bool
 
     def simulator(
         self, schedule: Sequence[Step] | None = None, mutation: Mutation | None = None, *, skips: bool = True
@@ -84,7 +93,8 @@ def case(seed: int) -> Case:
     program = PROGRAMS[seed // 2 % len(PROGRAMS)] if is_written else walk_program(kinds[seed // 2 % len(kinds)], chance)
     odds = Odds(chance.choice((30, 100, 300)), requests=chance.randrange(3), stops=not chance.randrange(4))
     interval = chance.choice((None, 0.2, 0.5))
-    return Case(seed, program, chance.randrange(FAULTS_MAX + 1), odds, interval, chance.randrange(3))
+    faults, tolerable, is_small = chance.randrange(FAULTS_MAX + 1), chance.randrange(3), not chance.randrange(3)
+    return Case(seed, program, faults, odds, interval, tolerable, is_small)
 
 
 def run(case: Case, schedule: Sequence[Step] | None = None, mutation: Mutation | None = None) -> History:
@@ -95,10 +105,22 @@ def run(case: Case, schedule: Sequence[Step] | None = None, mutation: Mutation |
     CheckFailed
         naming the checker.
     """
-    history = case.simulator(schedule, mutation).run()
+    with _sizes(case):
+        history = case.simulator(schedule, mutation).run()
     for verdict in (*judge(history, measure=case.program.measure), *known_result(case, history)):
         verdict.demand()
     return history
+
+
+@contextmanager
+def _sizes(case: Case) -> Iterator[None]:
+    """Make frames and buffers small, if the case asks for that."""
+    with pytest.MonkeyPatch.context() as patch:
+        if case.is_small:
+            patch.setattr(output_buffer, "BUFFER_BYTES_MAX", _SMALL_BUFFER_BYTES)
+            patch.setattr(output_buffer, "BUFFER_FRAMES_MIN", 1)
+            patch.setattr(channel_sender, "FRAME_BYTES_TARGET", _SMALL_FRAME_BYTES)
+        yield
 
 
 def known_result(case: Case, history: History) -> list[Verdict]:
@@ -148,7 +170,7 @@ def minimal(case: Case, schedule: Sequence[Step], checker: str, mutation: Mutati
 def report(case: Case, error: Exception, mutation: Mutation | None = None) -> str:
     """What went wrong, the line that repeats it, and a short schedule."""
     simulator = case.simulator(mutation=mutation)
-    with suppress(Exception):  # it is being reported
+    with suppress(Exception), _sizes(case):  # it is being reported
         simulator.run()
     schedule = minimal(case, simulator.history.schedule, checker_of(error), mutation)
     described = f"seed {case.seed}, {case.program.name}, {case.faults} faults: {checker_of(error)}: {error!r}"

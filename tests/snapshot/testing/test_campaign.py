@@ -39,6 +39,7 @@ CONDITIONS = (
     "two claims raced",
     "an acknowledgement of another incarnation",
     "a snapshot before restored messages were drained",
+    "a frame was spilled",
 )
 
 #: What else must have happened, or all histories together prove little.

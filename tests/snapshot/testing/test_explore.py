@@ -16,9 +16,9 @@ from snapshot import END, Context, Graph, GraphError, Node, Snapshot, Source
 from snapshot.node import End
 from snapshot.testing.exploration.search import TooManyStates
 from snapshot.testing.explore import explore
-from tests.snapshot import mutants_of_cuts as cuts
-from tests.snapshot import mutants_of_order as order
-from tests.snapshot import mutants_of_restore as restore
+from tests.snapshot.testing import mutants_of_cuts as cuts
+from tests.snapshot.testing import mutants_of_order as order
+from tests.snapshot.testing import mutants_of_restore as restore
 
 #: What `a` has at first.
 MONEY = 100

@@ -1,7 +1,7 @@
-"""Each rule of RELIABILITY's "Teeth" is needed: a run without it is caught, by a checker that has a name.
+"""Each rule of PROTOCOL is needed: a run without it is caught, by a checker that has a name.
 
-One more, "directory not fsynced", needs a disk that forgets: it is with the tests of the file system. The rules of the
-core that the list does not name are in `tests.snapshot.test_rules`.
+Rules have the numbers of their sections. "Directory not fsynced" needs a disk that forgets, so it is with the tests of
+the file system. Spilling itself (9.2) is with the tests of flow control, because simulated links grant credit at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 from snapshot.testing.simulator import Mutation, Odds
 from snapshot.testing.steps import Arrive, Deliver, Fail, FailHook, Initiate, Poll, Quiesce, Step, Tick, Transmit
-from tests.snapshot import mutants_of_cuts as cuts
-from tests.snapshot import mutants_of_order as order
+from tests.snapshot.testing import mutants_of_cuts as cuts
+from tests.snapshot.testing import mutants_of_order as order
+from tests.snapshot.testing import mutants_of_restore as restore
 from tests.snapshot.testing import mutants_of_runs as runs
 from tests.snapshot.testing.campaign import FAULTS_MAX, Case, case, checker_of, fails
 from tests.snapshot.testing.programs import PROGRAMS
@@ -58,34 +59,59 @@ _BOTH_PARTS = (
 )
 #: A subtask cannot take its part, and its markers are still on their way.
 _DECLINED = (Quiesce(), FailHook("numbers", "snapshotState"), Initiate(1, "numbers"))
+#: Many snapshots at a time, with small frames and buffers.
+_CROWDED = {"odds": Odds(30, requests=6), "interval": 0.05, "is_small": True}
+_CROWDED_ALIGNMENTS = {**_CROWDED, "program": replace(PROGRAMS[0], alignment=0.3)}
 _STOPS = {"odds": Odds(30, stops=True)}
 
 TEETH = (
-    Tooth("marker sent after data", cuts.marker_behind_data, ("certificate",)),
-    Tooth("messages after the marker recorded", cuts.after_the_marker_recorded, ("certificate",)),
-    Tooth("first channel taken as empty", cuts.first_channel_empty, ("certificate",)),
-    Tooth("closing a recording skipped", cuts.closing_skipped, ("liveness",)),
-    Tooth("sender's part omitted", cuts.senders_part_omitted, ("certificate",)),
-    Tooth("sender's part beyond S", cuts.senders_part_beyond_its_cut, ("certificate",), _TIMED),
-    Tooth("parts swapped", runs.parts_swapped, ("sequence",), _PIPELINE, _BOTH_PARTS),
-    Tooth("later marker before an earlier one", cuts.later_marker_first, ("order",)),
-    Tooth("end of stream not numbered", order.end_not_numbered, ("exact cut",)),
-    Tooth("counters restarted on restore", runs.counters_restarted, ("exact cut", "sequence")),
-    Tooth("last in-flight message dropped", cuts.last_message_dropped, ("certificate",)),
-    Tooth("recorded message aliased", cuts.recorded_message_aliased, ("exact cut",)),
-    Tooth("acknowledged before upload", Mutation(worker=runs.EagerWorker), ("integrity",)),
-    Tooth("incarnation of a message ignored", Mutation(coordinator=runs.IncarnationIgnored), ("fencing", "rollback")),
-    Tooth("incarnation of a frame ignored", Mutation(worker=runs.TakesAnyFrame), ("sequence", "fencing")),
-    Tooth("claim not looked at after publishing", Mutation(fence=runs.NeverChecks), ("output", "fencing")),
+    Tooth("1.1 marker sent after data", cuts.marker_behind_data, ("certificate",)),
+    Tooth("1.1 waiting marker says that it overtook", cuts.marker_waits_but_says_head, ("sequence",)),
+    Tooth("1.1 sender's part omitted", cuts.senders_part_omitted, ("certificate",)),
+    Tooth("1.2 messages before the cut not recorded", cuts.only_after_the_cut, ("certificate",)),
+    Tooth("1.2 messages after the marker recorded", cuts.after_the_marker_recorded, ("certificate",)),
+    Tooth("1.2 overtaken messages recorded again", cuts.overtaken_recorded_again, ("certificate",)),
+    Tooth("1.3 last in-flight message dropped", cuts.last_message_dropped, ("certificate",)),
+    Tooth("1.3 parts swapped", runs.parts_swapped, ("sequence",), _PIPELINE, _BOTH_PARTS),
+    Tooth("1.4 first channel taken as empty", cuts.first_channel_empty, ("certificate",)),
+    Tooth("1.4 closing a recording skipped", cuts.closing_skipped, ("liveness",)),
+    Tooth("1.5 later marker before an earlier one", cuts.later_marker_first, ("order",)),
+    Tooth("1.6 recorded message aliased", cuts.recorded_message_aliased, ("exact cut",)),
+    Tooth("3.2 snapshot id reused", Mutation(coordinator=runs.IdReused), ("ids",)),
+    Tooth("3.3 cuts in any order", order.order_rule_removed, ("order",)),
+    Tooth("3.3 cuts pass what aligns", order.order_rule_removed_while_aligning, ("order",), _CROWDED_ALIGNMENTS),
+    Tooth("3.4 min_snapshot_id ignored", order.min_snapshot_id_ignored, ("no leak",)),
+    Tooth("3.4 late marker obeyed", order.late_marker_obeyed, ("order",)),
     Tooth(
-        "late marker after an abort obeyed",
+        "3.4 min_snapshot_id not sent",
         Mutation(coordinator=runs.MinSnapshotIdNotSent),
         ("no leak",),
         _PIPELINE,
         _DECLINED,
     ),
-    Tooth("prepared output dropped on abort", Mutation(machine=runs.DropsPrepared), ("output",)),
-    Tooth("snapshot id reused", Mutation(coordinator=runs.IdReused), ("ids",)),
+    Tooth("4.1 aligned channel not held", order.aligned_channel_not_held, ("certificate",)),
+    Tooth("4.1 channel held after an abort", order.held_channel_not_released_by_an_abort, ("liveness",)),
+    Tooth("4.3 sender's part beyond S", cuts.senders_part_beyond_its_cut, ("certificate",), _TIMED),
+    Tooth("5.1 end of stream not numbered", order.end_not_numbered, ("exact cut",)),
+    Tooth("5.1 end of stream not recorded", order.end_not_recorded, ("certificate",)),
+    Tooth("5.1 channel closed when its end arrives", order.closed_on_arrival, ("liveness",)),
+    Tooth("5.2 finished subtask is gone", order.finished_subtask_is_gone, ("liveness",)),
+    Tooth("5.4 onStart after a marker", order.on_start_after_a_marker, ("output",)),
+    Tooth(
+        "6.1 incarnation of a message ignored", Mutation(coordinator=runs.IncarnationIgnored), ("fencing", "rollback")
+    ),
+    Tooth("6.1 incarnation of a frame ignored", Mutation(worker=runs.TakesAnyFrame), ("sequence", "fencing")),
+    Tooth("6.2 counters restarted on restore", runs.counters_restarted, ("exact cut", "sequence")),
+    Tooth("6.2 restored messages not recorded", restore.restored_messages_not_recorded, ("certificate",)),
+    Tooth("6.2 restored messages dropped", restore.restored_messages_dropped, ("exact cut",)),
+    Tooth("7.2 claim not checked after publishing", Mutation(fence=runs.NeverChecks), ("output", "fencing")),
+    Tooth("8 prepared output dropped on abort", Mutation(machine=runs.DropsPrepared), ("output",)),
+    Tooth("8 output prepared after the state", restore.prepared_after_the_state, ("output",)),
+    Tooth("8 all committed at any publication", restore.all_committed_at_once, ("output",), _CROWDED),
+    Tooth("8 not committed again after a restore", restore.not_committed_again, ("output",)),
+    Tooth("8 discarded before the commit", restore.discarded_before_the_commit, ("output",)),
+    Tooth("9.2 spilled frames not saved", restore.spilled_frames_not_saved, ("certificate",), _CROWDED),
+    Tooth("acknowledged before upload", Mutation(worker=runs.EagerWorker), ("integrity",)),
     Tooth("stop forgotten over a rollback", Mutation(coordinator=runs.ForgetsTheStop), ("stop",), _STOPS),
 )
 

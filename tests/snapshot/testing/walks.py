@@ -7,12 +7,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from snapshot import Context, Node, Snapshot, Subtask
+from snapshot import Context, Node, Snapshot
 from snapshot.plan.topology import Partitioning
-from tests.snapshot.shapes import Shape, make_graph, make_plans, random_shape
 from tests.snapshot.testing.outside import TwoPhases
 from tests.snapshot.testing.programs import Program
-from tests.snapshot.walkers import (
+from tests.snapshot.testing.shapes import Shape, make_graph, make_plans, random_shape
+from tests.snapshot.testing.walkers import (
     AMOUNT,
     BatchWalker,
     Plan,
@@ -27,32 +27,8 @@ _MESH_MAX = 6
 _NODES_MAX = 20
 
 
-class _Nobody:
-    """Observes nothing: the simulator has a witness of its own."""
-
-    def processed(self, subtask: Subtask, sender: Subtask, message: Any) -> None:
-        pass
-
-    def cut(self, subtask: Subtask, snapshot_id: int) -> None:
-        pass
-
-
-class _Walker(Walker):
-    observer = _Nobody()
-
-
-class _BatchWalker(BatchWalker):
-    observer = _Nobody()
-
-
-class _SourceWalker(SourceWalker):
-    observer = _Nobody()
-
-
 class _SinkWalker(Walker, TwoPhases):
     """Writes the id of each message that ends here."""
-
-    observer = _Nobody()
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -69,10 +45,10 @@ class _SinkWalker(Walker, TwoPhases):
 
 def _node(plan: Plan) -> Node:
     if plan.is_source:
-        return _SourceWalker(plan)
+        return SourceWalker(plan)
     if plan.is_sink:
         return _SinkWalker(plan)
-    return _BatchWalker(plan) if plan.takes_batches else _Walker(plan)
+    return BatchWalker(plan) if plan.takes_batches else Walker(plan)
 
 
 # ---------------------------------------------------------------- shapes: by how many nodes there are

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,46 +9,12 @@ import pytest
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import OutputBuffer
-from snapshot.coordinator import recovery
 from snapshot.subtask import assembly as subtask_parts
 from snapshot.subtask.assembly import RestoredChannels
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.two_phase import PreparedOutput
-from tests.snapshot.hosting import Hosting
-from tests.snapshot.memory_spill import MemorySpill
-from tests.snapshot.network import Network
 
 Patch = pytest.MonkeyPatch
-
-
-def links_survive_a_rollback(patch: Patch) -> None:
-    restart = Network.restart
-
-    def mutant(self: Network) -> None:
-        links = getattr(self, "links", None)
-        restart(self)
-        self.links = links or self.links
-
-    patch.setattr(Network, "restart", mutant)
-
-
-def counters_restarted(patch: Patch) -> None:
-    assemble = subtask_parts.assemble
-
-    def mutant(subtask: Any, compiled: Any, environment: Any, restored: RestoredChannels) -> Any:
-        return assemble(subtask, compiled, environment, RestoredChannels({}, restored.frames, {}))
-
-    patch.setattr("tests.snapshot.hosting.assemble", mutant)
-
-
-def parts_swapped(patch: Patch) -> None:
-    plan = recovery.plan_restore
-
-    def mutant(*args: Any) -> list[Any]:
-        return [replace(start, channel_parts=start.channel_parts[::-1]) for start in plan(*args)]
-
-    patch.setattr("tests.snapshot.hosting.plan_restore", mutant)
 
 
 def restored_messages_not_recorded(patch: Patch) -> None:
@@ -71,21 +36,10 @@ def restored_messages_dropped(patch: Patch) -> None:
         processed = {**restored.processed, **{c: frames[-1].last for c, frames in restored.frames.items()}}
         return assemble(subtask, compiled, environment, RestoredChannels(processed, {}, restored.sent))
 
-    patch.setattr("tests.snapshot.hosting.assemble", mutant)
+    patch.setattr("snapshot.testing.simulation.host.assemble", mutant)
 
 
 # ---------------------------------------------------------------- 8: output in two phases
-
-
-def prepared_output_dropped_on_abort(patch: Patch) -> None:
-    discard = Snapshotter._discard
-
-    def mutant(self: Snapshotter, snapshot_id: int) -> None:
-        discard(self, snapshot_id)
-        machine = self._capture.__self__  # type: ignore[attr-defined]  # it is the machine's bound method
-        machine._prepared._values.pop(snapshot_id, None)
-
-    patch.setattr(Snapshotter, "_discard", mutant)
 
 
 def prepared_after_the_state(patch: Patch) -> None:
@@ -115,7 +69,7 @@ def discarded_before_the_commit(patch: Patch) -> None:
 
     def mutant(self: PreparedOutput) -> None:
         node: Any = self._node
-        node.discardUncommitted(None)
+        node.outside.discard(node.name, node.incarnation)
         commit_all(self)
 
     patch.setattr(PreparedOutput, "commit_all", mutant)
@@ -124,20 +78,11 @@ def discarded_before_the_commit(patch: Patch) -> None:
 # ---------------------------------------------------------------- 9: flow control
 
 
-def cycle_does_not_spill(patch: Patch) -> None:
-    begin = Hosting.__init__
-
-    def mutant(self: Hosting, *args: Any, **named: Any) -> None:
-        begin(self, *args, **{**named, "spill_of": lambda _: None})
-
-    patch.setattr(Hosting, "__init__", mutant)
-
-
 def spilled_frames_not_saved(patch: Patch) -> None:
     unwritten = OutputBuffer._unwritten
 
     def mutant(self: OutputBuffer, through: int) -> tuple[Frame, ...]:
-        spill, self._spill = self._spill, MemorySpill()
+        spill, self._spill = self._spill, None
         try:
             return unwritten(self, through)
         finally:

@@ -26,30 +26,8 @@ from snapshot.subtask.events import (
 )
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Recorder
-from tests.snapshot.network import Network
 
 Patch = pytest.MonkeyPatch
-
-
-def id_reused(patch: Patch) -> None:
-    """The next snapshot after an abort gets the same id; everybody has forgotten the first one."""
-    abort = Network.abort
-
-    def forget(machine: SubtaskMachine, snapshot_id: int) -> None:
-        machine.snapshotter.recorder._snapshots.pop(snapshot_id, None)
-        machine.snapshotter._discard(snapshot_id)
-        for end in machine.inputs.values():
-            end.held = False
-
-    def mutant(self: Network, snapshot_id: int) -> None:
-        if snapshot_id == self.next_id - 1:
-            self.next_id = snapshot_id
-            for machine in self.machines.values():
-                forget(machine, snapshot_id)
-            self.truth.points = {k: point for k, point in self.truth.points.items() if k[0] != snapshot_id}
-        abort(self, snapshot_id)
-
-    patch.setattr(Network, "abort", mutant)
 
 
 def order_rule_removed(patch: Patch) -> None:

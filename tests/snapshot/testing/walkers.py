@@ -1,4 +1,4 @@
-"""The application that the tests of the core run: messages that walk over a random graph and leave a trace.
+"""The application that generated programs run: messages that walk over a random graph and leave a trace.
 
 Which messages exist follows from their ids alone, never from the order of events nor from the subtask that
 handles them, so `expected` can say without any machine what every node must have seen when all is over. Money
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from snapshot.ids import Subtask
-from snapshot.node import END, Context, End, Node, Sink, Source
+from snapshot.node import END, Context, End, Node, Source
 from snapshot.plan.topology import Partitioning
 
 #: What every walk begins with.
@@ -33,38 +33,6 @@ class Step(NamedTuple):
     id: int
     hops: int
     amount: int
-
-
-class Observer(Protocol):
-    """What a node tells the test, behind the machine's back."""
-
-    def processed(self, subtask: Subtask, sender: Subtask, message: Any) -> None:
-        """`subtask` handles a message now."""
-
-    def cut(self, subtask: Subtask, snapshot_id: int) -> None:
-        """`subtask` records its state now."""
-
-
-class Store:
-    """Where two-phase sinks put their rows; outlives every machine."""
-
-    def __init__(self) -> None:
-        self.prepared: dict[tuple[Subtask, int], list[int]] = {}
-        self.committed: dict[tuple[Subtask, int], list[int]] = {}
-
-    def commit(self, key: tuple[Subtask, int]) -> None:
-        """Make visible what was prepared; idempotent."""
-        if key not in self.committed:
-            self.committed[key] = self.prepared.pop(key, [])  # what was discarded is lost
-
-    def discard(self, subtask: Subtask) -> None:
-        """Remove what `subtask` prepared and nobody committed."""
-        for key in [key for key in self.prepared if key[0] == subtask]:
-            del self.prepared[key]
-
-    def rows(self, node: str) -> Counter[int]:
-        """What a reader sees of `node`."""
-        return Counter(row for (subtask, _), rows in self.committed.items() if subtask.node == node for row in rows)
 
 
 @dataclass(frozen=True)
@@ -129,12 +97,6 @@ def fields(message: Any) -> tuple[Step, list[int]]:
     return Step(number, hops, amount), clock
 
 
-def canonical(message: Any) -> tuple[Any, ...]:
-    """A message by value."""
-    step, clock = fields(message)
-    return (*step, *clock)
-
-
 def key_of(message: Any) -> int:
     """The key behind hash edges."""
     return fields(message)[0].id % 5
@@ -142,10 +104,6 @@ def key_of(message: Any) -> int:
 
 class Walk:
     """The hooks that all kinds of walkers share."""
-
-    #: set by the host after the copy is made
-    observer: Observer
-    store: Store
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -162,7 +120,6 @@ class Walk:
 
     def onMessage(self, message: Any, context: Context) -> None:
         assert context.sender is not None
-        self.observer.processed(self.subtask, context.sender, canonical(message))
         step, clock = fields(message)
         self.clock = list(map(max, self.clock, clock))
         clock.clear()  # a handler may do what it likes with what it was given (PROTOCOL 1.6)
@@ -225,7 +182,6 @@ class Walk:
             fields(message)[1].clear()
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        self.observer.cut(self.subtask, snapshotId)
         return [self.balance, self.clock, self.delayed, self.ends, self.seen, self.begun]
 
     def restoreState(self, state: Any) -> None:
@@ -256,29 +212,3 @@ class SourceWalker(Walk, Source):
             return END
         self.begin(context)
         return 1.0 if self.begun % 2 else None
-
-
-class SinkWalker(Walker, Sink):
-    """Puts the ids of what it handles into a store, in two phases."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.rows: list[int] = []
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        self.rows.append(fields(message)[0].id)
-        super().onMessage(message, context)
-
-    def prepareCommit(self, snapshotId: int) -> Any:
-        if not self.rows:
-            return None
-        self.store.prepared[self.subtask, snapshotId] = self.rows
-        self.rows = []
-        return snapshotId
-
-    def commit(self, snapshotId: int, prepared: Any) -> None:
-        assert prepared == snapshotId
-        self.store.commit((self.subtask, snapshotId))
-
-    def discardUncommitted(self, context: Context) -> None:
-        self.store.discard(self.subtask)

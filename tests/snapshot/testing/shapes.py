@@ -8,19 +8,10 @@ from typing import NamedTuple
 from snapshot.graph import Graph
 from snapshot.node import Node
 from snapshot.plan.topology import Partitioning
-from tests.snapshot.walkers import BatchWalker, Choose, Edge, Plan, SinkWalker, SourceWalker, Walker, key_of
+from tests.snapshot.testing.walkers import Choose, Edge, Plan, key_of
 
 
-def make_node(plan: Plan) -> Node:
-    """The node of a plan."""
-    if plan.is_source:
-        return SourceWalker(plan)
-    if plan.is_sink:
-        return SinkWalker(plan)
-    return BatchWalker(plan) if plan.takes_batches else Walker(plan)
-
-
-def make_graph(plans: Mapping[str, Plan], node_of: Callable[[Plan], Node] = make_node) -> Graph:
+def make_graph(plans: Mapping[str, Plan], node_of: Callable[[Plan], Node]) -> Graph:
     """The graph of a set of plans."""
     graph = Graph("walks")
     for plan in plans.values():
