@@ -2,6 +2,8 @@
 PY := .venv/bin/python
 # Two processes: one has all live tests, the other takes the quick ones (tests/conftest.py).
 PARALLEL := --numprocesses=2 --dist=loadscope
+# Tests start hundreds of Python processes, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test check bench notebooks headless clean
 
