@@ -33,7 +33,7 @@ class SimulatedBackend(MemoryFiles):
         self._break: Break | None = None
 
     def break_next(self, how: Break) -> None:
-        """Fail the next call that touches a part. Until then small parts are not stored inline either."""
+        """Fail the next call that touches a part. Until then small parts are not stored inline."""
         self._break = how
         self.inline_bytes_max = 0
 

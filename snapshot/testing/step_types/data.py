@@ -81,7 +81,7 @@ class InProcess(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inject(Step):
-    """Send a message into a node from outside of the graph. A rollback of the node to an earlier point loses it."""
+    """Send a message into a node from outside of the graph. A rollback to an earlier point loses the message."""
 
     target: Any
     message: Any
