@@ -56,10 +56,10 @@ class Benchmark(Protocol):
     """The functions that the module of a benchmark has."""
 
     def configurations(self, size: RunSize) -> Cases:
-        """All cases of a run of this size, each with its configuration, in the order of the results."""
+        """Return all cases of a run of this size, each with its configuration, in the order of the results."""
 
     def measure(self, cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-        """One result for each case."""
+        """Yield one result for each case."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of the command."""
+    """Make the parser of the command."""
     names = "\n".join(f"  {name:<15} {what}" for name, what in NAMES.items())
     command = argparse.ArgumentParser(
         "python -m benchmarks",

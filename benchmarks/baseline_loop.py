@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("!I")
 
 
 def baseline_messages_per_second(processes: int, seconds: float) -> float:
-    """Messages per second of a ring of processes that encode, send, receive, decode and add up.
+    """Measure messages per second of a ring of processes that encode, send, receive, decode and add up.
 
     Raises
     ------

@@ -1,29 +1,29 @@
 """Measure a channel between two processes: messages, batches and round trips, in turn with a plain socket.
 
 Streams are compared with a plain socket with checksums too, because frames of a channel have checksums. Round trips are
-compared with a plain socket whose sides are busy for a moment before they send. A side that slept longer may wake more
-slowly. The busy moment is left out of the figure. Each process of a round trip has its own core. Where both share one
-core, a plain round trip takes a third of the time, and the system lets them share it only now and then.
+compared with a plain socket at which both sides are busy for a moment before they send. A side that slept longer may
+wake more slowly. The busy moment is left out of the figure. Each process of a round trip has its own core. Where both
+share one core, a plain round trip takes a third of the time. The system lets them share a core only now and then.
 
 Round trips (Intel Xeon). A hop is a poll, a receive and a write. With everything in the caches of one process a hop
-takes 8.5 us. Each side sleeps until the other wakes it. A plain round trip took 5 to 7 us with both processes on one
-core, 11 to 16 on two, and 15 to 30 with each side busy for 2 to 10 us before it sent. One Python function that packs,
-sums up, sends, receives and checks the same bytes takes 20 to 21 us, when a plain socket takes 14 to 15 and a channel
-39 to 41.
+takes 8.5 us. Each side sleeps until its peer wakes it. A plain round trip took 5 to 7 us with both processes on one
+core, and 11 to 16 on two. With each side busy for 2 to 10 us before it sent, a plain round trip took 15 to 30. A single
+Python function that packs, sums up, sends, receives and checks the same bytes takes 20 to 21 us. A plain socket then
+takes 14 to 15, and a channel 39 to 41.
 
-Clocks in both processes split a hop: 5 to 6 us from the write until the other side is awake, and 15.6 us from there to
-its own write. The second part is twice the time of the same steps without a sleep between them. All steps are slower
-alike: receive 0.6 and 1.7 us, split the stream 1.6 and 3.2, decode 0.8 and 1.6, seal 1.2 and 1.8, make a header 1.9 and
-2.6. A single process with a sleep of 1 us before each hop took 16 us instead of 9, and after a copy of 1 MiB too. A
-wait of 20 us without sleep changed nothing. So cold caches after the sleep cost the time, not the waking.
+Clocks in both processes split a hop. From the write until the peer is awake take 5 to 6 us, and from there to the
+peer's own write 15.6 us. The second part is twice the time of the same steps without a sleep between them. All steps
+are slower alike. Receive takes 0.6 and 1.7 us, split the stream 1.6 and 3.2, and decode 0.8 and 1.6. Seal takes 1.2 and
+1.8, and make a header 1.9 and 2.6. A single process with a sleep of 1 us before each hop took 16 us instead of 9. A
+copy of 1 MiB instead of the sleep had the same effect. A wait of 20 us without sleep changed nothing. So cold caches
+after the sleep cost the time, not the waking.
 
 Experiments on a hop in one process (medians of several runs, in turn with the version before):
 
 * Use no enum where a frame passes: ``flags & socket.MSG_CTRUNC`` makes an enum member, which takes 1.7 us instead of
   0.06. Read a header once instead of three times. Make frames msgspec structs, which take a quarter of the time of a
   named tuple. 21 to 12.7 us.
-* Make fewer calls: ask for markers only where there are markers, and take a payload with its header at once. 12.7 to
-  11.2.
+* Make fewer calls: read markers only where there are markers, and take a payload with its header at once. 12.7 to 11.2.
 * Announce shared memory with the first bytes of a link. Later reads then need no room for a descriptor, which took 1.1
   us. Write a single frame without a loop. 11.6 to 9.3.
 * Split a stream into frames with one call a read, not three a frame. Handle socket errors around the loops. 9.3 to 8.5,
@@ -38,9 +38,10 @@ Experiments on a hop in one process (medians of several runs, in turn with the v
 
 Batches. Between workers of a host a large payload goes through memory that both map (`channels/shared_memory.py`). The
 sender encodes a batch into that memory, and the receiver copies it out. Both compute its checksum. Over the socket
-alone a channel had 0.50 to 0.65 of a plain socket. Of the sender's time 35 to 40 % was the copy of the kernel, 13 % the
-copy into the frame, 7 % the waking of the receiver, 5 % the checksum, 25 % the interpreter. Batches sent by reference
-had 0.68. References were rejected, because a sender that reuses its NumPy memory could change what a snapshot holds.
+alone a channel had 0.50 to 0.65 of a plain socket. Of the sender's time 35 to 40 % was the copy of the kernel, and 13 %
+the copy into the frame. The waking of the receiver took 7 %, the checksum 5 %, and the interpreter 25 %. Batches sent
+by reference had 0.68. References were rejected, because a sender that reuses its NumPy memory could change what a
+snapshot holds.
 
 On the Xeon a plain socket moves 6 to 7 GB/s, twice as much as on the EPYC. While the sender copied each frame into a
 ring, a channel moved 3.3 to 3.6 GB/s. A MiB then took 306 us: 81 to encode, 74 to copy, 28 for the checksum, and 120
@@ -49,12 +50,12 @@ for small steps with cold caches. A MiB now takes 160 to 220 us.
 Experiments on a stream of 64 Ki rows (in turn with the version before):
 
 * Encode in the memory that the receiver reads: 0.52 to 0.72 of a plain socket. A place is reused when its payload was
-  read and nothing refers to it. So a snapshot still holds the out-buffer by reference.
+  read and nothing refers to it. So a snapshot still holds the output buffer by reference.
 * Write all waiting frames in one call. `pump` stopped after a MiB, and two frames waited until they were in no cache.
   The checksum fell from 51 to 31 us.
 * Copy received batches into the memory of Arrow. The C library returned freed memory to the system, and had 80 pages
   cleared for each MiB. Copy and checksum fell from 220 to 110 us when that happened.
-* Read the schema of an edge once, and compute the size of a stream. Ask for `nbytes` only of batches that could be too
+* Read the schema of an edge once, and compute the size of a stream. Read `nbytes` only of batches that could be too
   large. 23 us less for the receiver, 23 for the sender. All four together: 0.72 to between 0.83 and 0.93.
 * Use one function that encodes, sums up, copies out and decodes, without channel ends and credit: 0.9 to 1.3.
 * Use rings of 2 to 8 MiB, or copies past the cache, before these changes: no gain, rejected.
@@ -110,7 +111,7 @@ CASES = (*(Case(rows) for rows in (None, 1024, 8192, 65_536)), Case(None, is_pin
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for small messages, one for each size of a batch, one for round trips."""
+    """Return one case for small messages, one for each size of a batch, one for round trips."""
     return {
         case: {
             "payload": "messages" if case.rows_per_batch is None else "arrow",
@@ -123,7 +124,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case."""
+    """Yield one result for each case."""
     turns = [
         Turn(number, case, Step(way, case.is_ping_pong, case.rows_per_batch, size.seconds))
         for number in range(1, size.repeats + 1)

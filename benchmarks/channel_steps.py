@@ -32,7 +32,7 @@ from snapshot.ids import ChannelId, Subtask
 
 #: The message of a ping-pong.
 PING = ("key-00000", 1)
-#: One frame of so many is compared with the messages sent. The channel itself numbers all frames without a gap.
+#: Of this many frames one is compared with the messages sent. The channel itself numbers all frames without a gap.
 CHECKED_FRAMES = 16
 #: Messages sent between two reads of the socket. Batches are sent one between two reads.
 SLICE = 512
@@ -57,7 +57,7 @@ class Way(Enum):
 STREAM_WAYS = (Way.CHANNEL, Way.BASELINE, Way.CHECKED)
 PING_PONG_WAYS = (Way.CHANNEL, Way.BASELINE, Way.BUSY)
 
-#: Seconds of work before each send. A process that slept so long may wake more slowly.
+#: seconds of work before each send, because a process that slept longer may wake more slowly
 BUSY_SECONDS = 10e-6
 
 
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """One side of a stream."""
+    """The result of one side of a stream."""
 
     #: when the first byte was sent, or when the last was received, by the monotonic clock
     at: float
@@ -83,14 +83,14 @@ class Streamed:
 
 
 def messages_to_send(step: Step) -> list[Any]:
-    """Messages, or batches, that a step sends again and again."""
+    """Return the messages, or batches, that a step sends again and again."""
     if step.rows_per_batch is None:
         return [message for burst in bursts() for message in burst]
     return batches("int64", step.rows_per_batch)[:16]
 
 
 def frames_of(step: Step) -> list[bytes]:
-    """The payloads of `messages_to_send`, as a sending end fills them."""
+    """Return the payloads of `messages_to_send`, as a channel sender fills them."""
     end, frames = ChannelSender(_THERE, Codec(), BackpressureFlag()), []
     _send(end, messages_to_send(step), step)
     end.seal()
@@ -111,12 +111,12 @@ def _send(end: ChannelSender, messages: list[Any], step: Step) -> None:
 
 @cache
 def ping_bytes() -> int:
-    """Bytes of one message of a ping-pong on the wire."""
+    """Return the bytes of one message of a ping-pong on the wire."""
     return HEADER_BYTES + 1 + len(Codec().encode(list(PING)))
 
 
 class Side:
-    """One end of a link with a channel each way, and its loop."""
+    """An end of a link with a channel each way, and its loop."""
 
     def __init__(self, sock: socket.socket, *, is_first: bool) -> None:
         outgoing, incoming = (_THERE, _BACK) if is_first else (_BACK, _THERE)

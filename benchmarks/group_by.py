@@ -23,7 +23,7 @@ Query = Callable[[], pa.Table]
 
 
 def group_by_rows_per_second(key_type: str, cores: int, size: RunSize) -> Mapping[str, float]:
-    """Rows per second: ``{"duckdb": …, "polars": …}``.
+    """Measure rows per second: ``{"duckdb": …, "polars": …}``.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _polars_query(rows: pa.Table) -> Query:
 
 
 def _seconds(query: Query, key_type: str, copies: int, seconds: float) -> float:
-    """The median of as many queries as fit in `seconds`, after a first query that warms up and is checked."""
+    """Return the median of as many queries as fit in `seconds`, after a first query that warms up and is checked."""
     expected = groups_of_batches(key_type, rows_per_batch=1 << 20, rounds=[copies])
     answer = query()
     columns = (answer.column(name).to_pylist() for name in ("key", "count", "total"))

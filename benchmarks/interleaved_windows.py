@@ -19,16 +19,17 @@ to 36 after. Ray takes 10 ms of the coordinator's time, also without snapshots.
   had ten.
 * Remove an expired snapshot with two calls to the store, each with one sync of its folder. Pins and names of files are
   remembered. Removals were the largest part of the coordinator's samples.
-* Announce commits of the last snapshot only, because nobody received the others.
+* Announce commits of the last snapshot only, because nothing received the announcements of others.
 * Free the encoder of a state with the state. A cycle of packer and hook kept all large buffers until the collector ran.
   A worker grew by 1 to 2 MiB a snapshot, and the kernel cleared pages for 11.5 of each 100 ms. Ten snapshots a second
   left 0.79 to 0.84 of the batches before, 0.85 to 0.92 after (medians of five runs each, three of them in turn).
 * Use one packer for a control message, not one for each record. The acknowledgement of three parts takes 13 us instead
   of 79 to encode, and 26 instead of 37 to decode, with everything in the caches.
-* Store everything inline in the manifest, up to 1 MiB a subtask: rejected. It took 2.4 ms less in the threads of each
-  worker, 1 ms more in its loop, and 2 to 3 ms more in the coordinator.
-* Use out-buffers and windows four times as large: ten snapshots a second cost 35 to 45 % of the throughput instead of 8
-  to 19 % (single runs of 4 s, in turn). In-flight messages of an unaligned snapshot are written and synced with it.
+* Store everything inline in the manifest, up to 1 MiB a subtask: rejected. The threads of each worker took 2.4 ms less,
+  its loop 1 ms more, and the coordinator 2 to 3 ms more.
+* Use output buffers and windows four times as large. Ten snapshots a second cost 35 to 45 % of the throughput
+  instead of 8 to 19 % (single runs of 4 s, in turn). In-flight messages of an unaligned snapshot are written and synced
+  with the snapshot.
 
 A snapshot in 100 ms now costs processor time of 14 ms for messages and 12 for batches, of the 200 ms of
 two cores. Before all changes it was 22. The loop of each worker takes 2.2 ms for messages and 1.8 for batches, of which
@@ -54,12 +55,12 @@ LENGTH = 3
 
 
 def windows_of(size: RunSize, interval: float) -> InterleavedWindows:
-    """The windows of a run of this size, with snapshots every `interval` seconds in odd windows."""
+    """Return the windows of a run of this size, with snapshots every `interval` seconds in odd windows."""
     return InterleavedWindows(size.seconds * LENGTH / COUNT, interval)
 
 
 def compared(runs: Sequence[Timed]) -> tuple[dict[str, float], dict[str, Metric]]:
-    """Ratios and metrics of interleaved runs, or empty ones of no runs."""
+    """Return ratios and metrics of interleaved runs, or empty ones of no runs."""
     if not runs:
         return {}, {}
     shares = metric("ratio", [median(shares_of_neighbours(timed.by_window)) for timed in runs])
@@ -70,7 +71,7 @@ def compared(runs: Sequence[Timed]) -> tuple[dict[str, float], dict[str, Metric]
 
 
 def shares_of_neighbours(sent: Mapping[int, int]) -> list[float]:
-    """Of each window with snapshots, the rounds sent, divided by the mean of its two neighbours.
+    """Return, for each window with snapshots, its rounds divided by the mean of its two neighbours.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Measure rows per second through the vectorised keyed aggregate, without snapshots, every second and every 0.1 s.
 
-DuckDB and Polars group the same rows at once on as many cores, in turn with it (`benchmarks.group_by`). The cost of
-snapshots is measured within one run (`benchmarks.interleaved_windows`).
+DuckDB and Polars group the same rows at once on as many cores, in turn with the aggregate (`benchmarks.group_by`). The
+cost of snapshots is measured within one run (`benchmarks.interleaved_windows`).
 
-With two workers rows are split by key, and half of them go to the other worker. The threads of DuckDB move groups. With
-everything in the caches a row takes 5.0 ns to split, 1.2 to encode, and 5.4 to group in halves of a batch: 12 ns. One
+With two workers rows are split by key, and half of them change the worker. The threads of DuckDB move groups. With
+everything in the caches a row takes 12 ns: 5.0 to split, 1.2 to encode, and 5.4 to group in halves of a batch. A single
 process that plays both workers takes 21 ns, and two processes take 29. Each step touches memory that the step before
 drove out of the second-level cache. No step has above 13 %. `PartialAggregate` groups where the rows are, and sends
 groups: 4 M rows become 10,000. Partial aggregation needs keys that repeat, and a target that adds up.
@@ -16,9 +16,9 @@ Experiments:
 
 * Give a channel within a worker room for one large frame, not three, because its two sides take turns anyway. Ten
   snapshots a second left 0.71 to 0.79 of the throughput before, 0.79 to 0.89 after (five runs each, in turn).
-* Set ``alignment=0.1`` on the edge between source and partial aggregate: 0.81 instead of 0.72 of the batches, while six
-  batches waited on every channel (three runs of 3 s each, in turn). With two batches on a channel an alignment gained
-  nothing: 0.75 and 0.77, without alignment 0.81 and 0.82 (two runs each, in turn).
+* Set ``alignment=0.1`` on the edge between source and partial aggregate. While six batches waited on every channel,
+  0.81 instead of 0.72 of the batches were left (three runs of 3 s each, in turn). With two batches on a channel an
+  alignment gained nothing: 0.75 and 0.77, without alignment 0.81 and 0.82 (two runs each, in turn).
 * Encode the batches of a state into memory of the C library, because the pool of Arrow returns memory that another
   thread frees. From a MiB on encode into memory that is kept. The loop spent 3.8 instead of 6.8 % of its samples in
   snapshots.
@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
     @property
     def group(self) -> tuple[int, str]:
-        """Cases of a group run in turn, because one run of DuckDB and Polars serves them all."""
+        """The group of the case. A group runs in turn, because one run of DuckDB and Polars serves all of its cases."""
         return self.parallelism, self.key_type
 
 
@@ -72,8 +72,8 @@ CASES = (
     Case(2, "string", 65_536, 1.0),
     Case(2, "string", 65_536, 1.0, is_partial=False),
 )
-#: Cases whose cost of snapshots is measured within one run. With one subtask a snapshot a second is left out, because
-#: its cost was below the noise.
+#: Cases in which the cost of snapshots is measured within one run. With one subtask a snapshot a second is left out,
+#: because its cost was below the noise.
 INTERLEAVED = (
     Case(1, "int64", 65_536, 0.1, is_partial=False),
     Case(2, "int64", 65_536, 1.0),
@@ -86,7 +86,7 @@ AGGREGATES = {"count": ("value", "count"), "total": ("value", "sum")}
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each parallelism, type of key, size of a batch, interval, and number of steps."""
+    """Return one case for each parallelism, type of key, size of a batch, interval, and number of steps."""
     return {
         case: {
             "parallelism": case.parallelism,
@@ -103,7 +103,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case."""
+    """Yield one result for each case."""
     live = place()
     for group in dict.fromkeys(case.group for case in cases):
         runs: dict[Case, list[Timed]] = {case: [] for case in cases if case.group == group}

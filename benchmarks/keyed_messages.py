@@ -3,13 +3,13 @@
 A plain loop runs in turn with the sum (`benchmarks.baseline_loop`). The cost of snapshots is measured within one run
 (`benchmarks.interleaved_windows`). The steps of a message are measured alone by `benchmarks.message_floor`.
 
-Messages are sent in lists of 256 by default. A single message costs a call, a look-up of the target of its key, a list
+Messages are sent in lists of 256 by default. A single message costs a call, a search for the target of its key, a list
 made of its tuple, and a call of MessagePack. `Context.sendAll` needs a few calls for 256 messages to each subtask.
 
 Experiments:
 
 * Encode flat tuples (numbers, text, bytes, bools and None only) in frames of their own kind. The receiver need not
-  convert lists to tuples, because the frame says that its arrays are tuples. Decoding fell from 115 to 69 ns a message.
+  convert lists to tuples, because the kind of the frame means tuples. Decoding fell from 115 to 69 ns a message.
 * Encode lists of flat tuples by msgspec: 24 ns a message, and 96 by msgpack, to the same bytes. Other messages go
   through msgpack, because msgspec knows no extensions. From source to sum in one process took 0.78 of the time (median
   of four runs of each, in turn). Sending fell from 357 to 262 ns.
@@ -61,7 +61,7 @@ QUICK_CASES = (Case(2, None), Case(2, 0.1), Case(2, None, is_single=True))
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each parallelism and interval, and one with messages sent one by one."""
+    """Return one case for each parallelism and interval, and one with messages sent one by one."""
     return {
         case: {
             "parallelism": case.parallelism,
@@ -76,7 +76,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case."""
+    """Yield one result for each case."""
     live = place()
     for parallelism in dict.fromkeys(case.parallelism for case in cases):
         runs: dict[Case, list[Timed]] = {case: [] for case in cases if case.parallelism == parallelism}

@@ -74,7 +74,7 @@ class Messages(TimedSource):
 
 
 class SharedCounters:
-    """A counter of each source subtask and a sign to end, in memory shared by all who open the same file.
+    """A counter of each source subtask and a sign to end, in memory shared by all processes that open the same file.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class SharedCounters:
 
     @property
     def rounds(self) -> int:
-        """Rounds sent by all subtasks."""
+        """The rounds sent by all subtasks."""
         return int(self._numbers[:-1].sum())
 
     @property
@@ -105,7 +105,7 @@ class SharedCounters:
         self._numbers[index] += 1
 
     def end(self) -> None:
-        """Ask all subtasks to end."""
+        """Request that all subtasks end."""
         self._numbers[-1] = 1
 
     @property
@@ -115,7 +115,7 @@ class SharedCounters:
 
 
 class CountedMessages(Messages):
-    """Sends bursts of (key, value) as lists until the counters in `path` ask it to end."""
+    """Sends bursts of (key, value) as lists until the counters in `path` request the end."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(math.inf)

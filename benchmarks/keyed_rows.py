@@ -12,11 +12,11 @@ import pyarrow as pa
 KEY_COUNT = 10_000
 #: Values are 0 to `VALUE_COUNT` - 1.
 VALUE_COUNT = 1_000
-#: Messages that a source sends in one poll.
+#: messages that a source sends in one poll
 BURST_MESSAGES = 256
-#: Messages before a source repeats them. Each key has several.
+#: messages before a source repeats them; each key has several
 TABLE_MESSAGES = 65_536
-#: Rows before a source repeats them.
+#: rows before a source repeats them
 TABLE_ROWS = 1 << 20
 
 Message = tuple[str, int]
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 
 def bursts() -> list[list[Message]]:
-    """The bursts that a source of messages sends again and again, in order."""
+    """Return the bursts that a source of messages sends again and again, in order."""
     chance = Random(7)
     names = [f"key-{number:05}" for number in range(KEY_COUNT)]
     table = [(chance.choice(names), chance.randrange(VALUE_COUNT)) for _ in range(TABLE_MESSAGES)]
@@ -32,7 +32,7 @@ def bursts() -> list[list[Message]]:
 
 
 def sums_of_bursts(rounds: Sequence[int]) -> dict[str, int]:
-    """``{key: sum}`` when each source subtask has sent its number of bursts in `rounds`."""
+    """Return ``{key: sum}`` when each source subtask has sent its number of bursts in `rounds`."""
     sums: dict[str, int] = {}
     for number, burst in enumerate(bursts()):
         times = _times(rounds, number, TABLE_MESSAGES // BURST_MESSAGES)
@@ -42,7 +42,7 @@ def sums_of_bursts(rounds: Sequence[int]) -> dict[str, int]:
 
 
 def table_of_rows(key_type: str) -> pa.Table:
-    """All rows of a source. A row has a key of `key_type` (``int64`` or ``string``) and an int64 value."""
+    """Return all rows of a source. A row has a key of `key_type` (``int64`` or ``string``) and an int64 value."""
     chance = np.random.default_rng(7)
     keys = pa.array(chance.integers(0, KEY_COUNT, TABLE_ROWS))
     values = pa.array(chance.integers(0, VALUE_COUNT, TABLE_ROWS))
@@ -50,13 +50,13 @@ def table_of_rows(key_type: str) -> pa.Table:
 
 
 def batches(key_type: str, rows_per_batch: int) -> list[pa.RecordBatch]:
-    """The batches that a source of batches sends again and again, in order."""
+    """Return the batches that a source of batches sends again and again, in order."""
     found: list[pa.RecordBatch] = table_of_rows(key_type).to_batches(max_chunksize=rows_per_batch)
     return found
 
 
 def groups_of_batches(key_type: str, rows_per_batch: int, rounds: Sequence[int]) -> dict[object, tuple[int, int]]:
-    """``{key: (count, sum)}`` when each source subtask has sent its number of batches in `rounds`."""
+    """Return ``{key: (count, sum)}`` when each source subtask has sent its number of batches in `rounds`."""
     counts, sums = np.zeros(KEY_COUNT, np.int64), np.zeros(KEY_COUNT, np.int64)
     every = batches(key_type, rows_per_batch)
     for number, batch in enumerate(every):
@@ -71,7 +71,7 @@ def groups_of_batches(key_type: str, rows_per_batch: int, rounds: Sequence[int])
 
 
 def _times(rounds: Sequence[int], number: int, length: int) -> int:
-    """How often all subtasks together have sent item `number` of a table of `length` items."""
+    """Return how often all subtasks together have sent item `number` of a table of `length` items."""
     return sum((sent - number + length - 1) // length for sent in rounds)
 
 

@@ -46,7 +46,7 @@ class Live:
     ----------
     spark : SparkSession
     folder : Path
-        empty, and used by nobody else.
+        An empty folder that nothing else uses.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -56,18 +56,18 @@ class Live:
         self.runs: list[Run] = []
 
     def runtime(self, **settings: Any) -> BarrierRuntime:
-        """A runtime with a short snapshot interval, snapshots in `folder`, and no page."""
+        """Make a runtime with a short snapshot interval, snapshots in `folder`, and no page."""
         defaults: dict[str, Any] = {"backend": self.backend, "snapshotInterval": 0.1, "page": False}
         return BarrierRuntime(self.spark, **defaults | settings)
 
     def submit(self, runtime: BarrierRuntime, graph: Graph, **how: Any) -> Run:
-        """Submit, and note the run for `end`."""
+        """Submit a graph, and note the run for `end`."""
         run = runtime.submit(graph, **how)
         self.runs.append(run)
         return run
 
     def run(self, graph: Graph, **settings: Any) -> Run:
-        """Submit with a runtime of these settings."""
+        """Submit a graph with a runtime of these settings."""
         return self.submit(self.runtime(**settings), graph)
 
     def end(self) -> None:
@@ -82,7 +82,7 @@ class Live:
 
 
 class Job(NamedTuple):
-    """A job of numbered records, and the folders by which it is steered and judged."""
+    """A job of numbered records, its folder, and its number of source subtasks."""
 
     graph: Graph
     folder: Path
@@ -110,7 +110,7 @@ def pipeline(
     sink: Node | None = None,
     enough: int = 1,
 ) -> Job:
-    """Numbers, shuffle, a node in the middle, shuffle, ledger. A given node replaces the usual node."""
+    """Make the job: numbers, shuffle, a node in the middle, shuffle, ledger. A given node replaces the usual node."""
     folders(folder)
     lane = Lane(parallelism)
     graph = Graph(name)
@@ -152,7 +152,7 @@ def _enough(found: list[int], count: int) -> list[int]:
 
 
 def recovery_seconds(job: Job, fault_at: float, incarnation: int) -> float:
-    """Seconds from the fault to the first record at any ledger that no earlier incarnation had processed."""
+    """Return seconds from the fault to the first record at any ledger that no earlier incarnation had processed."""
     return float(wait_for("a new record", lambda: _first_new(job, incarnation))) - fault_at
 
 
@@ -162,7 +162,7 @@ def _first_new(job: Job, incarnation: int) -> float:
 
 
 def longest_gap(job: Job, since: float) -> float:
-    """The longest pause in seconds of any ledger that ended after `since`, or 0 when none was noted."""
+    """Return the longest pause in seconds of any ledger that ended after `since`, or 0 when none was noted."""
     return max((length for _, at, what, length in _lines(job) if what == "gap" and at > since), default=0.0)
 
 

@@ -50,7 +50,7 @@ class Holder(Node):
     delay : float
         seconds that a message takes. A delay above the pause of the source causes back-pressure.
     gaps : Path or None
-        file that gets a line ``end length`` for each pause, in seconds of the monotonic clock, or None for no notes.
+        File that gets a line ``end length`` for each pause, in seconds of the monotonic clock. None: no notes.
     """
 
     def __init__(self, length: int, *, delay: float = 0.0, gaps: Path | None = None) -> None:
@@ -88,7 +88,7 @@ class Holder(Node):
 
 
 def is_right(state: State, count: int) -> bool:
-    """Whether the state of a holder is that after `count` messages."""
+    """Return whether the state of a holder is that after `count` messages."""
     found, array = state
     rounds, rest = divmod(count, len(array))
     return found == count and bool((array[:rest] == rounds + 1).all()) and bool((array[rest:] == rounds).all())

@@ -43,11 +43,11 @@ WORKERS = 2
 SNAPSHOT_INTERVAL_SECONDS = 0.5
 WINDOW_SECONDS = 2.0
 QUICK_WINDOW_SECONDS = 0.5
-#: Windows of each viewer for each second of a round of the other benchmarks, so that there are 15 of each.
+#: windows of each viewer for each second of a round of a usual benchmark, so that there are 15 of each
 ROUNDS_PER_SECOND = 2
 #: Names of the program in the distributions. ``scripts/setup`` searches for the same names.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-#: Seconds after the first record and before the first window, in which the rate becomes steady.
+#: seconds after the first record and before the first window, in which the rate becomes steady
 SETTLE_SECONDS = 2.0
 
 #: Program that reads a stream, reads the metrics with each document, and prints the number of documents so far.
@@ -86,7 +86,7 @@ class Viewer(Enum):
 
 
 class Window(NamedTuple):
-    """Some seconds of the run with the same viewer."""
+    """The figures of some seconds of the run with the same viewer."""
 
     viewer: Viewer
     records_per_second: float
@@ -105,7 +105,7 @@ class Watch:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless Chromium of the distribution."""
+    """Yield a headless Chromium of the distribution."""
     path = next(filter(None, map(shutil.which, _CHROMIUM)), None)
     if path is None:
         raise FileNotFoundError("Chromium is missing. Install it (Debian: apt-get install chromium).")
@@ -118,7 +118,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each viewer."""
+    """Return one case for each viewer."""
     return {
         viewer: {
             "viewer": viewer.value,
@@ -133,7 +133,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case. Windows without a page are always between the others, because they are compared."""
+    """Yield one result for each case. Each window with a page has neighbours without a page, for the comparison."""
     viewers = [viewer for viewer in cases if viewer is not Viewer.OFF]
     turns = [each for viewer in viewers for each in (Viewer.OFF, viewer)]
     rounds = max(1, round(ROUNDS_PER_SECOND * size.seconds * size.repeats))
@@ -254,7 +254,7 @@ def _result(viewer: Viewer, watch: Watch, configuration: Configuration) -> Resul
 
 
 def _shares_of_neighbours(viewer: Viewer, windows: list[Window]) -> list[float]:
-    """The rates of a viewer, divided by the mean rate of the windows without a page before and after."""
+    """Return the rates of a viewer, divided by the mean rate of the windows without a page before and after."""
     around = zip(windows, windows[1:], windows[2:], strict=False)
     return [
         2 * each.records_per_second / (before.records_per_second + after.records_per_second)

@@ -1,6 +1,6 @@
 """Read the processes of this machine from ``/proc``, and kill one.
 
-Benchmarks measure processes with it, and tests find processes that outlive a test. Nothing here needs Spark or Ray.
+Benchmarks measure processes with the module. Tests find processes that outlive a test. Spark and Ray are not needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS = 11, 12, 19
 
 
 class Process(NamedTuple):
-    """One line of the process table."""
+    """A line of the process table."""
 
     pid: int
     parent: int
@@ -28,7 +28,7 @@ class Process(NamedTuple):
 
 
 def process_table() -> list[Process]:
-    """Every process that can be seen."""
+    """Return every process that can be seen."""
     return [process for name in os.listdir("/proc") if name.isdigit() and (process := _read_process(int(name)))]
 
 
@@ -42,17 +42,17 @@ def _read_process(pid: int) -> Process | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` behind the name, because a name may hold spaces."""
+    """Return the fields of ``/proc/PID/stat`` behind the name, because a name may hold spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process. The parent of a worker is its barrier task."""
+    """Return the parent of a process. The parent of a worker is its barrier task."""
     return int(_stat_fields(pid)[_PARENT])
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process has ended."""
+    """Return whether the process has ended."""
     try:
         return _stat_fields(pid)[_STATE] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -60,13 +60,13 @@ def is_gone(pid: int) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of processor time that a process has taken, in user mode and in the kernel."""
+    """Return seconds of processor time that a process has taken, in user mode and in the kernel."""
     fields = _stat_fields(pid)
     return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
 
 
 def forked_at(pid: int) -> float:
-    """When a process began, in seconds of the monotonic clock. The kernel counts hundredths since the boot."""
+    """Return when a process began, in seconds of the monotonic clock. The kernel counts hundredths since the boot."""
     since_boot = int(_stat_fields(pid)[_STARTED_TICKS]) / os.sysconf("SC_CLK_TCK")
     return since_boot - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()
 

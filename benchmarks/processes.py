@@ -1,7 +1,7 @@
 """Run functions in fresh processes at one time, for baselines and for channels without a runtime.
 
 ``python -m benchmarks.processes`` is such a process. The process reads a pickled call from standard input, and writes
-that it is ready. After a byte to go it runs the call, and writes the pickled result to standard output.
+that it is ready. After a byte to go the process runs the call, and writes the pickled result to standard output.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from barrier_runtime.worker.task import tune_interpreter
 #: Seconds that a fresh process may take for its imports on a crowded machine.
 START_SECONDS_MAX = 60.0
 
-#: Module whose imports fill the heap of a fresh process, as in a worker. In an almost empty heap a loop has more page
-#: faults, and took a fifth more processor time (medians of five runs of 2 s in turn, on a busy machine).
+#: Module that is imported to fill the heap of a fresh process, as in a worker. In an almost empty heap a loop has more
+#: page faults. The loop took a fifth more processor time (medians of five runs of 2 s in turn, on a busy machine).
 _FILLING_MODULE = "benchmarks.timed_run"
 
 _READY = b"R"
@@ -35,7 +35,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 def at_one_time(calls: Sequence[Call], seconds_max: float) -> list[Any]:
     """Run each call in its own process, all from the moment when all are ready. Return their results.
 
-    Sockets among the arguments are inherited, and closed here, because a process must see when another fails.
+    Sockets among the arguments are inherited, and closed here, because a process must see when its peer fails.
 
     Raises
     ------

@@ -87,14 +87,14 @@ COORDINATOR_KILL = "coordinator_kill"
 
 
 class Case(NamedTuple):
-    """A fault, and the name of the state that is restored after it."""
+    """A fault, and the name of the state that is restored after the fault."""
 
     fault: str
     state: str
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each state and fault. The loss of a coordinator stops no data, so its pause is measured."""
+    """Return one case for each state and fault. The loss of a coordinator stops no data, so its pause is measured."""
     return {
         Case(fault, state): _configuration(fault, state, size)
         for state in size.choose(tuple(STATES), ("small",))
@@ -108,7 +108,7 @@ def _configuration(fault: str, state: str, size: RunSize) -> Configuration:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case. All faults of a state happen in turn in one run."""
+    """Yield one result for each case. All faults of a state happen in turn in one run."""
     live = place()
     for name in dict.fromkeys(case.state for case in cases):
         chosen = {case: configuration for case, configuration in cases.items() if case.state == name}
@@ -172,12 +172,12 @@ def _monotonic(epoch: float) -> float:
 
 
 def _claimed_at(root: Path) -> float:
-    """When the newest claim was written."""
+    """Return when the newest claim was written."""
     return max(path.stat().st_mtime for path in root.glob("*/claims/*"))
 
 
 def _acting_at(job: Job, incarnation: int) -> float:
-    """When the node in the middle received the first message after `incarnation`."""
+    """Return when the node in the middle received the first message after `incarnation`."""
     lines = (line.split() for line in (job.folder / "acting").read_text().splitlines())
     return min(float(at) for number, at in lines if int(number) > incarnation)
 

@@ -48,17 +48,17 @@ class Result:
     ratios: Mapping[str, float] = field(default_factory=dict)
 
     def json(self) -> str:
-        """The result as one line."""
+        """Return the result as one line."""
         return json.dumps({**asdict(self), "machine": machine(), "versions": versions()}, allow_nan=False)
 
 
 def metric(unit: str, values: Sequence[float]) -> Metric:
-    """The metric of runs with one value each."""
+    """Make the metric of runs with one value each."""
     return metric_of_samples(unit, [[value] for value in values])
 
 
 def metric_of_samples(unit: str, runs: Sequence[Sequence[float]]) -> Metric:
-    """The metric of runs with many samples each. No run may be empty."""
+    """Make the metric of runs with many samples each. No run may be empty."""
     medians = [median(samples) for samples in runs]
     every = sorted(sample for samples in runs for sample in samples)
     return Metric(
@@ -67,18 +67,18 @@ def metric_of_samples(unit: str, runs: Sequence[Sequence[float]]) -> Metric:
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of ours / theirs, pair by pair, because neighbours in time saw the same machine."""
+    """Return the median of ours / theirs, pair by pair, because neighbours in time saw the same machine."""
     return median(our / their for our, their in zip(ours, theirs, strict=True))
 
 
 def _quantile(ascending: Sequence[float], share: float) -> float:
-    """The quantile by nearest rank, because that value was measured."""
+    """Return the quantile by nearest rank, because that value was measured."""
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 @cache
 def machine() -> dict[str, Any]:
-    """The machine of the figures, without the name of the host."""
+    """Return the machine of the figures, without the name of the host."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0))
     return {"system": platform.system(), "processor": platform.machine(), "cores": cores, "memory_bytes": memory}
@@ -86,12 +86,12 @@ def machine() -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that matter."""
+    """Return the versions of Python and of the packages that matter."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def table_of(results: Sequence[Result]) -> Table:
-    """A table for people with one row a configuration. The title has the parameters that all results share."""
+    """Make a table for people with one row a configuration. The title has the parameters that all results share."""
     names = list(dict.fromkeys(name for result in results for name in result.configuration))
     shared = [name for name in names if len({_text(result, name) for result in results}) == 1]
     varying = [name for name in names if name not in shared]
@@ -116,7 +116,7 @@ def _text(result: Result, name: str) -> str:
 
 
 def _figure(found: Metric | None) -> str:
-    """The figure without its unit, because the names of metrics end in units."""
+    """Return the figure without its unit, because the names of metrics end in units."""
     if found is None:
         return ""
     if found.p99 > found.max:  # the runs have many samples each, so the tail matters

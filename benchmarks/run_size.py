@@ -2,7 +2,7 @@
 
 Every benchmark is a module with two functions. ``configurations(size)`` returns ``{case: configuration}`` and measures
 nothing. ``measure(cases, size, place)`` measures the cases that it receives. `select` leaves out the cases that the
-caller did not ask for, so no benchmark selects by itself.
+caller did not choose, so no benchmark selects by itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, TypeAlias, TypeVar
 Choice = TypeVar("Choice")
 #: parameters of one configuration, with the keys and values of the JSON line
 Configuration: TypeAlias = Mapping[str, Any]
-#: of one benchmark: its cases in the order of the results
+#: {case: its configuration} of one benchmark, in the order of the results
 Cases: TypeAlias = Mapping[Any, Configuration]
 
-#: Seconds of steady state. They hold several snapshots, and let a whole benchmark end within five minutes.
+#: Seconds of steady state: enough for several snapshots, and so few that a whole benchmark ends within five minutes.
 STEADY_SECONDS = 2.5
-#: Rounds of a configuration, whose median is printed. Compared measurements run in turn within each round.
+#: Rounds of a configuration. The median is printed. Compared measurements run in turn within each round.
 REPEATS = 3
 #: Seconds and rounds of ``--quick``, which shows that a benchmark works. Its figures are not worth keeping.
 QUICK_SECONDS = 0.5
@@ -47,7 +47,7 @@ class RunSize:
         return quick if self.quick else full
 
     def configuration(self) -> dict[str, object]:
-        """The parameters that every result states about its size."""
+        """Return the parameters that every result states about its size."""
         return {"seconds": self.seconds, "quick": self.quick}
 
 
@@ -94,7 +94,7 @@ def _condition(text: str, every: Sequence[Configuration]) -> tuple[str, str]:
 
 
 def _matches(configuration: Configuration, key: str, text: str) -> bool:
-    """Whether the value of `key` is `text`. Numbers are compared as numbers, so ``1`` matches ``1.0``."""
+    """Return whether the value of `key` is `text`. Numbers are compared as numbers, so ``1`` matches ``1.0``."""
     if key not in configuration:
         return False
     value = configuration[key]
@@ -107,12 +107,12 @@ def _matches(configuration: Configuration, key: str, text: str) -> bool:
 
 
 def _json(value: Hashable) -> str:
-    """The value as the JSON line has it, without the quotes of a string."""
+    """Return the value as the JSON line has it, without the quotes of a string."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def label(configuration: Configuration) -> str:
-    """The parameters as conditions of ``--only``, without the size of the run."""
+    """Return the parameters as conditions of ``--only``, without the size of the run."""
     size = RunSize().configuration()
     return " ".join(f"{key}={_json(value)}" for key, value in configuration.items() if key not in size)
 

@@ -1,7 +1,7 @@
 """Measure a snapshot of many subtasks on one machine: its duration, its markers, and processor time.
 
-Half of the subtasks send to all of the other half, so channels grow with the square of the subtasks. A cost that is
-linear in channels has the same figure per channel at each size.
+Each subtask of one half sends to all subtasks of the second half, so channels grow with the square of the subtasks. A
+cost that is linear in channels has the same figure per channel at each size.
 
 Experiments, measured once with the sources and sums of `benchmarks.page`, joined all to all, with a snapshot every half
 second. 32 sources and 32 sums have 1,024 channels. No benchmark repeats them.
@@ -9,7 +9,7 @@ second. 32 sources and 32 sums have 1,024 channels. No benchmark repeats them.
 * Let fewer bytes wait on a channel where a subtask has many channels. Otherwise the waiting bytes grow with the square
   of the subtasks, and every unaligned snapshot stores them. In 14 s the job processed 5.9 M messages instead of 1.2 M.
   A snapshot took 0.6 s and 9 MB instead of 2.5 s and a growing 65 MB.
-* Store all parts of a subtask in one file instead of a file each: a snapshot took 0.23 s instead of 0.6, and the job
+* Store all parts of a subtask in one file instead of a file each. A snapshot took 0.23 s instead of 0.6. The job
   processed 0.70 instead of 0.43 M messages a second (in turn).
 """
 
@@ -43,19 +43,19 @@ SNAPSHOTS_MIN = 3
 
 
 class Scaled(NamedTuple):
-    """One run."""
+    """The figures of a run."""
 
     channels: int
     markers: int
     duration_seconds: list[float]
     collected_seconds: list[float]
-    #: processor time of a snapshot
+    #: seconds of processor time of a snapshot
     coordinator_seconds: float
     workers_seconds: float
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each number of subtasks."""
+    """Return one case for each number of subtasks."""
     return {
         count: {
             "subtasks": count,
@@ -69,7 +69,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each number of subtasks."""
+    """Yield one result for each number of subtasks."""
     live = place()
     runs: dict[int, list[Scaled]] = {count: [] for count in cases}
     for number in range(size.repeats):

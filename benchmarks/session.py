@@ -1,4 +1,4 @@
-"""Start a local Spark and an embedded Ray for benchmarks of whole runs, when the first benchmark asks for them.
+"""Start a local Spark and an embedded Ray for benchmarks of whole runs, on the first request of a benchmark.
 
 Tests take their settings of Spark from here. The module imports neither Spark nor Ray, because the environment of
 both must be set before.
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from benchmarks.live import Live
 
-#: Options of Java that halve the processor time of a JVM that lives for seconds. The better compiler and the parallel
-#: collector do not repay their cost in so short a life.
+#: Options of Java that halve the processor time of a JVM that runs for seconds. The better compiler and the parallel
+#: collector do not repay their cost in so short a time.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 #: Settings that a session under Cutline wants, and settings that keep a session small and on loopback.
@@ -37,7 +37,7 @@ SPARK_SETTINGS = {
     "spark.executor.extraJavaOptions": SHORT_LIVED_JAVA,
 }
 
-#: Where runs are submitted. Only benchmarks that need Spark and Ray call it.
+#: Returns the place where runs are submitted. Only benchmarks that need Spark and Ray call the function.
 Place: TypeAlias = "Callable[[], Live]"
 
 

@@ -19,7 +19,7 @@ from snapshot.testing import History, Odds, Simulator
 from snapshot.testing.steps import Answer, Arrive, Listen, Think, Transmit, Wake
 from snapshot.trace_events import Kind
 
-#: Nodes of the large graphs. Each has `PARALLELISM` subtasks, with a channel to every subtask of the next node.
+#: numbers of nodes of large graphs; each node has `PARALLELISM` subtasks, with a channel to every subtask of the next
 NODES = (10, 100, 1_000)
 PARALLELISM = 10
 WORKERS = 16
@@ -31,7 +31,7 @@ QUICK_RING_HOPS = 20
 
 
 class Hop(Node):
-    """Passes tokens on until they have made `hops` hops. State: tokens received."""
+    """Sends tokens on until they have made `hops` hops. State: tokens received."""
 
     def __init__(self, tokens: int, hops: int) -> None:
         self.tokens, self.hops = tokens, hops
@@ -54,7 +54,7 @@ class Hop(Node):
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for the ring (0 nodes), one for each number of nodes of a large graph."""
+    """Return one case for the ring (0 nodes), one for each number of nodes of a large graph."""
     cases: dict[int, Configuration] = {0: {"graph": "ring", "subtasks": RING_NODES, **size.configuration()}}
     for nodes in size.choose(NODES, NODES[:1]):
         subtasks = nodes * PARALLELISM
@@ -64,7 +64,7 @@ def configurations(size: RunSize) -> Cases:
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case."""
+    """Yield one result for each case."""
     for nodes, configuration in cases.items():
         show_progress("simulation", configuration, 1, 1)
         yield _layers(nodes, configuration) if nodes else _ring(configuration, size)
@@ -93,7 +93,7 @@ def _layers(nodes: int, configuration: Configuration) -> Result:
     graph = _graph(nodes, PARALLELISM, Hop(1, 0))
     gc.collect()
     gc.freeze()
-    gc.disable()  # because millions of objects live to the end, and each collection would visit them all
+    gc.disable()  # because millions of objects stay to the end, and each collection would visit them all
     try:
         began_at = time.perf_counter()
         history = Simulator(graph, 1, workers=WORKERS, snapshotTimeout=1e9, maxSteps=10**9, odds=Odds(requests=0)).run()

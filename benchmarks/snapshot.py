@@ -11,18 +11,19 @@ with probes that are not kept):
   wait 3 to 4 ms for the turn of a worker on full cores. From request to snapshot took 15 to 17 ms (p99 26 to 33)
   instead of 34 to 38 (p99 72 to 86).
 * Keep threads for calls to a store. A new thread costs 1.9 ms on a full machine, and a waiting one 0.02.
-* Ask the coordinator once for the result of a request instead of every 5 ms: 6.5 instead of 9.3 ms on an idle machine.
+* Request the result of a request once from the coordinator, not every 5 ms: 6.5 instead of 9.3 ms on an idle machine.
 
 Large snapshots. A gigabyte is copied in 0.1 s where there is memory. Clearing new memory took 0.33 s. In a virtual
-machine that returns free memory its host must find it again: 0.6 s for memory that was free for a second or two, 0.95 s
-for memory never used. Pages of a file behave alike. Both took most of a snapshot of 1 GB. Experiments:
+machine that returns free memory its host must find it again. For memory that was free for a second or two that took
+0.6 s, and for memory never used 0.95 s. Pages of a file behave alike. Both took most of a snapshot of 1 GB.
+Experiments:
 
 * Copy arrays and record batches into the memory of the last copies (`snapshot/channel/kept_memory.py`). The pause fell
   from 0.27 s (0.26 to 0.55) to between 0.06 and 0.09. The first snapshot of a run pauses as before. A batch of 0.96 GB
   is encoded in 0.07 s instead of 0.52.
-* Start the disk while the rest is written, with a hint after each 64 MiB. 1 GB written and synced took 0.29 to 0.45 s
-  instead of 0.47 with all pages present, and 0.9 to 1.0 instead of 1.3 to 1.5 with new pages (hints after each 8 to 64
-  MiB). Pieces are 64 MiB, because in a worker each piece waits for the interpreter.
+* Start the disk while the rest is written, with a hint after each 64 MiB. With all pages present, 1 GB written and
+  synced took 0.29 to 0.45 s instead of 0.47. With new pages it took 0.9 to 1.0 instead of 1.3 to 1.5 (hints after each
+  8 to 64 MiB). Pieces are 64 MiB, because in a worker each piece waits for the interpreter.
 
 Together, under load, from request to snapshot took 0.55 to 0.78 s instead of 1.3 to 2.0. The state was stored at 0.8 to
 1.2 of a plain write and fsync instead of 0.38 to 0.56 (short runs within half an hour).
@@ -75,18 +76,18 @@ class Case(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One snapshot."""
+    """The figures of a snapshot."""
 
-    #: from the driver's request until the driver holds the published snapshot
+    #: seconds from the driver's request until the driver holds the published snapshot
     seconds: float
-    #: from the trigger to the last acknowledgement, as the manifest says
+    #: seconds from the trigger to the last acknowledgement, as in the manifest
     collected_seconds: float
-    #: longest gap between two messages around the snapshot
+    #: seconds of the longest gap between two messages around the snapshot
     pause_seconds: float
-    #: longest gap between two messages in as long a time after the snapshot
+    #: seconds of the longest gap between two messages in as long a time after the snapshot
     quiet_seconds: float
     bytes: int
-    #: of a plain write after the snapshot, or 0 for a small state
+    #: bytes per second of a plain write after the snapshot, or 0 for a small state
     baseline_bytes_per_second: float
 
 
@@ -96,14 +97,14 @@ QUICK_CASES = (Case("1KB", "idle"), Case("1KB", "back_pressure"), Case("10MB", "
 
 
 def configurations(size: RunSize) -> Cases:
-    """One case for each state and load, and one with aligned snapshots."""
+    """Return one case for each state and load, and one with aligned snapshots."""
     return {
         case: {**case._asdict(), "parallelism": 1, **size.configuration()} for case in size.choose(CASES, QUICK_CASES)
     }
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
-    """One result for each case."""
+    """Yield one result for each case."""
     live = place()
     runs: dict[Case, list[list[Taken]]] = {case: [] for case in cases}
     for number in range(size.repeats):
@@ -153,7 +154,7 @@ def _run(live: Live, case: Case, size: RunSize) -> list[Taken]:
 
 
 def _is_steady(run: Run, load: str, reports: int) -> bool:
-    """Whether the holder has messages. Under back-pressure the source may send no more than the holder processes."""
+    """Return whether the holder has messages. Under back-pressure, sent messages must not far exceed handled ones."""
     if not run.isActive:
         run.awaitTermination()  # raises the error that ended the run
     recent = [report["progress"] for report in run.recentProgress[-reports:]]
@@ -241,5 +242,5 @@ def _result(configuration: Configuration, runs: list[list[Taken]]) -> Result:
 
 
 def _stored_bytes_per_second(taken: Taken) -> float:
-    """Bytes per second of storing, which follows the pause for the capture and ends with the acknowledgement."""
+    """Return bytes per second of storing, which follows the pause for the capture and ends with the acknowledgement."""
     return taken.bytes / max(taken.collected_seconds - taken.pause_seconds, 1e-6)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from snapshot import END, Context, Graph, Source
 from snapshot.node import End
 
-#: Windows of a run. A run touches one more, because its first and its last window are cut short.
+#: Number of windows of a run. A run touches one more, because its first and its last window are cut short.
 COUNT = 17
 
 
@@ -25,7 +25,7 @@ class InterleavedWindows(NamedTuple):
 
     @property
     def run_seconds(self) -> float:
-        """Seconds of all windows."""
+        """The seconds of all windows."""
         return self.seconds * COUNT
 
     def add_trigger(self, graph: Graph) -> None:
@@ -37,7 +37,7 @@ class InterleavedWindows(NamedTuple):
         return min(self.interval, self.seconds) / 2
 
     def next_at(self, now: float) -> float:
-        """When the next snapshot is due, by ``time.monotonic``."""
+        """Return when the next snapshot is due, by ``time.monotonic``."""
         number = int(now // self.seconds)
         if number % 2:
             due = number * self.seconds + self._first

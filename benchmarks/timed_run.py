@@ -49,7 +49,7 @@ def timed_run(
     """Run `graph` to its end with local files as backend.
 
     States must be those of `benchmarks.keyed_nodes`. A subtask of `source` has (when it began, rounds, rounds by
-    window), a subtask of `last` (when it ended, its result). The context manager `watch` is open while the run is on.
+    window). A subtask of `last` has (when it ended, its result). The context manager `watch` is open during the run.
 
     Raises
     ------

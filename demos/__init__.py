@@ -1,1 +1,1 @@
-"""Small programs that a newcomer runs first; ``cutline demo`` starts them."""
+"""Small programs that a newcomer runs first. ``cutline demo`` starts them."""

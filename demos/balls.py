@@ -1,6 +1,6 @@
-"""Two processes that throw coloured balls at each other, drawn: who holds which, what is under way, what is recorded.
+"""Draw two processes that throw coloured balls at each other: their balls, the balls in flight, and the records.
 
-Owns the pictures of notebook 01. They are made from the events of a simulated run, whatever its nodes are.
+Owns the pictures of notebook 01. The events of a simulated run give the pictures, whatever its nodes are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MARKER = "marker"
 
-#: Fill and letters of a ball: colours that differ in brightness too, and each ball says its name.
+#: Fill and letters of a ball. The colours differ in brightness too, and each ball shows its name.
 _COLOURS = {
     "red": ("#C8102E", "white"),
     "green": ("#2E8B57", "white"),
@@ -29,7 +29,7 @@ _COLOURS = {
 }
 _INK, _CALM, _PAPER, _NOTE = "#222222", "#777777", "#F4F4F4", "#FFF6D9"
 
-#: A picture, in units: its size, half the width of a ball, the boxes as (left, right), and heights.
+#: Sizes of a picture, in units: its width, half the width of a ball, the boxes as (left, right), and heights.
 _WIDTH, _RADIUS = 12.4, 0.42
 _BOXES = {"P": (0.2, 3.4), "Q": (9.0, 12.2)}
 _NOTES: dict[str | tuple[str, str], tuple[float, float]] = {
@@ -40,9 +40,9 @@ _NOTES: dict[str | tuple[str, str], tuple[float, float]] = {
 }
 _PROCESS, _RECORD, _TITLE, _LEGEND = (2.4, 4.6), (0.5, 1.9), 5.0, 0.05
 _WAYS = {("P", "Q"): 4.0, ("Q", "P"): 2.9}
-#: From one row of a comparison to the next.
+#: units between two rows of a comparison
 _ROW = 1.0
-#: Inches of a unit.
+#: inches of a unit
 _SCALE = 0.62
 
 Channel = tuple[str, str]
@@ -50,19 +50,19 @@ Channel = tuple[str, str]
 
 @dataclass(slots=True)
 class Scene:
-    """Where all balls are at one moment, and what has been recorded until then."""
+    """The places of all balls at one moment, and the records until then."""
 
     held: dict[str, list[str]]
-    #: in the order of sending; a marker is among them
+    #: {channel: its balls in the order of sending, with a marker among them}
     under_way: dict[Channel, list[str]] = field(default_factory=lambda: {("P", "Q"): [], ("Q", "P"): []})
     states: dict[str, list[str]] = field(default_factory=dict)
     channels: dict[Channel, list[str]] = field(default_factory=dict)
-    #: channels whose marker has come
+    #: channels that have delivered their marker
     closed: list[Channel] = field(default_factory=list)
 
 
 def scene_of(history: History, start: Mapping[str, Sequence[str]]) -> Scene:
-    """What has become of `start`, which says who holds what, by all that has happened."""
+    """Return the scene after all events, when each process holds its balls of `start` at the beginning."""
     scene = Scene({name: list(balls) for name, balls in start.items()})
     for event in history.events:
         _apply(scene, event, history)
@@ -70,7 +70,7 @@ def scene_of(history: History, start: Mapping[str, Sequence[str]]) -> Scene:
 
 
 def _apply(scene: Scene, event: Event, history: History) -> None:
-    """The rules of Chandy and Lamport, as an onlooker sees them who sees everything."""
+    """Apply the rules of Chandy and Lamport, as an observer of all processes sees them."""
     name = event.subtask.node if event.subtask else ""
     channel = (event.channel.source.node, event.channel.target.node) if event.channel else ("", "")
     ball = unpack(event.payload, history.codec) if event.kind in (Kind.SEND, Kind.RECEIVE) else MARKER
@@ -96,13 +96,13 @@ def _apply(scene: Scene, event: Event, history: History) -> None:
 
 
 def draw(scene: Scene, title: str) -> Figure:
-    """A picture of one moment: above what there is, below what has been recorded of it."""
+    """Draw one moment: the processes and channels above, and their records below."""
     from matplotlib.figure import Figure
 
     figure = Figure()
     axes = _axes(figure, _TITLE + 0.3)
     _words(axes, 0.2, _TITLE, title, 10, bold=True)
-    _marker(axes, 0.4, _LEGEND)  # the legend; a ball explains itself
+    _marker(axes, 0.4, _LEGEND)  # the legend; a ball needs no explanation
     _words(axes, 0.75, _LEGEND, "a marker          solid: a process          dashed: what it has recorded", 8)
     for name, (left, right) in _BOXES.items():
         _box(axes, left, right, _PROCESS, name, is_note=False)
@@ -117,14 +117,14 @@ def draw(scene: Scene, title: str) -> Figure:
 
 
 def compare(records: Mapping[str, Mapping[str, Sequence[str]]], balls: Iterable[str]) -> Figure:
-    """Several records of the same `balls`, beside each other, and what is wrong with each.
+    """Draw several records of the same `balls`, beside each other, and the fault of each record.
 
     Parameters
     ----------
     records : mapping of str to mapping
-        By title: what was found, by place.
+        ``{title: {place: balls that were found there}}``
     balls : iterable of str
-        All there are.
+        All balls.
     """
     from matplotlib.figure import Figure
 
@@ -154,7 +154,7 @@ def _fault(record: Mapping[str, Sequence[str]], everything: Sequence[str]) -> st
 
 
 def _axes(figure: Figure, height: float) -> Axes:
-    """Room of the full width, and as high as said, from a little below 0."""
+    """Make axes of the full width and of `height`, from a little below 0."""
     below = 0.3
     figure.set_size_inches(_WIDTH * _SCALE, (height + below) * _SCALE)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -183,7 +183,7 @@ def _way(axes: Axes, channel: Channel, height: float, things: Sequence[str]) -> 
     arrow = {"arrowstyle": "-|>", "color": _CALM, "lw": 1.4, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (stop, height), (start, height), arrowprops=arrow, zorder=1)
     step = 1.1 if stop > start else -1.1
-    for number, thing in enumerate(things):  # the first one sent is ahead
+    for number, thing in enumerate(things):  # the first thing sent is ahead
         at = stop - step * (number + 0.85)
         _marker(axes, at, height) if thing == MARKER else _ball(axes, thing, at, height)
 

@@ -1,7 +1,7 @@
-"""Moves money between accounts in cycles, kills workers again and again, and never loses a coin.
+"""Move money between accounts in cycles, kill workers again and again, and never lose a coin.
 
-Every account has a channel to every other one. While money moves there is no moment at which balances alone could be
-added up; a snapshot holds them together with what was in flight. Start it with ``cutline demo bank``.
+Every account has a channel to every other account. While money moves, balances alone add up at no moment. A snapshot
+holds balances together with the money in flight. Start the demo with ``cutline demo bank``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: Workers that the accounts are spread over.
+#: number of workers that run the accounts
 WORKERS = 2
 
 OPENING_BALANCE = 1000
 
-#: Transfers that each account begins with. Each one that arrives sets off another, so as many are always under way.
+#: Transfers with which each account begins. Each arrival causes another transfer, so as many are always in flight.
 TRANSFERS_AT_START = 10
 
-#: Published snapshots between two kills: each recovery has something new to go on from.
+#: published snapshots between two kills, so that each recovery has something new to go on from
 _SNAPSHOTS_PER_KILL = 3
 
-#: How many snapshots are kept: all, so that each one is checked.
+#: number of snapshots to keep: all, so that each snapshot is checked
 _RETAINED = 100_000
 
 
 class Account(Node):
-    """Answers each transfer with one of its own, a random amount to a random other, until its time is over."""
+    """Answers each transfer with a random amount to a random other account, until its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._balance = OPENING_BALANCE
@@ -47,23 +47,23 @@ class Account(Node):
         self._until = 0.0
 
     def onStart(self, context: Context) -> None:
-        """Begin."""
+        """Send the first transfers."""
         self._until = context.now + self._seconds
         for _ in range(TRANSFERS_AT_START):
             self._pay(context)
 
     def onMessage(self, amount: int, context: Context) -> None:
-        """Receive a transfer."""
+        """Receive a transfer, and answer with another until the time is over."""
         self._balance += amount
         if context.now < self._until:
             self._pay(context)
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> dict[str, float]:
-        """The balance, and how long to go on."""
+        """Return the balance, and when the time is over."""
         return {"balance": self._balance, "until": self._until}
 
     def restoreState(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Adopt the balance, and when the time is over."""
         self._balance, self._until = state["balance"], state["until"]
 
     def _pay(self, context: Context) -> None:
@@ -73,28 +73,28 @@ class Account(Node):
 
 
 class Verdict(NamedTuple):
-    """What one snapshot holds."""
+    """The money in one snapshot."""
 
     snapshot_id: int
     balances: int
     in_flight: int
-    transfers: int  #: that were in flight
+    transfers: int  #: number of transfers in flight
 
     @property
     def money(self) -> int:
-        """All there is."""
+        """The money on accounts and in flight."""
         return self.balances + self.in_flight
 
 
 class Conservation:
-    """The invariant: judges every published snapshot, and keeps what it saw."""
+    """The invariant: judges every published snapshot, and records a verdict of each."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.verdicts: list[Verdict] = []
 
     def __call__(self, snapshot: Snapshot) -> bool:
-        """Whether balances and money in flight are what there was at the beginning."""
+        """Return whether balances and money in flight are the money of the beginning."""
         balances = sum(snapshot.node(name).state["balance"] for name in snapshot.nodes)
         in_flight = [
             amount
@@ -106,14 +106,14 @@ class Conservation:
 
 
 class Killer:
-    """Kills one worker after the other, whenever some snapshots were published since the last time."""
+    """Kills the workers in turn, each time after some more snapshots were published."""
 
     def __init__(self) -> None:
         self.kills = 0
         self._spared_up_to = 0  # snapshot id
 
     def check(self, progress: Mapping[str, Any]) -> str | None:
-        """Kill if it is time to; returns what is to be said about it."""
+        """Kill a worker if enough snapshots were published. Return a line about the kill, or None."""
         new = [snapshot_id for snapshot_id in progress["snapshots"] if snapshot_id > self._spared_up_to]
         if progress["phase"] != "running" or len(new) < _SNAPSHOTS_PER_KILL or len(progress["workers"]) < WORKERS:
             return None
@@ -122,14 +122,14 @@ class Killer:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            return None  # the progress is older than the last kill: next time
+            return None  # the progress is older than the last kill, so the next progress decides
         self.kills += 1
         self._spared_up_to = new[-1]
         return f"SIGKILL to worker {worker}, process {pid}"
 
 
 def make_graph(accounts: int, seconds: float, conservation: Conservation) -> Graph:
-    """A complete directed graph of accounts."""
+    """Make a complete directed graph of accounts."""
     graph = Graph("bank")
     names = [f"account-{number}" for number in range(accounts)]
     for name in names:
@@ -142,7 +142,7 @@ def make_graph(accounts: int, seconds: float, conservation: Conservation) -> Gra
 
 
 def run_demo(spark: SparkSession, console: Console, *, seconds: float, accounts: int, interval: float) -> bool:
-    """Run it; returns whether money was constant in every snapshot, with workers killed and money in flight."""
+    """Run the demo. Return whether money was constant in every snapshot, with workers killed and money in flight."""
     conservation = Conservation(accounts * OPENING_BALANCE)
     killer = Killer()
     graph = make_graph(accounts, seconds, conservation)
@@ -168,7 +168,7 @@ def run_demo(spark: SparkSession, console: Console, *, seconds: float, accounts:
 
 
 def _print_verdicts(conservation: Conservation, shown: int, console: Console) -> int:
-    """Print the verdicts from number `shown` on; returns how many there are."""
+    """Print the verdicts from number `shown` on. Return the number of all verdicts."""
     verdicts = conservation.verdicts[shown:]
     for verdict in verdicts:
         _print(

@@ -1,4 +1,4 @@
-"""What a notebook begins and ends with: a quiet Spark, a folder of its own, and nothing left behind.
+"""Begin and end a notebook: a quiet Spark, a folder of its own, and nothing left behind.
 
 The output of Spark and of the workers goes to a file in that folder instead of into the notebook.
 """
@@ -11,7 +11,7 @@ import logging
 import tempfile
 from pathlib import Path
 
-#: Small data in few tasks, and a JVM that is up soon: the best code for long jobs costs twice the time of short ones.
+#: Few tasks for small data, and a JVM that starts soon: the best code for long jobs doubles the time of short jobs.
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -19,20 +19,20 @@ _SETTINGS = {
 
 
 class Session:
-    """Starts Spark on this machine. Ray is started by the first `BarrierRuntime.submit`, and ended with this.
+    """Starts Spark on this machine. The first `BarrierRuntime.submit` starts Ray, and `close` ends Ray with Spark.
 
-    To be made before anything is imported that imports Ray.
+    Make the session before any import of Ray.
 
     Parameters
     ----------
     workers : int
-        Barrier tasks that there is room for; there is a spare slot besides.
+        Number of barrier tasks with room to run. A spare slot is added.
 
     Attributes
     ----------
     spark : SparkSession
     folder : Path
-        Empty. It is removed by `close`, and when the kernel ends.
+        Empty folder. `close` removes the folder, and so does the end of the kernel.
     """
 
     def __init__(self, workers: int) -> None:
@@ -57,6 +57,6 @@ class Session:
 
 
 def _quieten_ray() -> None:
-    """Ray speaks when it is imported, of widgets, and when it is started, of a token that a run sets anyway."""
+    """Silence two messages of Ray: of widgets on import, and of a token on start, which a run sets anyway."""
     logging.getLogger("ray.widgets").setLevel(logging.WARNING)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)

@@ -1,10 +1,10 @@
-"""Counts the words of real text while a worker is killed, and compares with Spark's own count of the same lines.
+"""Count the words of real text while a worker is killed, and compare with Spark's own count of the same lines.
 
 ::
 
     lines ──batches──> split ──batches, by hash of the word──> count ──at the end──> counts (Parquet)
 
-`lines` is a DataFrame, `split` an ordinary node, `count` a `KeyedAggregate`. Start it with ``cutline demo wordcount``.
+`lines` is a DataFrame, `split` an ordinary node, `count` a `KeyedAggregate`. Start: ``cutline demo wordcount``.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from state_backends import FileSystemBackend
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Means the same to Python and to Java.
+#: Pattern of a word, with the same meaning in Python and in Java.
 WORD = "[A-Za-z_]+"
 
-#: Folders of the standard library's that are not it.
+#: Folders in the standard library's folder that are not part of the library.
 _NOT_LIBRARY = ("site-packages", "dist-packages", "__pycache__")
 
-#: How many snapshots are kept: all, because they are counted at the end.
+#: number of snapshots to keep: all, because they are counted at the end
 _RETAINED = 100_000
 
 
 class Split(Node):
-    """Sends the words of lines. It has no state."""
+    """Sends the words of lines. Has no state."""
 
     def __init__(self) -> None:
         self._word = re.compile(WORD)
@@ -55,14 +55,14 @@ class Split(Node):
 
 
 class Kill:
-    """When a subtask is to kill the process that it runs in, and where it notes that it did.
+    """Kills the process of a subtask after some words, and notes the time.
 
     Parameters
     ----------
     after : int
-        Words that the first subtask of the count has counted then.
+        Words that the first subtask of the count has counted before the kill.
     note : Path
-        Of a file that is written just before.
+        Path of a file that is written just before the kill.
     """
 
     def __init__(self, after: int, note: Path) -> None:
@@ -71,11 +71,11 @@ class Kill:
 
     @property
     def at(self) -> float | None:
-        """When it happened, in seconds since the epoch."""
+        """The time of the kill in seconds since the epoch, or None before the kill."""
         return float(self.note.read_text()) if self.note.exists() else None
 
     def happen(self) -> None:
-        """Nothing is cleaned up, and nobody is told."""
+        """Kill this process, without any cleanup or notice."""
         self.note.write_text(repr(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -83,7 +83,7 @@ class Kill:
 class Count(KeyedAggregate):
     """Counts the words that are its own by hash, and sends the counts when there are no more words.
 
-    Its state says, besides, when this incarnation counted its first words.
+    The state has, besides the counts, when this incarnation counted its first words.
     """
 
     def __init__(self, kill: Kill | None) -> None:
@@ -93,7 +93,7 @@ class Count(KeyedAggregate):
         self._began_at: float | None = None
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Count, and die if it is time to: once, in the first incarnation."""
+        """Count a batch, and kill this process when it is time: once, in the first incarnation."""
         super().onBatch(batch, context)
         self._began_at = self._began_at or time.time()
         self._counted += batch.num_rows
@@ -102,16 +102,16 @@ class Count(KeyedAggregate):
             self._kill.happen()
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """The counts, and when they began to grow."""
+        """Return the counts, and when they began to grow."""
         return super().snapshotState(snapshotId, timestamp), self._began_at
 
     def restoreState(self, state: Any) -> None:
-        """The counts only: what begins now has not begun."""
+        """Adopt the counts only, because this incarnation has not begun to count."""
         super().restoreState(state[0])
 
 
 def read_lines(spark: SparkSession, folder: Path | None) -> DataFrame:
-    """All lines of all files below `folder`; None: of the standard library of this Python."""
+    """Read all lines of all files below `folder`, or of this Python's standard library if `folder` is None."""
     if folder is not None:
         paths, pattern = [str(folder.absolute())], "*"
     else:
@@ -125,13 +125,13 @@ def read_lines(spark: SparkSession, folder: Path | None) -> DataFrame:
 
 
 def count_in_spark(lines: DataFrame) -> dict[str, int]:
-    """The counts by Spark's own means."""
+    """Count the words by Spark alone."""
     words = lines.select(explode(regexp_extract_all("line", lit(WORD), lit(0))).alias("word"))
     return {row["word"]: row["count"] for row in words.groupBy("word").count().toLocalIterator()}
 
 
 def make_graph(lines: DataFrame, output: str, parallelism: int, kill: Kill | None) -> Graph:
-    """The pipeline."""
+    """Make the pipeline."""
     graph = Graph("wordcount")
     (
         graph.source("lines", DataFrameSource(lines), parallelism=parallelism)
@@ -153,17 +153,17 @@ def run_demo(
     interval: float,
     kill: bool,
 ) -> bool:
-    """Run it all; returns whether the counts are equal and, with `kill`, a worker was killed.
+    """Run the demo. Return whether the counts are equal and, with `kill`, a worker was killed.
 
     Raises
     ------
     GraphError
-        if there is no text, or `output` is there already.
+        if there is no text, or `output` exists.
     """
     if output is not None and output.exists():
         raise GraphError(f"{output} is there already; give a new folder, so that it holds the counts and nothing else")
     with tempfile.TemporaryDirectory(prefix="cutline-wordcount-") as scratch:
-        # Many small files make many small partitions; and they are read twice, by Spark's count and for Cutline.
+        # Many small files make many small partitions. Spark's count and Cutline both read the lines, hence the cache.
         with console.status("Spark counts the words"):
             lines = read_lines(spark, folder).coalesce(2 * parallelism).cache()
             expected = count_in_spark(lines)
@@ -188,13 +188,13 @@ def run_demo(
 def _count(
     spark: SparkSession, console: Console, graph: Graph, scratch: str, interval: float, kill: Kill | None
 ) -> int:
-    """Run it, and say how it went; returns the number of restarts."""
+    """Run the graph, and print a summary. Return the number of restarts."""
     backend = FileSystemBackend(f"{scratch}/snapshots")
     runtime = BarrierRuntime(spark, backend=backend, snapshotInterval=interval, retainedSnapshots=_RETAINED)
     with console.status("submitting the graph"):
         run = runtime.submit(graph)
     for _ in watch(run, graph, console):
-        pass  # it prints
+        pass  # `watch` prints the progress
     run.awaitTermination()
     snapshots, restarts = run.snapshots(), len(run.status["restarts"])
     killed_at = None if kill is None else kill.at

@@ -1,6 +1,6 @@
-"""Tests for the nodes that users write: a simulator of whole runs, its checkers, and what searches for failures.
+"""Tests for the nodes that users write: a simulator of whole runs, its checkers, and searches for failures.
 
-What needs Hypothesis is imported when it is asked for, so that the rest works without it.
+Modules that need Hypothesis are imported on first use, so that the rest works without Hypothesis.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from snapshot.testing.stateful import explorationMachine
     from snapshot.testing.strategies import faults, graphs, schedules
 
-#: {name: module} of what needs Hypothesis.
+#: {name: module} of the names that need Hypothesis
 _WITH_HYPOTHESIS = {
     "checkConservation": "conserved",
     "checkRecovery": "recovery",

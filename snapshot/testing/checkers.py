@@ -1,18 +1,18 @@
-"""The checkers of RELIABILITY for simulated runs: functions of a history and its snapshots that give a verdict.
+"""The checkers of RELIABILITY for simulated runs: functions of a history and its snapshots that return a verdict.
 
 ::
 
     1  exactCut             a channel's state is what was in flight at the cut
-    2  causality            no cut knows what lies behind another one
+    2  causality            no cut depends on events after another cut
     3  conservation         a sum is the same in every snapshot
-    4  completeness         everybody contributed, once
+    4  completeness         every subtask contributed, once
     5  integrity            every byte is proved; flippedBits: every single bit
-    6  restoreEquivalence   faults do not change what comes out
+    6  restoreEquivalence   faults do not change the output
     7  delivery             nothing lost, doubled, out of order, changed; numberedDelivery: at a sink
     8  fencing              an older incarnation changes nothing that is published
     9  liveness             when faults stop, a snapshot is published and the run ends
 
-`judge` asks all that apply. A test that wants to fail says ``verdict.demand()``.
+`judge` applies all checkers that apply. ``verdict.demand()`` raises if a checker failed.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ def judge(
     reference: History | None = None,
     output: Callable[[History], Any] | None = None,
 ) -> list[Verdict]:
-    """Ask every checker that applies.
+    """Apply every checker that applies.
 
     Parameters
     ----------
     history : History
     measure : callable, optional
-        What `conservation` compares; None: it is not asked, nor where a snapshot is broken.
+        Measure that `conservation` compares. None, or a broken snapshot: `conservation` is left out.
     reference : History, optional
-        The run without faults, for `restoreEquivalence`; None: it is not asked.
+        The run without faults, for `restoreEquivalence`. None: `restoreEquivalence` is left out.
     output : callable, optional
-        What that one compares.
+        Output that `restoreEquivalence` compares.
 
     Returns
     -------
     list of Verdict
-        First those of the snapshots, in the order in which they were published, then those of the run.
+        First the verdicts of the snapshots, in the order of publishing, then the verdicts of the run.
     """
     verdicts = [verdict for snapshot in history.snapshots for verdict in _of_snapshot(history, snapshot)]
     if measure is not None and all(verdict.holds for verdict in verdicts):
@@ -84,7 +84,7 @@ def judge(
 
 
 def _of_snapshot(history: History, snapshot: Snapshot) -> list[Verdict]:
-    """What is damaged cannot be read, so it is not looked at further."""
+    """Apply the checkers of one snapshot. A damaged snapshot has the verdict of `integrity` only: it cannot be read."""
     whole = integrity(snapshot)
     if not whole.holds:
         return [whole]

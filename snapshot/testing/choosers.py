@@ -1,7 +1,6 @@
-"""Who decides what happens next in a simulated run: a seed, a list of steps, or a function of the caller's.
+"""Choosers decide the next step of a simulated run: by a seed, a list of steps, or a function of the caller.
 
-A chooser returns a place of the agenda, or a step; None: it has nothing more to say, and the run goes on by the
-plainest rule.
+A chooser returns an enabled step, or a step, or None. After None the run goes on by the plainest rule.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from snapshot.testing.steps import (
     Transmit,
 )
 
-#: A function that is asked which of the possible steps happens next; None: go on by the plainest rule.
+#: A function that chooses one of the possible steps. None: go on by the plainest rule.
 Ask = Callable[[Sequence[Step]], Step | None]
 
 
@@ -40,34 +39,34 @@ class Chooser(Protocol):
     """Decides every step of a run."""
 
     def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
-        """What happens next."""
+        """Return the next step."""
 
 
 @dataclass(frozen=True)
 class Odds:
-    """How often a seeded schedule does what is not needed: one step in so many, on average."""
+    """Odds of the steps that a seeded schedule does not need: one step in this many, on average."""
 
     fault: int = 60
-    #: a fault while something is half published, restored or finished, and would be hit
+    #: of a fault that hits while something is half published, restored or finished
     worst: int = 100
     request: int = 80
     tick: int = 12
     #: virtual seconds that pass with a tick
     tick_seconds: float = 0.02
-    #: orders of snapshots at most
+    #: maximum number of snapshot requests
     requests: int = 2
-    #: one of the orders may be to stop
+    #: whether a snapshot request may stop the run
     stops: bool = False
 
 
 class Seeded:
-    """Every choice from a seed.
+    """Makes every choice from a seed.
 
     Parameters
     ----------
     seed : int
     faults : int
-        How many happen at most.
+        Maximum number of faults.
     odds : Odds
     """
 
@@ -79,7 +78,7 @@ class Seeded:
         self._rare = 1 / odds.fault + 1 / odds.worst + 1 / odds.request + 1 / odds.tick
 
     def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
-        """A place at random; now and then a fault, an order, or time."""
+        """Return an enabled step at random. Now and then return a fault, a snapshot request, or a tick."""
         random = self._random.random
         if random() < self._rare:
             step = self._rare_step(cluster)
@@ -112,7 +111,7 @@ class Seeded:
         return self._one_of([fault for fault in possible(cluster) if isinstance(fault, worst)]) if worst else None
 
     def _one_of(self, faults: Sequence[Fault]) -> Fault | None:
-        """Each kind as likely as another."""
+        """Choose a fault, each kind as likely as every other."""
         kinds: dict[type[Fault], list[Fault]] = {}
         for fault in faults:
             kinds.setdefault(type(fault), []).append(fault)
@@ -146,13 +145,13 @@ def _worst_kinds(cluster: SimulatedCluster) -> tuple[type[Fault], ...]:
 
 
 class Scripted:
-    """A list of steps.
+    """Takes the steps of a list.
 
     Parameters
     ----------
     steps : sequence of Step
     skips : bool
-        Leave out what is not possible when its turn comes, instead of raising.
+        Leave out each step that is not possible in its turn, instead of raising.
     """
 
     def __init__(self, steps: Sequence[Step], *, skips: bool) -> None:
@@ -160,53 +159,53 @@ class Scripted:
         self._steps: Iterator[Step] = iter(steps)
 
     def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
-        """The next of the list."""
+        """Return the next step of the list, or None after the last."""
         return next(self._steps, None)
 
 
 def possible_steps(cluster: SimulatedCluster) -> list[Step]:
-    """All steps that can be taken now, besides faults, orders and what time brings."""
+    """Return all steps that can be taken now, except faults, snapshot requests and steps that time brings."""
     steps = [named(cluster, enabled_step) for enabled_step in cluster.world.scheduler.enabled_steps]
     return [*steps, Tick()] if cluster.world.scheduler.next_due() is not None else steps
 
 
 class Asked:
-    """A function of the caller's."""
+    """Calls a function of the caller for each choice."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
-        """Whatever the function says."""
+        """Return the step that the function chooses."""
         return self._ask(possible_steps(cluster))
 
 
 class Delays:
-    """To give to `Simulator`: decides how long each message, end and marker is on the wire.
+    """Decides how long each message, end and marker is on the wire, as a chooser of `Simulator`.
 
-    Everything else happens at once. Order on a channel is kept: what is sent later does not arrive earlier.
+    Everything else happens at once. FIFO order holds on a channel: later items do not arrive earlier.
 
     Parameters
     ----------
     delay : callable
-        ``delay(arrival, number)`` gives virtual seconds from when the item goes on the wire: `arrival` says which
-        channel, and whether it is a marker or an end; `number` counts the items of the channel from 1.
+        ``delay(arrival, number)`` returns virtual seconds from the item's transmission to its arrival. `arrival` has
+        the channel, and whether the item is a marker or an end. `number` counts the items of the channel from 1.
     first : sequence of Step
-        What happens before all that.
+        Steps that are taken before all others.
     """
 
     def __init__(self, delay: Callable[[Arrive, int], float], first: Sequence[Step] = ()) -> None:
         self._delay = delay
         self._first = iter(first)
-        #: {channel: when each item that is on the wire went there, but for the first one if its arrival is known}
+        #: {channel: when each item on the wire was transmitted, without the first item if its arrival is known}
         self._sent_at: defaultdict[ChannelId, deque[float]] = defaultdict(deque)
         self._counts: Counter[ChannelId] = Counter()
-        #: {channel: when the item that is first on the wire arrives}
+        #: {channel: when the first item on the wire arrives}
         self._due: dict[ChannelId, float] = {}
         self._last: dict[ChannelId, float] = {}
 
     def next(self, cluster: SimulatedCluster) -> EnabledStep | Step | None:
-        """What can happen at once; then what arrives next, or time until it does."""
+        """Return a step that can happen at once, else the next arrival, or a tick until that arrival."""
         scripted = next(self._first, None)
         if scripted is not None:
             return scripted
@@ -225,7 +224,7 @@ class Delays:
         first = min(arrivals, key=lambda enabled_step: self._due[_channel(enabled_step)])
         due = self._due[_channel(first)]
         if due > cluster.world.now:
-            # What time brings before comes first.
+            # Steps that time brings before the arrival come first.
             return Tick(due - cluster.world.now) if next_due is None or next_due > due else Tick()
         del self._due[_channel(first)]
         return first

@@ -1,4 +1,4 @@
-"""Demands that something is the same in every snapshot of a graph."""
+"""Check that a measure is the same in every snapshot of a graph."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from snapshot.testing.checkers import Verdict, conservation
 from snapshot.testing.checking.values import named
 from snapshot.testing.trial import GraphMaker, Run, Trial
 
-#: What is conserved must be so behind a restore too.
+#: faults of a schedule: conservation must hold after a restore, too
 _FAULTS = 1
 
 
 def checkConservation(graph: GraphMaker, measure: Callable[[Snapshot], Any], *, examples: int = 200) -> None:
-    """Take snapshots of a graph at generated moments, and demand that `measure` gives the same for all of them.
+    """Take snapshots of a graph at generated moments, and check that `measure` gives the same value for all.
 
     Parameters
     ----------
     graph : Graph, or function that makes one
-        As for `checkRecovery`.
+        The graph, as for `checkRecovery`.
     measure : callable
-        Of a snapshot: as a rule a sum over node states *and* channel states. Compared by ``==``, with the last snapshot
-        of a run without faults.
+        Function of a snapshot, as a rule a sum over node states *and* channel states. Each value is compared by ``==``
+        with the value of the last snapshot of a run without faults.
     examples : int
-        Schedules that are tried; there is a crash in some of them.
+        Number of schedules that are tried. Some of the schedules have a crash.
 
     Raises
     ------
     CheckFailed, GraphError, ValueError
-        As `checkRecovery`.
+        as `checkRecovery`.
     """
     trial = Trial(graph)
     due = measure(trial.reference.history.snapshots[-1])

@@ -1,7 +1,7 @@
-"""Every interleaving of a small graph, its snapshots and a crash: no state that can be reached breaks a promise.
+"""Every interleaving of a small graph, its snapshots and a crash: no reachable state breaks a promise.
 
-`explore` is the door. The machines, the frames and markers, the parts, the certificate, the coordinator's book and the
-restore plan are those that a run has; what moves between them, and when, is tried in every order.
+`explore` is the entry point. A real run has the same machines, frames, markers, parts, certificate, snapshot tracker
+and restore plan. Messages between the machines move in every order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snapshot.testing.exploration.local_coordinator import Wishes
 from snapshot.testing.exploration.model import Model
 from snapshot.testing.exploration.search import Exploration, search
 
-#: Worlds that a few GB of memory hold.
+#: states that a few GB of memory hold
 STATES_MAX = 2_000_000
 
 
@@ -33,36 +33,37 @@ def explore(
 ) -> Exploration:
     """Visit all states that any order of steps leads to, nearest first, and check each.
 
-    Every message is handled as soon, or as late, as its channel allows; every marker, acknowledgement and control
-    message likewise; snapshots begin, are given up and time out at any moment; a crash loses all workers at once, and
-    all restore the newest published snapshot, or begin afresh.
+    Every message is handled as soon, or as late, as its channel allows. So is every marker, acknowledgement and control
+    message. Snapshots begin, are given up and time out at any moment. A crash loses all workers at once. All workers
+    then restore the newest published snapshot, or begin afresh.
 
-    Checked are: every snapshot that is whole has a certificate that holds, and is exact by what its nodes really sent
-    and handled before their cuts; the graph's own invariants hold in it; subtasks cut in the order of ids. Wherever a
-    run comes to rest, everything that was sent was handled once and in order, every snapshot that began is complete,
-    and after a crash the nodes keep what they also keep after some run without one.
+    Each complete snapshot is checked. Its certificate holds. Its state equals what its nodes sent and handled before
+    their cuts. The graph's own invariants hold, and subtasks cut in the order of ids.
+
+    Each state of rest is checked, too. Every sent message was handled once and in order, and every snapshot that began
+    is complete. After a crash the nodes hold a state in which some run without a crash also rests.
 
     Parameters
     ----------
     graph : Graph
-        Small: three nodes and three messages make some 100,000 states. Its nodes must come to rest by themselves, touch
-        nothing outside themselves, and do the same when the same is repeated.
+        A small graph: three nodes and three messages make some 100,000 states. Its nodes must come to rest by
+        themselves, touch nothing outside themselves, and be deterministic.
     alignment : "unaligned", "aligned" or float
-        As of a run.
+        Alignment of the markers, as of a run.
     snapshots : sequence of sequence of str
-        For each snapshot that is taken, the nodes that start it at the same time; none: those that the graph implies.
-        They overlap wherever they can.
+        For each snapshot, the nodes that start it at the same time. Empty: the initiators that the graph implies.
+        Snapshots overlap wherever they can.
     aborts : int
-        Snapshots that may be given up before they are whole.
+        Number of snapshots that may be given up before they are complete.
     crashes : int
-        That may come.
+        Maximum number of crashes.
     statesMax : int
-        More states than this raise `TooManyStates`.
+        Number of states above which `TooManyStates` is raised.
 
     Returns
     -------
     Exploration
-        Its ``violation`` is None if all is well, else the nearest; ``trace`` are the steps that lead there.
+        Result of the search. Its ``violation`` is None, or the nearest violation; ``trace`` has the steps to it.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def explore(
     found = search(model.initial(), model.steps, model.problem, states_max=statesMax)
     lost = [outcome for outcome in model.outcomes[True] if outcome not in model.outcomes[False]]
     if found.violation is None and lost:
-        # Known only now, when all runs without a crash are known; the second search says how it comes about.
+        # Known only now, when all runs without a crash are known. The second search finds the steps that lead there.
         model.forbidden = frozenset(lost)
         found = search(model.initial(), model.steps, model.problem, states_max=statesMax)
     return replace(found, seen=frozenset(model.seen))

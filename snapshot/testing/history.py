@@ -1,7 +1,7 @@
-"""What happened in a simulated run: every event with its vector clock and its number, the cuts, the snapshots.
+"""The history of a simulated run: every event with its vector clock and its number, the cuts, the snapshots.
 
-Written by the simulator's witness, which counts messages itself and never looks at the protocol's own numbers; read
-by checkers, drawings and tests. Must not know how a run is simulated.
+The simulator's history log writes the history, and counts messages without the protocol's own numbers. Checkers,
+drawings and tests read the history. Must not know how a run is simulated.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from snapshot.trace_events import Event, Kind
 if TYPE_CHECKING:
     from snapshot.drawing.diagram import Diagram
 
-#: Subtasks up to which every event has a vector clock. Beyond, it has Lamport's clock, one number: a clock of thousands
-#: of numbers at every event would be all that a simulation does.
+#: Maximum number of subtasks for which every event has a vector clock. Larger graphs have Lamport's clock, one number,
+#: because vector clocks of thousands of numbers would take nearly all time of a simulation.
 VECTOR_CLOCKS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where one subtask was when it recorded its state, as the witness counted."""
+    """The point where one subtask recorded its state, as the history log counted."""
 
     incarnation: int
     snapshot_id: int
@@ -49,31 +49,31 @@ CutKey = tuple[int, int, Subtask]
 
 @dataclass(slots=True)
 class History:
-    """A simulated run.
+    """The history of a simulated run.
 
     Attributes
     ----------
     topology : Topology
     events : list of Event
-        In the order in which they happened.
+        All events, in the order in which they happened.
     schedule : list of Step
-        What was done: the same schedule gives the same history.
+        Steps that were taken. Equal schedules give equal histories.
     snapshots : list of Snapshot
-        Those that were published, in that order; they can be read, also where retention removed them from the store.
+        Published snapshots, in the order of publishing. Snapshots that retention removed from the store stay readable.
     cuts : dict
-        Of every subtask and snapshot.
+        ``{(incarnation, snapshot_id, subtask): Cut}`` of every subtask and snapshot.
     sent : dict
         ``{(incarnation, channel): {number: encoded message, or None for the end}}``, restored messages among them.
     origins : dict
-        ``{incarnation that lived: (incarnation, snapshot_id) that it was restored from, or None}``.
+        ``{incarnation that ran: (incarnation, snapshot_id) of the restored snapshot, or None}``.
     list_sinks : dict of str
-        The nodes that are a `ListSink`; the values mean nothing.
+        Names of the nodes that are a `ListSink`. The values mean nothing.
     committed : dict
-        ``{such a node: {token: encoded rows}}``, what it has made visible; a token is committed once, however often.
+        ``{list sink: {token: encoded rows}}`` that are visible. Repeated commits of a token count once.
     seen : Counter
-        Situations that a campaign must have seen somewhere.
+        Counts of the situations of which a campaign must see each somewhere.
     outcome : Outcome or None
-        None: the run was cut off before its end.
+        Outcome of the run. None: the run was cut off before its end.
     """
 
     topology: Topology
@@ -88,17 +88,17 @@ class History:
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
     outcome: Outcome | None = None
-    #: why it ended so
+    #: reason of the outcome
     reason: str = ""
     now: float = 0.0
 
     def snapshot(self, snapshotId: int) -> Snapshot:
-        """The published snapshot of this id, or the one that `Initiate` gave this id.
+        """Return the published snapshot of this id, or the snapshot to which `Initiate` gave this id.
 
         Raises
         ------
         KeyError
-            if none was published.
+            if no snapshot of this id was published.
         """
         for snapshot in self.snapshots:
             if snapshotId in (snapshot.id, snapshot.id % SNAPSHOT_IDS_PER_CLAIM):
@@ -106,24 +106,26 @@ class History:
         raise KeyError(f"no snapshot {snapshotId} was published; there are {[each.id for each in self.snapshots]}")
 
     def output(self, sink: str) -> list[Any]:
-        """What came out of a node: the rows that a `ListSink` has made visible; of any other node the messages that it
-        handled and that no rollback undid, by subtask in the order of handling.
+        """Return the output of a node.
+
+        For a `ListSink`: the visible rows. For any other node: the messages that the node handled and that no rollback
+        undid, by subtask in the order of handling.
         """
         if sink in self.list_sinks:
             return [unpack(row, self.codec) for rows in self.committed[sink].values() for row in rows]
         return [unpack(event.payload, self.codec) for event in self.handled(sink)]
 
     def handled(self, node: Named) -> list[Event]:
-        """Messages that a node, or one of its subtasks, handled for good: those that no rollback undid."""
+        """Return the received events of a node, or of one subtask, that no rollback undid."""
         only = subtask_named(node) if isinstance(node, Subtask) or "[" in node else None
         subtasks = [s for s in self.topology.subtasks if s == only or (only is None and s.node == node)]
         return [event for subtask in subtasks for event in self.lasting(subtask) if event.kind is Kind.RECEIVE]
 
     def lasting(self, subtask: Subtask) -> Iterator[Event]:
-        """The events of a subtask that are part of the state in which the run ended, in order."""
+        """Yield the events of a subtask that are part of the state in which the run ended, in order."""
         incarnations: list[list[Event]] = []
         incarnation: int | None = max(self.origins, default=None)
-        through: int | None = None  # of a life before the last: up to this snapshot's cut
+        through: int | None = None  # of an incarnation before the last: up to this snapshot's cut
         while incarnation is not None:
             incarnations.append(list(self._incarnation_events(subtask, incarnation, through)))
             origin = self.origins[incarnation]
@@ -140,18 +142,18 @@ class History:
 
     @property
     def trace(self) -> Trace:
-        """Its events, as those of a real run."""
+        """The events as a trace, like that of a real run."""
         return Trace(self.topology, self.events, self.codec)
 
     def diagram(self, start: int | None = None, stop: int | None = None) -> Diagram:
-        """The space-time diagram of ``events[start:stop]``, as `Trace.diagram`."""
+        """Return the space-time diagram of ``events[start:stop]``, as `Trace.diagram`."""
         return self.trace.diagram(start, stop)
 
     def _repr_svg_(self) -> str:
         return self.trace._repr_svg_()
 
     def to_bytes(self) -> bytes:
-        """The whole history, canonically: equal histories are equal bytes, in every process."""
+        """Encode the whole history canonically: equal histories are equal bytes, in every process."""
         return b"".join(msgpack.packb(_plain(event)) for event in self.events) + repr(self.schedule).encode()
 
 

@@ -1,6 +1,6 @@
-"""A source that sends a list, and a sink that gathers one: for tests of the nodes between them.
+"""A source that sends a list, and a sink that gathers a list: for tests of the nodes between them.
 
-In a simulation `History.output` gives what a `ListSink` has made visible.
+In a simulation `History.output` returns the visible rows of a `ListSink`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from snapshot.node import End as EndType
 
 @dataclass(frozen=True)
 class Pause:
-    """An item of a `ListSource`: it sends nothing for so many seconds."""
+    """Item of a `ListSource` at which the source sends nothing for the given seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An item of a `ListSource`: it raises here, in its first incarnation only."""
+    """Item of a `ListSource` at which the source raises, in its first incarnation only."""
 
     reason: str = "a failure that the test asked for"
 
 
 class ListSource(Source):
-    """Sends its items, one a poll; several subtasks take turns at them.
+    """Sends one item a poll. Several subtasks take turns at the items.
 
     Parameters
     ----------
     items : Any
-        Messages; a `Pause` or a `Failure` among them is obeyed instead.
+        Messages. A `Pause` or a `Failure` among the messages acts instead of being sent.
     """
 
     guarantee = "exactly_once"
@@ -68,7 +68,7 @@ class ListSink(Sink):
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        #: (token, rows) that were committed and that nobody has taken
+        #: (token, rows) that were committed and not taken yet
         self.visible: list[tuple[str, list[Any]]] = []
 
     def open(self, context: Context) -> None:
@@ -87,7 +87,7 @@ class ListSink(Sink):
         self.visible.append((prepared[0], prepared[1]))
 
     def take_visible(self) -> list[tuple[str, list[Any]]]:
-        """What was committed since the last call."""
+        """Return the rows that were committed since the last call."""
         visible, self.visible = self.visible, []
         return visible
 

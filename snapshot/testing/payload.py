@@ -1,4 +1,4 @@
-"""Messages as a history keeps them: bytes that no handler can change, from which the very same value comes back."""
+"""Messages as a history stores them: bytes that no handler can change, and that decode to an equal value."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from snapshot.channel.serialization import Codec
 
 
 def pack(message: Any, codec: Codec) -> bytes:
-    """One message."""
+    """Encode one message."""
     return codec.encode(message)
 
 
 def unpack(payload: bytes, codec: Codec) -> Any:
-    """The inverse of `pack`."""
+    """Decode a message: the inverse of `pack`."""
     return codec.decode(payload)
 
 
 def pack_rows(batch: pa.RecordBatch, codec: Codec) -> list[bytes]:
-    """The rows of a batch, each of which is a message, as a node without `onBatch` is given them."""
+    """Encode the rows of a batch. Each row is a message, as a node without `onBatch` receives it."""
     return [codec.encode(row) for row in batch.to_pylist()]

@@ -1,4 +1,4 @@
-"""Demands that a graph gives the same output, whatever fails while it runs."""
+"""Check that a graph gives the same output, whatever fails while the graph runs."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ def checkRecovery(
     faults: int = 2,
     examples: int = 200,
 ) -> None:
-    """Run a graph without faults, then by generated schedules with crashes, and demand the same output each time.
+    """Run a graph without faults, then by generated schedules with crashes, and check that each output is the same.
 
-    Every snapshot and every run is shown to all checkers too.
+    All checkers judge every snapshot and every run, too.
 
     Parameters
     ----------
     graph : Graph, or function that makes one
-        It must end by itself. A function is called before each run: there it can empty what its nodes write to.
+        A graph that ends by itself. A function is called before each run, so that the function can empty the places to
+        which its nodes write.
     output : callable, optional
-        What must be equal, compared by ``==``; asked behind each run. Default: the same multiset at every sink and at
-        every node without outputs.
+        Output of a run, compared by ``==``, and computed right after each run. Default: the same multiset at every
+        sink and at every node without outputs.
     faults : int
-        At most so many in one run.
+        Maximum number of faults in one run.
     examples : int
-        Schedules that are tried.
+        Number of schedules that are tried.
 
     Raises
     ------
     CheckFailed
-        The text says what is wrong, which mistake in which node is suspected, the shortest schedule that shows it, to
-        be pasted into a test, and draws the run.
+        if a checker finds something. The text has the verdict, the suspected mistake and its node, the shortest
+        schedule to paste into a test, and a drawing of the run.
     GraphError
         if something is wrong with the graph.
     ValueError
-        if it does not end by itself, or has no output.
+        if the graph does not end by itself, or has no output.
     """
     trial = Trial(graph, output)
     trial.demand(recovers(trial), faults=faults, examples=examples)
 
 
 def recovers(trial: Trial) -> Judge:
-    """Whether a run gives what the run without faults gives, and is sound besides."""
+    """Return a judge: a run must give the output of the run without faults, and pass all other checkers."""
 
     def broken(run: Run) -> Verdict | None:
         verdicts = [_equivalence(run, trial), *judge(run.history)]
@@ -60,16 +61,17 @@ def recovers(trial: Trial) -> Judge:
 
 
 def everHandled(history: History, node: str) -> list[Any]:
-    """All messages that a node handled, those that a rollback undid among them, in the order of handling.
+    """Return all messages that a node handled, including those that a rollback undid, in the order of handling.
 
-    What a place outside has seen that no rollback reaches: to be compared as a set where writing again does no harm.
+    No rollback reaches a place outside, so that such a place has received all of these. Compare as a set where writing
+    again does no harm.
     """
     received = (event for event in history.events if event.kind is Kind.RECEIVE)
     return [unpack(each.payload, history.codec) for each in received if each.subtask and each.subtask.node == node]
 
 
 def _equivalence(run: Run, trial: Trial) -> Verdict:
-    """Checker 6, of outputs that were asked for when it was time."""
+    """Apply checker 6 to outputs that were computed right after their runs."""
     reference = trial.reference
     if not trial.has_output:
         return restoreEquivalence(run.history, reference.history)

@@ -1,6 +1,6 @@
-"""Runs a graph in one process, in virtual time: the same nodes, machines and coordinator that a run on Spark has.
+"""Run a graph in one process, in virtual time, with the nodes, machines and coordinator of a run on Spark.
 
-One seed is one history, in every process. ::
+Equal seeds give equal histories, in every process. ::
 
     history = Simulator(graph, choose=7, faults=2).run()
 """
@@ -24,47 +24,47 @@ from snapshot.testing.simulation.stepping import describe_phases, go_on, named, 
 from snapshot.testing.simulation.world import Mutation
 from snapshot.testing.steps import Step
 
-#: Steps after which a run is cut off: a bounded graph of the size that one simulates takes some thousands.
+#: steps after which a run is cut off: a bounded graph of the size that is simulated takes some thousands
 MAX_STEPS = 200_000
 
-#: Worker processes, unless told: enough for one to die while another lives.
+#: default number of worker processes: enough that a worker can die while another worker runs
 _WORKERS = 2
 
 
 class Simulator:
-    """One simulated run of a graph.
+    """A simulated run of a graph.
 
     Parameters
     ----------
     graph : Graph
-        What `BarrierRuntime.submit` takes, with the same nodes.
+        The graph as `BarrierRuntime.submit` takes it, with the same nodes.
     choose : int, sequence of Step, or callable
-        Who decides what happens next. A seed. Or a list of steps, after which the run goes on by itself to its end,
-        without faults. Or a function that is given all possible steps and returns one of them, or any other
-        step, or None to let the run go on by itself. Or `Delays`.
+        What chooses the next step. An int is a seed. A list gives the first steps, after which the run goes on to its
+        end, without faults. A function receives all possible steps. The function returns any step, or None to let
+        the run go on. `Delays` chooses when each item arrives.
     seed : int, optional
-        With a list or a function: the nodes' chance, and whether several messages share a frame, as with this seed; its
-        schedule then repeats its history. None: every message has a frame of its own.
+        Seed of the nodes' chance and of how messages share frames, for a list or a function. The schedule of that seed
+        then repeats its history. None: every message has a frame of its own.
     faults : int
-        How many faults a seed may choose.
+        Maximum number of faults that a seed may choose.
     workers : int, optional
-        None: two, or as many as there are subtasks if that is less.
+        Number of worker processes. None: two, or one for each subtask if there are fewer.
     alignment : "unaligned", "aligned" or float
     snapshotInterval : float, optional
-        Virtual seconds; None: snapshots are taken when a step says so, and when the run is idle.
+        Virtual seconds. None: snapshots are taken when a step requests one, and when the run is idle.
     maxSteps : int
-        After so many the run is cut off, and the history has no outcome: for graphs that never end.
+        Steps after which the run is cut off, for graphs that never end. The history then has no outcome.
     skipsImpossible : bool
-        Leave out what a list asks for and what is not possible when its turn comes, instead of raising.
+        Leave out each step of a list that is not possible in its turn, instead of raising.
     odds : Odds
-        How often a seed takes steps that are not needed: faults, orders, time.
+        How often a seed takes steps that are not needed: faults, snapshot requests, time.
     validates : bool
-        Have the machines assert their invariants as they go.
+        Let the machines assert their invariants, every few events.
     files : dict, optional
-        ``{path: bytes}`` of the run's store, read and written: the run goes on from the newest snapshot in it. None: an
-        empty store.
+        ``{path: bytes}`` of the run's store, read and written. The run goes on from the newest snapshot in the store.
+        None: an empty store.
     mutation : Mutation, optional
-        Other classes than the real ones, to see that checkers bite.
+        Classes that replace the real ones, to test that checkers find the difference.
 
     Other parameters are those of `BarrierRuntime`.
 
@@ -134,7 +134,7 @@ class Simulator:
 
     @property
     def history(self) -> History:
-        """What has happened so far."""
+        """The history so far."""
         return self._cluster.world.history
 
     @property
@@ -148,16 +148,16 @@ class Simulator:
         return self._cluster.is_over
 
     def possible(self) -> list[Step]:
-        """All steps that can be taken now, besides faults, orders and what time brings."""
+        """Return all steps that can be taken now, except faults, snapshot requests and steps that time brings."""
         return possible_steps(self._cluster)
 
     def take(self, step: Step) -> None:
-        """Take one step; deploying, storing and telling that it needs come before it.
+        """Take one step, after the deploying, storing and sending that the step needs.
 
         Raises
         ------
         Impossible
-            if it cannot be taken now; says why.
+            if the step cannot be taken now; the text gives the reason.
         """
         schedule = self.history.schedule
         schedule.append(step)  # before: a step that breaks a rule belongs to the schedule that shows it
@@ -200,7 +200,7 @@ class Simulator:
                 raise
 
     def finish(self) -> History:
-        """Let the run go on by itself, without faults, to its end: first what is told, then data, then time."""
+        """Let the run go on without faults to its end: control messages first, then data, then time."""
         for _ in range(self._max_steps):
             if not go_on(self._cluster):
                 break

@@ -1,4 +1,4 @@
-"""Free exploration: Hypothesis takes step after step of one simulated run itself, and looks at it after each.
+"""Free exploration: Hypothesis takes each step of one simulated run, and checks the run after each step.
 
 ::
 
@@ -26,7 +26,7 @@ from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
 from snapshot.testing.steps_of import StepsOf
 from snapshot.testing.trial import Failing, GraphMaker, Run, Trial
 
-#: Snapshots that one run is asked for: enough to overlap, and too few to fail the run by being given up.
+#: snapshots that one run initiates: enough to overlap, and too few for given-up snapshots to fail the run
 _SNAPSHOTS_MAX = 3
 
 
@@ -37,24 +37,24 @@ def explorationMachine(
     output: Callable[[History], Any] | None = None,
     faults: int = 2,
 ) -> type[ExplorationMachine]:
-    """A state machine whose rules are the steps of a run, and whose invariants are the checkers.
+    """Make a state machine whose rules are the steps of a run, and whose invariants are the checkers.
 
     Parameters
     ----------
     graph : Graph, or function that makes one
-        As for `checkRecovery`.
+        The graph, as for `checkRecovery`.
     measure : callable, optional
-        As for `checkConservation`; None: nothing is measured.
+        Function of a snapshot, as for `checkConservation`. None: nothing is measured.
     output : callable, optional
-        As for `checkRecovery`.
+        Output of a run, as for `checkRecovery`.
     faults : int
-        At most so many in one run.
+        Maximum number of faults in one run.
 
     Returns
     -------
     type
-        Its ``TestCase`` is what unittest and pytest run, and takes Hypothesis' settings. They need no shrinking: the
-        schedule that a failure tells is short already.
+        Class whose ``TestCase`` runs under unittest and pytest, with Hypothesis' settings. The settings need no
+        shrinking, because the schedule in a failure is short already.
     """
     trial = Trial(graph, output)
     plan = _Plan(trial, StepsOf(trial.graph), measure, faults)
@@ -65,17 +65,17 @@ def explorationMachine(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is explored."""
+    """Graph, checks and limits of an exploration."""
 
     trial: Trial
     own: StepsOf
     measure: Callable[[Snapshot], Any] | None
     faults: int
-    #: the first failure, which took some hundred runs to tell
+    #: the first failure, kept because its text took some hundred runs
     found: list[CheckFailed] = field(default_factory=list)
 
     def judge(self, run: Run) -> Verdict | None:
-        """What is wrong with a run; None: nothing."""
+        """Return the first broken rule of a run, or None."""
         verdict = recovers(self.trial)(run)
         if verdict is None and self.measure is not None:
             verdict = conservation(run.history, self.measure)
@@ -83,12 +83,12 @@ class _Plan:
 
 
 def _own(steps: Callable[[Any], SearchStrategy[Any]]) -> SearchStrategy[Any]:
-    """Drawn from what belongs to the machine's own graph."""
+    """Draw from the steps of the machine's own graph."""
     return st.runner().flatmap(steps)
 
 
 class ExplorationMachine(RuleBasedStateMachine):
-    """One run. Made by `explorationMachine`, which says of which graph."""
+    """A run of the graph in `plan`. `explorationMachine` makes the subclass that has a plan."""
 
     plan: ClassVar[_Plan]
 
@@ -103,55 +103,55 @@ class ExplorationMachine(RuleBasedStateMachine):
     @rule(step=_own(lambda self: st.sampled_from(self.plan.own.polls)))
     @precondition(lambda self: bool(self.plan.own.polls))
     def poll(self, step: Step) -> None:
-        """A source is polled."""
+        """Poll a source."""
         self._take(step)
 
     @rule(step=_own(lambda self: st.sampled_from(self.plan.own.deliveries)))
     @precondition(lambda self: bool(self.plan.own.deliveries))
     def deliver(self, step: Step) -> None:
-        """The next message of a channel is handled."""
+        """Handle the next message of a channel."""
         self._take(step)
 
     @precondition(lambda self: self.initiated < _SNAPSHOTS_MAX)
     @rule(at=_own(lambda self: st.sampled_from(self.plan.own.subtasks)))
     def initiate(self, at: Subtask) -> None:
-        """A snapshot is started."""
+        """Start a snapshot."""
         self.initiated += 1
         self._take(Initiate(self.initiated, at))
 
     @rule(step=_own(lambda self: st.sampled_from(self.plan.own.markers())))
     @precondition(lambda self: self.initiated > 0)
     def deliver_marker(self, step: Step) -> None:
-        """The next marker of a channel comes through."""
+        """Deliver the next marker of a channel."""
         self._take(step)
 
     @rule()
     @precondition(lambda self: self.initiated > 0)
     def publish(self) -> None:
-        """The markers that are on their way come through along the graph, and what is whole is published."""
+        """Deliver the markers that are on their way along the graph, and publish every complete snapshot."""
         for step in (Quiesce(), *self.plan.own.markers(), Quiesce()):
             self._take(step)
 
     @rule()
     def quiesce(self) -> None:
-        """All that needs neither data nor time happens."""
+        """Let everything happen that needs neither data nor time."""
         self._take(Quiesce())
 
     @rule()
     def tick(self) -> None:
-        """Time passes, until something is due."""
+        """Let time pass until a step is due."""
         self._take(Tick())
 
     @rule(fault=_own(lambda self: st.sampled_from([*self.plan.own.plain_faults, *self.plan.own.rare_faults])))
     @precondition(lambda self: self.faulted < self.plan.faults)
     def crash(self, fault: Fault) -> None:
-        """A fault happens."""
+        """Let a fault happen."""
         self.faulted += 1
         self._take(fault)
 
     @invariant()
     def snapshots_are_exact(self) -> None:
-        """What was published since the last look is a consistent cut, and measures what it should."""
+        """Check that each snapshot published since the last check is a consistent cut and conserves the measure."""
         history = self.simulator.history
         new, self.checked = history.snapshots[self.checked :], len(history.snapshots)
         verdicts = [check(history, each) for each in new for check in (exactCut, causality, completeness)]
@@ -160,7 +160,7 @@ class ExplorationMachine(RuleBasedStateMachine):
         self._demand(verdicts)
 
     def teardown(self) -> None:
-        """The run goes on to its end, and is looked at as a whole."""
+        """Let the run go on to its end, and judge the whole run."""
         if self.has_failed:
             return
         run = self.plan.trial.ended(self.simulator, self.simulator.finish)
@@ -171,7 +171,7 @@ class ExplorationMachine(RuleBasedStateMachine):
         try:
             self.simulator.take(step)
         except Impossible:
-            return  # rules are not asked in advance: some ask for what is not possible now
+            return  # rules have no precondition on the run, so a rule may draw a step that is not possible now
         except CheckFailed as error:
             self._demand([Verdict(error.checker, False, error.text)])
 

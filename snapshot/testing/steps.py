@@ -1,10 +1,10 @@
-"""The steps of a schedule: all that can happen next in a simulated run. They print as they are written.
+"""The steps of a schedule: everything that can happen next in a simulated run. Steps print as they are written.
 
-A schedule is a list of them, as a failure prints it and a test pastes it::
+A schedule is a list of steps, as a failure prints it and a test pastes it::
 
     [Poll("numbers"), Deliver("numbers", "sum"), Initiate(1, "numbers"), Quiesce(), Crash("sum")]
 
-Where a subtask is wanted, its name will do: ``"sum"`` is its first subtask, ``"sum[1]"`` its second. Must not know how
+A name stands for a subtask: ``"sum"`` is the first subtask of the node, ``"sum[1]"`` the second. Must not know how
 steps are performed.
 """
 

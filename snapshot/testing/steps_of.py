@@ -35,12 +35,12 @@ from snapshot.testing.steps import (
     Timer,
 )
 
-#: Worker processes that faults name: those that a run starts with.
+#: worker processes that faults name: as many as a run starts with
 _PROCESSES = 2
 
 
 class StepsOf:
-    """What can be asked of a run of `graph`, nearest to its beginning first.
+    """Steps and faults that a run of `graph` can take, nearest to the beginning of the graph first.
 
     Raises
     ------
@@ -54,37 +54,37 @@ class StepsOf:
 
     @property
     def subtasks(self) -> list[Subtask]:
-        """Those that start a snapshot by themselves, then all."""
+        """All subtasks, first those that start a snapshot by themselves."""
         return list(dict.fromkeys((*self._topology.initiators(), *self._topology.subtasks)))
 
     @cached_property
     def polls(self) -> list[Step]:
-        """Of each source."""
+        """A `Poll` for each subtask of a source."""
         return [Poll(subtask) for subtask in self._topology.subtasks if self._topology.node(subtask.node).is_source]
 
     @cached_property
     def timers(self) -> list[Step]:
-        """Of each node that has any."""
+        """A `Timer` for each subtask of a node with `onTimer`."""
         return [Timer(subtask) for subtask in self._with_hook("onTimer")]
 
     @cached_property
     def deliveries(self) -> list[Step]:
-        """On each channel."""
+        """A `Deliver` for each channel."""
         return [Deliver(*channel) for channel in self._downstream(())]
 
     def markers(self, initiators: Sequence[Subtask] = ()) -> list[Step]:
-        """On each channel, in an order in which those of a snapshot can come."""
+        """Return a `Deliver` of a marker for each channel, in an order in which the markers of a snapshot can come."""
         return [Deliver(*channel, marker=True) for channel in self._downstream(initiators)]
 
     @cached_property
     def plain_faults(self) -> list[Fault]:
-        """A node raises, or its worker dies."""
+        """Faults in which a node raises, or its worker dies."""
         subtasks = self._topology.subtasks
         return [*(Fail(subtask) for subtask in subtasks), *(Crash(subtask) for subtask in subtasks)]
 
     @cached_property
     def rare_faults(self) -> list[Fault]:
-        """All others."""
+        """All other faults."""
         kinds = (FailStore, TearStore, HangStore, Freeze, CutControl)
         acknowledgements = (LoseAcknowledgement, RepeatAcknowledgement, DelayAcknowledgement)
         return [
@@ -103,7 +103,7 @@ class StepsOf:
         return [subtask for subtask in self._topology.subtasks if subtask.node in names]
 
     def _downstream(self, starts: Sequence[Subtask]) -> list[ChannelId]:
-        """All channels, nearest to `starts` first, then to what starts by itself."""
+        """Return all channels, nearest to `starts` first, then nearest to the subtasks that start by themselves."""
         reached = dict.fromkeys((*starts, *self._topology.initiators()))
         channels: list[ChannelId] = []
         queue = list(reached)

@@ -1,13 +1,13 @@
-"""What Hypothesis draws: small graphs, schedules of a graph, and the faults that may come into them.
+"""Hypothesis strategies: small graphs, schedules of a graph, and the faults of a schedule.
 
-A schedule is sparse: what it names is taken in its order, as far as it is possible, and all else happens by the
-plainest rule. ::
+A schedule is sparse. Its steps are taken in its order where they are possible, and the plainest rule chooses all other
+steps. ::
 
     @given(schedules(graph, faults=2))
     def test_nothing_is_lost(schedule):
         history = Simulator(graph, schedule, skipsImpossible=True).run()
 
-Everything shrinks: steps that are not needed go, and what stays is near the beginning of the graph.
+Everything shrinks: steps that are not needed go, and the remaining steps are near the beginning of the graph.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from snapshot.testing.lists import ListSink, ListSource
 from snapshot.testing.steps import Fault, Initiate, Quiesce, Step, Tick
 from snapshot.testing.steps_of import StepsOf
 
-#: The node to which a token goes when it has made all its hops.
+#: The node that receives a token after its last hop.
 OUT = "out"
 
 
 class Relay(Node):
-    """Passes a token on with one hop less, by a way that depends on the token alone; at the last hop to `OUT`.
+    """Sends a token on with one hop less, by a way that depends on the token alone. The last hop goes to `OUT`.
 
     Parameters
     ----------
     tokens : sequence of int
-        Those that it starts with: the hops that each has to make.
+        Tokens that the relay sends at its start: for each token, the number of its hops.
     """
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens = list(tokens)
-        #: tokens that came through
+        #: number of handled tokens
         self.handled = 0
 
     def onStart(self, context: Context) -> None:
@@ -65,11 +65,11 @@ class Relay(Node):
         self.handled = state
 
 
-#: Parts of a schedule between two faults: enough for a snapshot with messages on both sides of it, and another one.
+#: parts of a schedule between two faults: enough for a snapshot with messages on both sides, and a second snapshot
 _PARTS_MAX = 6
-#: One in so many steps of a part is left out, so that markers and messages come in every order.
+#: one step in this many is left out of a part, so that markers and messages come in every order
 _LEAVES_OUT = 8
-#: Tokens of a source or relay of `graphs`, and the hops that each of them makes.
+#: maximum number of tokens of a source or relay of `graphs`, and maximum number of hops of a token
 _TOKENS_MAX, _HOPS_MAX = 3, 4
 
 
@@ -77,14 +77,14 @@ _TOKENS_MAX, _HOPS_MAX = 3, 4
 
 
 def schedules(graph: Graph, *, faults: int = 0) -> SearchStrategy[list[Step]]:
-    """Schedules of a graph, to be given to `Simulator` with ``skipsImpossible=True``.
+    """Draw schedules of a graph, for `Simulator` with ``skipsImpossible=True``.
 
     Parameters
     ----------
     graph : Graph
-        Whose nodes and channels they name.
+        The graph whose nodes and channels the steps name.
     faults : int
-        How many come at most; behind the last one the run goes on to its end.
+        Maximum number of faults. After the last fault the run goes on to its end.
     """
     own = StepsOf(graph)
     parts = st.lists(_parts(own), max_size=_PARTS_MAX).map(_joined)
@@ -95,13 +95,13 @@ def schedules(graph: Graph, *, faults: int = 0) -> SearchStrategy[list[Step]]:
 
 
 def _parts(own: StepsOf) -> SearchStrategy[list[Step]]:
-    """A few steps that belong together: one that moves data, a round of them, or a snapshot."""
+    """Draw a few steps that belong together: a step that moves data, a round of such steps, or a snapshot."""
     singles = st.sampled_from([*own.polls, *own.deliveries, *own.timers, Tick()]).map(lambda step: [step])
     return st.one_of(singles, _some_of([*own.polls, *own.deliveries]), _snapshot(own))
 
 
 def _snapshot(own: StepsOf) -> SearchStrategy[list[Step]]:
-    """A snapshot is initiated somewhere, its markers go along the graph, and it is published."""
+    """Draw steps that initiate a snapshot, move its markers along the graph, and publish."""
 
     def steps(initiators: list[Subtask]) -> SearchStrategy[list[Step]]:
         begun = [Initiate(0, subtask) for subtask in initiators]
@@ -111,7 +111,7 @@ def _snapshot(own: StepsOf) -> SearchStrategy[list[Step]]:
 
 
 def _some_of(steps: Sequence[Step]) -> SearchStrategy[list[Step]]:
-    """These steps in their order, few of them left out; shrinks to fewer."""
+    """Draw a list of these steps in their order, with few left out. The list shrinks to fewer steps."""
     keeps = st.tuples(*(st.integers(0, _LEAVES_OUT - 1) for _ in steps))
     return keeps.map(lambda drawn: [step for step, kept in zip(steps, drawn, strict=True) if kept])
 
@@ -121,7 +121,7 @@ def _joined(parts: Sequence[Sequence[Step]]) -> list[Step]:
 
 
 def _numbered(steps: Sequence[Step]) -> list[Step]:
-    """Ids go up from snapshot to snapshot; initiators side by side start the same one."""
+    """Number the snapshots upwards. Adjacent `Initiate` steps start the same snapshot."""
     numbered: list[Step] = []
     snapshot_id = 0
     for place, step in enumerate(steps):
@@ -137,7 +137,7 @@ def _numbered(steps: Sequence[Step]) -> list[Step]:
 
 
 def faults(graph: Graph) -> SearchStrategy[Fault]:
-    """One fault of a run of a graph: mostly one of its nodes or their workers."""
+    """Draw one fault of a run of a graph: mostly of one of its nodes or their workers."""
     return _faults(StepsOf(graph))
 
 
@@ -149,14 +149,14 @@ def _faults(own: StepsOf) -> SearchStrategy[Fault]:
 
 
 def graphs(*, nodesMax: int = 5) -> SearchStrategy[Graph]:
-    """Small graphs of relays that pass tokens on: rings, meshes, stars, acyclic and arbitrary graphs.
+    """Draw small graphs of relays that send tokens on: rings, meshes, stars, acyclic and arbitrary graphs.
 
-    Every run of one ends, and the same tokens come out of its node "out" whatever the order.
+    Every run of such a graph ends, and the same tokens come out of its node "out" in every order of steps.
 
     Parameters
     ----------
     nodesMax : int
-        Relays at most; a source and a `ListSink` come on top.
+        Maximum number of relays. A source and a `ListSink` come on top.
     """
     tokens = st.lists(st.integers(0, _HOPS_MAX), max_size=_TOKENS_MAX)
     sizes = st.integers(2, max(2, nodesMax))
@@ -164,7 +164,7 @@ def graphs(*, nodesMax: int = 5) -> SearchStrategy[Graph]:
 
 
 def _edges(size: int) -> SearchStrategy[list[tuple[int, int]]]:
-    """Edges between so many relays."""
+    """Draw edges between `size` relays."""
     ring = [(number, (number + 1) % size) for number in range(size)]
     mesh = [(source, target) for source in range(size) for target in range(size) if source != target]
     star = [edge for number in range(1, size) for edge in ((0, number), (number, 0))]
@@ -180,7 +180,7 @@ def _graph(edges: Sequence[tuple[int, int]], tokens: Sequence[Sequence[int]]) ->
     graph = Graph("relays")
     graph.add("in", ListSource(*tokens[0]))
     for number, own in enumerate(tokens):
-        # The tokens of the first one come from the source.
+        # The source sends the tokens of the first relay.
         graph.add(f"n{number}", Relay(() if number == 0 else own))
     graph.add("out", ListSink())
     graph.connect("in", "n0")

@@ -1,6 +1,6 @@
-"""Runs a graph again and again, without faults and by generated schedules, until a checker finds something.
+"""Run a graph again and again, without faults and by generated schedules, until a checker finds a failure.
 
-What it finds is told with the shortest schedule that shows it, with the mistakes that may be behind it, and drawn.
+The text of a failure has the shortest schedule that shows it, the mistakes that may cause it, and a drawing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from snapshot.testing.simulator import Mutation, Simulator
 from snapshot.testing.steps import Step
 from snapshot.testing.strategies import schedules
 
-#: A graph, or a function that makes it anew, and with it all that its nodes use outside of themselves.
+#: A graph, or a function that makes a new graph and all that its nodes use outside of themselves.
 GraphMaker = Graph | Callable[[], Graph]
 
-#: Steps after which the run without faults is cut off: what takes longer is too long to be run some hundred times.
+#: steps after which the run without faults is cut off: a longer run is too long to be run some hundred times
 _REFERENCE_STEPS_MAX = 20_000
-#: Steps after which others are, for each of its events: every fault makes a run repeat a part.
+#: steps for each event of the run without faults, and at least, before other runs are cut off: faults repeat parts
 _STEPS_FACTOR, _STEPS_MIN = 20, 5_000
-#: The last events of a failure that are drawn.
+#: number of the last events of a failure that are drawn
 _EVENTS_DRAWN = 80
-#: A schedule that is longer than this takes a line a step.
+#: characters of a schedule on one line; a longer schedule takes a line a step
 _LINE_CHARACTERS = 100
 
 
@@ -41,28 +41,28 @@ class Run:
     """One run of the graph."""
 
     history: History
-    #: what `output` gave, at once: what is outside of the nodes is gone with the next run; None where it did not end
+    #: result of `output` right after the run, because the next run replaces what is outside the nodes; None without end
     output: Any
-    #: a rule of Cutline that was broken while it ran
+    #: verdict of a rule of Cutline that the run broke, or None
     violation: Verdict | None
 
 
-#: What is wrong with a run; None: nothing.
+#: Judges a run: returns a broken verdict, or None if the run is sound.
 Judge = Callable[[Run], Verdict | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A run in which something is wrong."""
+    """A run that a judge refuses."""
 
     verdict: Verdict
     schedule: Sequence[Step]
-    #: the same happens without leaving anything out
+    #: whether the same failure happens without leaving out any step
     is_exact: bool
 
 
 class _Found(Exception):
-    """Tells Hypothesis that an example fails."""
+    """Reports to Hypothesis that an example fails."""
 
 
 class Trial:
@@ -72,14 +72,14 @@ class Trial:
     ----------
     graph : Graph or callable
     output : callable, optional
-        Asked behind each run.
+        Function of a history, called right after each run.
 
     Raises
     ------
     ValueError
-        if the graph does not come to its end by itself.
+        if the graph does not end by itself.
     CheckFailed
-        if it fails without any fault.
+        if the graph fails without any fault.
     """
 
     def __init__(self, graph: GraphMaker, output: Callable[[History], Any] | None = None) -> None:
@@ -99,22 +99,22 @@ class Trial:
 
     @property
     def has_output(self) -> bool:
-        """Runs are asked for their output."""
+        """Whether runs have an output."""
         return self._output is not None
 
     def simulator(
         self, schedule: Sequence[Step], *, skips: bool = False, mutation: Mutation | None = None
     ) -> Simulator:
-        """A new run that takes these steps."""
+        """Make a simulator of a new run that takes these steps."""
         return Simulator(self._make(), schedule, skipsImpossible=skips, mutation=mutation, maxSteps=self._max_steps)
 
     def run(self, schedule: Sequence[Step], *, skips: bool = False, mutation: Mutation | None = None) -> Run:
-        """One run by a schedule, to its end."""
+        """Run the graph by a schedule, to its end."""
         simulator = self.simulator(schedule, skips=skips, mutation=mutation)
         return self.ended(simulator, simulator.run)
 
     def ended(self, simulator: Simulator, to_the_end: Callable[[], History]) -> Run:
-        """The run of a simulator, whose rest is done now."""
+        """Let a simulator go on to the end of its run, and return the run."""
         violation = None
         try:
             to_the_end()
@@ -126,17 +126,17 @@ class Trial:
         return Run(history, self._output(history), violation)
 
     def demand(self, judge: Judge, *, faults: int, examples: int) -> None:
-        """Judge the run without faults, then runs by so many schedules: with one fault first, then with more.
+        """Judge the run without faults, then runs by `examples` schedules: first with one fault, then with more.
 
         Raises
         ------
         CheckFailed
-            if one is not as it should be: its text says all that helps to find out why.
+            if the judge refuses a run. The text has all that helps to find the cause.
         """
         failing = self.attempt((), judge)
         rounds = list(range(1, faults + 1)) or [0]
         for most in rounds:
-            # What one fault is enough for is found, and shrinks, best where there are no others.
+            # A failure that needs one fault is found, and shrinks, best where there are no other faults.
             failing = failing or self._search(schedules(self.graph, faults=most), judge, -(-examples // len(rounds)))
         if failing is not None:
             raise self.failure(failing, judge)
@@ -153,7 +153,7 @@ class Trial:
             derandomize=True,
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
-            phases=(Phase.generate, Phase.shrink),  # to explain, Hypothesis would trace every line of every run
+            phases=(Phase.generate, Phase.shrink),  # Phase.explain would trace every line of every run
             suppress_health_check=list(HealthCheck),
         )
         @given(drawn)
@@ -165,12 +165,12 @@ class Trial:
 
         try:
             attempt()
-        except (_Found, Flaky):  # flaky: the nodes do not do the same again, which is what is wrong with them
+        except (_Found, Flaky):  # flaky: the nodes are not deterministic, which is their mistake
             return found[-1]
         return None
 
     def attempt(self, schedule: Sequence[Step], judge: Judge) -> Failing | None:
-        """Run by a schedule; None: nothing is wrong."""
+        """Run by a schedule, and return a failing run, or None if nothing is wrong."""
         run = self.run(schedule, skips=True)
         verdict = run.violation or judge(run)
         if verdict is None:
@@ -178,22 +178,22 @@ class Trial:
         taken = list(run.history.schedule)
         if taken == list(schedule):
             return Failing(verdict, schedule, is_exact=True)
-        # What was left out may have brought things forward. As a rule it makes no difference.
+        # Steps that were left out may have brought things forward. As a rule leaving them out makes no difference.
         exact = self.run(taken, skips=True)
         again = exact.violation or judge(exact)
         if again is not None and exact.history.schedule == taken:
             return Failing(again, taken, is_exact=True)
         return Failing(verdict, schedule, is_exact=False)
 
-    # ---------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------- the text of a failure
 
     def failure(self, failing: Failing, judge: Judge) -> CheckFailed:
-        """The error that says all that helps to find out why."""
+        """Make the error whose text has all that helps to find the cause."""
         shortest = self._shortest(failing, judge)
         return CheckFailed(shortest.verdict.checker, self._described(shortest))
 
     def _shortest(self, failing: Failing, judge: Judge) -> Failing:
-        """Leave out what is not needed: much at a time, then step by step."""
+        """Leave out the steps that the failure does not need: many at a time, then step by step."""
         size = max(1, len(failing.schedule) // 2)
         while True:
             shorter = self._without(failing, size, judge)
@@ -202,7 +202,7 @@ class Trial:
             failing, size = shorter, max(1, size // 2)
 
     def _without(self, failing: Failing, size: int, judge: Judge) -> Failing:
-        """Leave out, from the end, so many steps side by side, wherever they are not needed."""
+        """Leave out, from the end, each group of `size` adjacent steps that the failure does not need."""
         for place in range(len(failing.schedule) - size, -1, -size):
             fewer = [*failing.schedule[:place], *failing.schedule[place + size :]]
             shorter = self.attempt(fewer, judge)
@@ -232,7 +232,7 @@ class Trial:
 
 
 def _listed(steps: Sequence[Step]) -> str:
-    """A schedule as it is written."""
+    """Return a schedule as Python source."""
     line = repr(list(steps))
     if len(line) <= _LINE_CHARACTERS:
         return line

@@ -1,1 +1,1 @@
-"""The checkers of RELIABILITY, one in a file; `snapshot.testing.checkers` is their door."""
+"""The checkers of RELIABILITY, one in a file. `snapshot.testing.checkers` exports all of them."""

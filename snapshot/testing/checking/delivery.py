@@ -1,6 +1,6 @@
-"""Checkers of what passes: 7 delivery, 3 conservation.
+"""Checkers of messages: 7 delivery, 3 conservation.
 
-7. What comes out of a channel is what went in: nothing lost, doubled, out of order or changed.
+7. Each channel delivers what was sent on the channel: nothing lost, doubled, out of order or changed.
 3. A sum that the application conserves is the same in every snapshot.
 """
 
@@ -20,18 +20,18 @@ from snapshot.trace_events import Event, Kind
 
 
 def conservation(history: History, measure: Callable[[Snapshot], Any]) -> Verdict:
-    """`measure` gives the same for all snapshots of a run; the last one of a finished run is its end.
+    """Check that `measure` gives the same for all snapshots of a run. A finished run ends with its last snapshot.
 
     Parameters
     ----------
     history : History
     measure : callable
-        Of a snapshot: as a rule a sum over node states *and* channel states. Compared by ``==``.
+        Function of a snapshot, as a rule a sum over node states *and* channel states. Values are compared by ``==``.
 
     Returns
     -------
     Verdict
-        A problem names both snapshots and what they measure.
+        Problems name both snapshots and their measures.
     """
     measured = [(snapshot, measure(snapshot)) for snapshot in history.snapshots]
     if not measured:
@@ -49,20 +49,20 @@ def conservation(history: History, measure: Callable[[Snapshot], Any]) -> Verdic
 _SENT = (Kind.SEND, Kind.END_SENT)
 _RECEIVED = (Kind.RECEIVE, Kind.END_RECEIVED)
 
-#: An end of a channel in one incarnation.
+#: A channel in one incarnation.
 _End = tuple[int, ChannelId]
 
 
 def delivery(history: History) -> Verdict:
-    """Every message that is received is the next one that was sent on its channel, in its incarnation's past.
+    """Check that every received message is the next message that was sent on its channel, in its incarnation's past.
 
-    After a rollback a channel goes on from the cut of the snapshot: what was in flight there counts as sent. If the
-    run finished, all that was sent in its last incarnation was received.
+    After a rollback a channel goes on from the cut of the snapshot: messages in flight at the cut count as sent. In a
+    finished run, everything that was sent in the last incarnation was received.
 
     Returns
     -------
     Verdict
-        A problem names the channel, the incarnation, and the message by number and value.
+        Problems name the channel, the incarnation, and the message by number and value.
     """
     checker = _Delivery(history)
     for event in history.events:
@@ -76,7 +76,7 @@ def delivery(history: History) -> Verdict:
 
 
 class _Delivery:
-    """How far every channel is."""
+    """The sent and received counts of every channel."""
 
     def __init__(self, history: History) -> None:
         self.problems: list[str] = []
@@ -86,7 +86,7 @@ class _Delivery:
         self._received: dict[_End, int] = {}
 
     def on_sent(self, event: Event) -> None:
-        """The sender's numbers have no gap."""
+        """Check that the sender's numbers have no gap."""
         end = _end(event)
         if end not in self._sent:
             self._sent[end] = self._start(end)[0]
@@ -96,7 +96,7 @@ class _Delivery:
             self._sent[end] = event.number
 
     def on_received(self, event: Event) -> None:
-        """It is the next one, and it was sent before."""
+        """Check that the message is the next message, and was sent before."""
         end = _end(event)
         sent, processed = self._start(end)
         due = self._received[end] = self._received.get(end, processed) + 1
@@ -110,7 +110,7 @@ class _Delivery:
             self.problems.append(f"{_at(end)}: {self._mistake(event, due)}")
 
     def on_end(self) -> None:
-        """Nothing of a finished run was lost on the way. A cycle ends without a message that says so."""
+        """Check that a finished run lost nothing on the way. No message marks the end of a cycle."""
         history = self._history
         begun = [event.incarnation for event in history.events if event.kind is Kind.RESTORED]
         if history.outcome is not Outcome.FINISHED or not begun:
@@ -126,7 +126,7 @@ class _Delivery:
                 self.problems.append(f"{_at(end)}: {lost}")
 
     def _start(self, end: _End) -> tuple[int, int]:
-        """Numbers sent and processed with which an incarnation begins."""
+        """Return the sent and processed numbers with which an incarnation begins."""
         incarnation, channel = end
         origin = self._history.origins.get(incarnation)
         if origin is None:
@@ -142,7 +142,7 @@ class _Delivery:
         return number in log and same(log[number], _packed(event), self._history.codec)
 
     def _mistake(self, event: Event, due: int) -> str:
-        """Message `due` was to come, and another one came."""
+        """Describe that another message came in the place of message `due`."""
         log = self._log(_end(event))
         wanted = f"message {due} ({shown(log.get(due), self._history.codec)})"
         what = f"{self._value(event)} was received in its place"

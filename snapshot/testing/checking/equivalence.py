@@ -1,4 +1,4 @@
-"""Checker 6: a run with faults ends with what the run without them ends with."""
+"""Checker 6: a run with faults ends with the output of the run without faults."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 
-#: Rows that a problem shows: the first ones are enough to look for them in the drawing.
+#: number of rows that a problem shows: the first rows are enough to find them in the drawing
 _ROWS_SHOWN = 5
 
 
 def restoreEquivalence(history: History, reference: History, output: Callable[[History], Any] | None = None) -> Verdict:
-    """The output of a run is equivalent to that of a run without faults, and it ended in the same way.
+    """Check that a run's output and outcome are equivalent to those of a run without faults.
 
     Parameters
     ----------
     history : History
-        With faults.
+        The run with faults.
     reference : History
-        Without.
+        The run without faults.
     output : callable, optional
-        What of a history must be equal, compared by ``==``. Default: the same multiset at every sink and at every
-        node without outputs.
+        Output of a history, compared by ``==``. Default: the same multiset at every sink and at every node without
+        outputs.
 
     Returns
     -------
     Verdict
-        A problem names the node and the messages that are missing or too many.
+        Problems name the node and the messages that are missing or too many.
 
     Raises
     ------
     ValueError
-        if there is no such node and no `output` either.
+        if there is neither such a node nor an `output`.
     """
     problems: list[str] = []
     if history.outcome is not reference.outcome:
@@ -61,7 +61,7 @@ def _ending(history: History) -> str:
 
 
 def _last_nodes(history: History) -> list[str]:
-    """Where output shows: sinks, and nodes that send to nobody."""
+    """Return the nodes where output shows: sinks, and nodes without outputs."""
     topology = history.topology
     sending = [edge.source for edge in topology.edges]
     last = [node.name for node in topology.nodes if node.is_sink or node.name not in sending]
@@ -79,7 +79,7 @@ def _row_problems(node: str, found: list[Any], due: list[Any], codec: Codec) -> 
 
 
 def _difference(due: list[bytes], found: list[bytes], codec: Codec) -> tuple[list[bytes], list[bytes]]:
-    """What is missing and what is too many. Most rows are equal as bytes; the rest is compared one by one."""
+    """Return missing rows and excess rows. Most rows are equal as bytes; all other rows are compared pair by pair."""
     missing = list((Counter(due) - Counter(found)).elements())
     excess = list((Counter(found) - Counter(due)).elements())
     for row in list(missing):

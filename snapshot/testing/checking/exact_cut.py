@@ -1,8 +1,8 @@
 """Checkers of one snapshot: 1 exact cut, 2 causality, 4 completeness.
 
-1. What a snapshot holds of a channel is exactly what was in flight at its cut, as the witness counted.
-2. Nobody's cut knows what another one did behind its own cut. By vector clocks, not by numbers.
-4. Everybody contributed to a snapshot, once, in one incarnation.
+1. The channel state of a snapshot is exactly what was in flight at its cut, as the history log counted.
+2. No subtask's cut depends on events behind another subtask's cut: by vector clocks, not by numbers.
+4. Every subtask contributed to a snapshot, once, in one incarnation.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from snapshot.trace_events import Kind
 
 
 def causality(history: History, snapshot: Snapshot) -> Verdict:
-    """``V_i[i] >= V_j[i]`` for the clocks of all subtasks *i*, *j* at their cuts (Mattern 1989).
+    """Check ``V_i[i] >= V_j[i]`` for the clocks of all subtasks *i*, *j* at their cuts (Mattern 1989).
 
     Returns
     -------
     Verdict
-        A problem names the two subtasks, the snapshot, and the last thing that one knew of the other: as a rule the
-        message that crosses the cut from its far side.
+        Problems name the two subtasks, the snapshot, and the last event of *i* in the past of *j*. As a rule the event
+        is the message that crosses the cut from its far side.
     """
     subtasks = history.topology.subtasks
     keys: list[CutKey] = [(snapshot.manifest.incarnation, snapshot.id, subtask) for subtask in subtasks]
@@ -50,7 +50,7 @@ def causality(history: History, snapshot: Snapshot) -> Verdict:
 
 
 def _event_at(history: History, snapshot: Snapshot, subtask: Subtask, number: int, count: int) -> str:
-    """The event of `subtask` that its own clock numbers `count`."""
+    """Describe the event of `subtask` that its own clock numbers `count`."""
     for event in history.events:
         is_of_incarnation = event.subtask == subtask and event.incarnation == snapshot.manifest.incarnation
         if is_of_incarnation and event.clock and event.clock[number] == count:
@@ -59,15 +59,15 @@ def _event_at(history: History, snapshot: Snapshot, subtask: Subtask, number: in
 
 
 def completeness(history: History, snapshot: Snapshot) -> Verdict:
-    """One state from every subtask and one entry from each end of every channel, all of one incarnation.
+    """Check for one state from every subtask and one entry from each end of every channel, all of one incarnation.
 
-    Judged by the graph that ran, not by what the manifest says of it; and the witness saw each of its subtasks record
-    its state once.
+    The graph that ran decides which subtasks and channels are due, not the manifest. The history log must have seen
+    each subtask record its state once.
 
     Returns
     -------
     Verdict
-        A problem names the subtask or the channel, and the snapshot.
+        Problems name the subtask or the channel, and the snapshot.
     """
     topology, manifest = history.topology, snapshot.manifest
     found = problems(topology.channels, topology.subtasks, manifest.records, manifest.incarnation)
@@ -89,7 +89,7 @@ def _cut_problems(history: History, snapshot: Snapshot) -> Iterator[str]:
 
 
 class _Line(NamedTuple):
-    """One channel at the cut, as the witness saw it."""
+    """The counts of one channel at the cut, from the history log."""
 
     channel: ChannelId
     sent: int
@@ -104,21 +104,21 @@ class _Line(NamedTuple):
 
 
 def exactCut(history: History, snapshot: Snapshot) -> Verdict:
-    """For every channel, its state is the messages (processed at the receiver's cut, sent at the sender's], in order.
+    """Check that each channel state is the messages (processed at the receiver's cut, sent at the sender's], in order.
 
-    The numbers and the values that are due come from the history, whose witness counts by itself; the end of a
-    stream has a number, and no value.
+    The due numbers and values come from the history, because the history log counts by itself. The end of a stream has
+    a number, and no value.
 
     Parameters
     ----------
     history : History
-        Of the run that took the snapshot.
+        History of the run that took the snapshot.
     snapshot : Snapshot
 
     Returns
     -------
     Verdict
-        A problem names the channel, the message by number and value, and the snapshot.
+        Problems name the channel, the message by number and value, and the snapshot.
     """
     said = _said(snapshot)
     problems: list[str] = []
@@ -136,7 +136,7 @@ def exactCut(history: History, snapshot: Snapshot) -> Verdict:
 
 
 def _said(snapshot: Snapshot) -> dict[ChannelId, tuple[int, int]]:
-    """Sent and processed counts of the manifest."""
+    """Return the sent and processed counts of the manifest."""
     sent = {entry.channel: entry.sent for record in snapshot.manifest.records for entry in record.sent}
     received = {entry.channel: entry.processed for record in snapshot.manifest.records for entry in record.received}
     return {channel: (sent[channel], received[channel]) for channel in sent if channel in received}
@@ -188,7 +188,7 @@ def _value_problems(history: History, snapshot: Snapshot, line: _Line) -> Iterat
 
 
 def _messages(snapshot: Snapshot, channel: ChannelId) -> list[object]:
-    """What the snapshot holds of a channel. Most channels are empty, and the parts say so without being read."""
+    """Return the stored messages of a channel. Most channels are empty: handles show that without reading parts."""
     handles = (handle for record in snapshot.manifest.records for handle in record.handles)
     if all(handle.channel != channel for handle in handles):
         return []
@@ -196,7 +196,7 @@ def _messages(snapshot: Snapshot, channel: ChannelId) -> list[object]:
 
 
 def _difference(history: History, line: _Line, number: int, found: bytes, excess: int) -> str:
-    """Message `number` was due, and something else is there."""
+    """Describe that the channel state has something else in the place of message `number`."""
     codec = history.codec
     if excess > 0:
         return _excess(history, line, found)
@@ -207,7 +207,7 @@ def _difference(history: History, line: _Line, number: int, found: bytes, excess
 
 
 def _excess(history: History, line: _Line, found: bytes) -> str:
-    """The channel state holds something that was not in flight."""
+    """Describe that the channel state holds a message that was not in flight."""
     codec = history.codec
     what = f"{line.channel}: the channel state holds {shown(found, codec)}"
     for number, packed in line.log.items():

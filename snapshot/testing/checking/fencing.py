@@ -1,4 +1,4 @@
-"""Checker 8: what is left over from an older incarnation changes nothing that is published."""
+"""Checker 8: leftovers of an older incarnation change nothing that is published."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from snapshot.trace_events import Event, Kind
 
 
 def fencing(history: History) -> Verdict:
-    """Once an incarnation has begun, nothing of an earlier one is published, and no id is used again.
+    """Check that once an incarnation has begun, no earlier incarnation publishes, and that no id is used again.
 
-    It has begun when its first subtask is restored: until then a new life of the coordinator may go on without it.
-    Besides: what is restored from was published, and is the newest that was; what is committed was published, and by an
-    older incarnation only what the newer ones were restored from or what is older. The verdict says how many leftovers
-    were refused: where a zombie lived and there are none, it did not even try.
+    An incarnation begins when its first subtask is restored. Until then a new coordinator instance may go on without
+    that incarnation. A restored snapshot must be published, and the newest published. A committed snapshot must be
+    published. An older incarnation commits only what the newer incarnations were restored from, or what is older. The
+    verdict has the number of refused leftovers: none beside a zombie means that the zombie tried nothing.
 
     Returns
     -------
     Verdict
-        A problem names the snapshot, the incarnation and the subtask.
+        Problems name the snapshot, the incarnation and the subtask.
     """
     fence = _Fence()
     for event in history.events:
@@ -28,22 +28,22 @@ def fencing(history: History) -> Verdict:
 
 
 class _Fence:
-    """What may still happen."""
+    """The published snapshots and the newest incarnation, from which follows what may still happen."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.begun = 0
         self.refused = 0
-        #: {id: incarnation}
+        #: {id of a published snapshot: incarnation}
         self.published: dict[int, int] = {}
-        #: {id: the incarnation that first cut for it}
+        #: {id: the first incarnation that cut for the id}
         self._owner: dict[int, int] = {}
-        #: the highest incarnation that has begun, and from where
+        #: the highest incarnation that has begun, and the id of the snapshot it was restored from
         self._newest = 0
         self._base = 0
 
     def on_event(self, event: Event) -> None:
-        """Look at one event."""
+        """Check one event."""
         match event.kind:
             case Kind.PUBLISHED:
                 self._on_published(event)
@@ -56,7 +56,7 @@ class _Fence:
             case Kind.REFUSED:
                 self.refused += 1
             case _:
-                pass  # of no concern to the fence
+                pass  # no rule of the fence
 
     def _on_restored(self, event: Event) -> None:
         if event.snapshot_id and event.snapshot_id not in self.published:

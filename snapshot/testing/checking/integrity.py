@@ -1,4 +1,4 @@
-"""Checker 5: every byte of a snapshot is proved when it is read, and no bit could be another one."""
+"""Checker 5: every byte of a snapshot is checked on reading, and every changed bit is found."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.checking.values import named
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 
-#: Bytes of a snapshot whose every bit is tried: each try reads the piece that it is in, so a try costs as much again.
+#: maximum bytes of a snapshot whose every bit is tried, because each try reads the whole piece around its bit
 _TRIED_BYTES_MAX = 64 * 1024
 
 
 def integrity(snapshot: Snapshot) -> Verdict:
-    """Size and checksum of every part and of the manifest; the manifest comes back from its bytes as it is.
+    """Check size and checksum of every part and of the manifest, and that the manifest decodes to an equal manifest.
 
     Returns
     -------
     Verdict
-        A problem names the file, the offset and what is wrong.
+        Problems name the file, the offset and the difference.
     """
     found = []
     try:
@@ -36,18 +36,18 @@ def integrity(snapshot: Snapshot) -> Verdict:
 
 
 def flippedBits(snapshot: Snapshot, read: Callable[[Handle], Buffer]) -> Verdict:
-    """Flip every bit of a small snapshot, one at a time, and demand that each is noticed.
+    """Flip every bit of a small snapshot, one at a time, and check that reading refuses each flipped bit.
 
     Parameters
     ----------
     snapshot : Snapshot
     read : callable
-        The bytes of a part that is stored, not inline.
+        Returns the bytes of a part that is stored, not inline.
 
     Returns
     -------
     Verdict
-        A problem names the part, or the manifest, and the bit that nobody missed.
+        Problems name the part, or the manifest, and the bit that reading accepted.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def flippedBits(snapshot: Snapshot, read: Callable[[Handle], Buffer]) -> Verdict
     return verdict_of("integrity", problems, fine)
 
 
-#: What a piece is called, its bytes, and what reads them.
+#: name of a piece, its bytes, and the function that decodes the bytes
 _Piece = tuple[str, bytes, Callable[[bytes], object]]
 
 

@@ -11,20 +11,20 @@ from snapshot.trace_events import Event, Kind
 
 
 def liveness(history: History, within: float | None = None) -> Verdict:
-    """The run finished or was stopped, and behind the last fault a snapshot was published.
+    """Check that the run finished or was stopped, and that a snapshot was published after the last fault.
 
-    A run that finished needs none behind its final snapshot: a fault may come when everything is over.
+    A finished run needs no snapshot after its final snapshot, because a fault may come when everything is over.
 
     Parameters
     ----------
     history : History
     within : float, optional
-        Virtual seconds from the last fault in which both must have happened. None: in any time.
+        Virtual seconds from the last fault in which both must have happened. None: no limit.
 
     Returns
     -------
     Verdict
-        A problem names the last fault, and says how the run ended.
+        Problems name the last fault and the outcome of the run.
     """
     faults = [event for event in history.events if event.kind is Kind.FAULT]
     last = faults[-1] if faults else None

@@ -1,4 +1,4 @@
-"""Checker 7 for graphs whose sources send numbered records: what a record is, and how a sink's rows are counted."""
+"""Checker 7 for graphs whose sources send numbered records: the records, and the check of a sink's rows."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Record = tuple[int, int, bytes]
 
 
 def numberedRecord(number: int) -> Record:
-    """A record: a header that is a function of its number, and payload bytes that are a function of both."""
+    """Make a record: a header computed from its number, and payload bytes computed from number and header."""
     header = number * _MIX & _HEADER_MASK
     return number, header, header.to_bytes(8, "big") * (number % 5)
 
 
 def numberedDelivery(rows: Iterable[object], numbers: Sequence[int]) -> Verdict:
-    """Of records that were sent in the order of `numbers`, a sink got all, once, in this order, unchanged.
+    """Check that a sink received all records once, in the order of `numbers`, unchanged.
 
     Parameters
     ----------
     rows : iterable
-        What a sink got, as in ``history.output(sink)``. Where records of one channel go separate ways, ask for each
-        way alone.
+        Rows of a sink, as in ``history.output(sink)``. Where records of one channel go separate ways, check each way
+        alone.
     numbers : sequence of int
-        Of the records that were sent.
+        Numbers of the sent records, in the order of sending.
 
     Returns
     -------
     Verdict
-        A problem names the record.
+        Problems name the record.
     """
     place = {number: index for index, number in enumerate(numbers)}
     missing = dict.fromkeys(numbers)

@@ -1,4 +1,4 @@
-"""Packed messages: whether two are the same value. Snapshots: how they are called in a verdict."""
+"""Compare packed messages by value, and name snapshots in verdicts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from snapshot.testing.payload import pack, unpack
 
 
 def same(one: bytes | None, other: bytes | None, codec: Codec) -> bool:
-    """Whether two packed messages are the same value; None stands for the end of the stream."""
+    """Return whether two packed messages are the same value. None stands for the end of the stream."""
     if one == other:
         return True
     if one is None or other is None:
         return False
     values = unpack(one, codec), unpack(other, codec)
-    # A pickle says which of its strings are one object, and loading makes one of more of them: compare what
-    # has been loaded as often.
+    # A pickle records which of its strings are one object, and loading merges more of them. Therefore compare values
+    # that were loaded equally often.
     if pack(values[0], codec) == pack(unpack(pack(values[1], codec), codec), codec):
         return True
     if pack(unpack(pack(values[0], codec), codec), codec) == pack(values[1], codec):
@@ -30,10 +30,10 @@ def _equal(one: Any, other: Any) -> bool:
         return False
     try:
         return (one == other) is True
-    except (TypeError, ValueError):  # arrays have no one truth; their bytes were compared
+    except (TypeError, ValueError):  # arrays have no single truth value; their bytes were compared
         return False
 
 
 def named(snapshot: Snapshot) -> str:
-    """A snapshot in a verdict."""
+    """Return the name of a snapshot in a verdict."""
     return f"snapshot {snapshot.id} of incarnation {snapshot.manifest.incarnation}"

@@ -1,16 +1,16 @@
-"""What a checker says."""
+"""The verdict of a checker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Problems that a verdict spells out; the first ones tell the story, and a broken run has thousands.
+#: number of problems in the text: the first problems show the cause, and a broken run has thousands
 _PROBLEMS_SHOWN = 5
 
 
 class CheckFailed(AssertionError):
-    """A checker, by name, found something wrong."""
+    """Raised when a checker, by name, finds something wrong."""
 
     def __init__(self, checker: str, text: str) -> None:
         super().__init__(checker, text)
@@ -23,19 +23,19 @@ class CheckFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one checker found."""
+    """The finding of one checker."""
 
     checker: str  #: its name in RELIABILITY
     holds: bool
-    text: str  #: what was looked at; or which channel, which message, which cut is wrong
+    text: str  #: the numbers that were checked; or the channel, message and cut that are wrong
 
     def demand(self) -> None:
-        """Let a test fail if the verdict is against the run.
+        """Raise if the verdict is against the run, so that a test fails.
 
         Raises
         ------
         CheckFailed
-            if it does not hold.
+            if the verdict does not hold.
         """
         if not self.holds:
             raise CheckFailed(self.checker, self.text)
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def verdict_of(checker: str, problems: Sequence[str], fine: str) -> Verdict:
-    """The verdict that there are these problems; `fine` is its text if there are none."""
+    """Make the verdict of these problems. `fine` is the text of a verdict without problems."""
     if not problems:
         return Verdict(checker, True, fine)
     more = len(problems) - _PROBLEMS_SHOWN

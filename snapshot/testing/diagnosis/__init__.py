@@ -1,1 +1,1 @@
-"""Looks for the reason why a run of a user's nodes went wrong."""
+"""Search for the mistake in a user's nodes that made a run fail."""

@@ -1,15 +1,15 @@
-"""Names the usual mistakes in nodes, from what was seen of them in a run that went wrong.
+"""Name the usual mistakes in nodes, from observations of the nodes in a failed run.
 
 ::
 
-    state kept outside snapshotState            it changes while the node runs, and no restore brings it back
-    mutable state shared with the snapshot      what is restored is not what was recorded: it went on changing
-    state lost in restoreState                  snapshotState returned it, and restoreState did not take it over
+    state kept outside snapshotState            the state changes while the node runs, and no restore brings it back
+    mutable state shared with the snapshot      the restored state is not the recorded state, which went on changing
+    state lost in restoreState                  snapshotState returned it, and restoreState did not adopt it
     sends in the constructor or in open         sent again after every restore
     non-determinism where replay needs ...      the same state and the same inputs, and another message
 
-A suspicion is where to look first. It is raised only for runs in which a checker found something. Non-determinism is
-found by giving a copy of the node the same events again.
+A diagnosis names the place to check first. Only runs in which a checker found a failure are diagnosed.
+Non-determinism is found by comparing a node's events with those of an incarnation that it repeats.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from snapshot.testing.payload import pack, unpack
 from snapshot.testing.steps import short_name
 from snapshot.trace_events import Event, Kind
 
-#: What happens to a node, and what it does.
+#: kinds of events that are inputs of a node, and that are its outputs
 _INPUTS = (Kind.POLL, Kind.TIMER, Kind.INJECT, Kind.RECEIVE, Kind.END_RECEIVED)
 _OUTPUTS = (Kind.SEND, Kind.END_SENT)
 
 
 class Stretch(NamedTuple):
-    """One life of a subtask, from its beginning or from its cut of a snapshot."""
+    """An incarnation of a subtask, from its beginning or from its cut of a snapshot."""
 
     history: History
     subtask: Subtask
@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
     behind: int | None = None
 
     def acts(self) -> Iterator[Event]:
-        """Its inputs and outputs."""
+        """Yield the inputs and outputs of the stretch."""
         lived = (self.incarnation, self.subtask)
         events = (event for event in self.history.events if (event.incarnation, event.subtask) == lived)
         if self.behind is not None:
@@ -54,7 +54,7 @@ class Stretch(NamedTuple):
 
 
 def repeated_by(stretch: Stretch, reference: History) -> Stretch:
-    """What a life repeats: the one behind its snapshot, the first one of its run, or that of the run without faults."""
+    """Return what an incarnation repeats: after its snapshot, else its run's first, else the run without faults."""
     history, subtask, incarnation, _ = stretch
     origin, first = history.origins[incarnation], min(history.origins)
     if origin is not None:
@@ -67,7 +67,7 @@ def repeated_by(stretch: Stretch, reference: History) -> Stretch:
 
 
 def first_divergence(one: Stretch, other: Stretch) -> tuple[Event, Event] | None:
-    """The first difference, if it is in what the node does; None: there is none, or its inputs differ."""
+    """Return the first difference, if the node's outputs differ. Return None for no difference, or different inputs."""
     for first, second in zip(one.acts(), other.acts(), strict=False):
         is_same = (first.kind, first.channel) == (second.kind, second.channel)
         if not is_same or not same(first.payload, second.payload, one.history.codec):
@@ -77,7 +77,7 @@ def first_divergence(one: Stretch, other: Stretch) -> tuple[Event, Event] | None
 
 
 class Mistake(Enum):
-    """What may be wrong with a node."""
+    """A mistake of a node."""
 
     KEPT_OUTSIDE = "state kept outside snapshotState"
     SHARED = "mutable state shared with the snapshot"
@@ -98,13 +98,13 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is probably wrong, and where."""
+    """A probable mistake, and its place."""
 
     mistake: Mistake
     subtask: Subtask
     #: the attribute or hook; "" where none can be named
     where: str
-    #: what was seen
+    #: the observation
     text: str
 
     def __str__(self) -> str:
@@ -112,24 +112,24 @@ class Diagnosis:
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """The advice against the mistake."""
         return _ADVICE[self.mistake]
 
 
 def diagnose(history: History, probe: Probe, reference: History, reference_probe: Probe) -> list[Diagnosis]:
-    """What may be wrong with the nodes of a run.
+    """Return the probable mistakes of the nodes of a run.
 
     Parameters
     ----------
     history, probe
-        The run that went wrong, and what was seen of its nodes.
+        The failed run, and the observations of its nodes.
     reference, reference_probe
-        A run of the same graph without faults.
+        A run of the same graph without faults, and the observations of its nodes.
 
     Returns
     -------
-    list of Suspicion
-        Each mistake once for each node and place. Whether a node repeats itself is asked only where its state is fine.
+    list of Diagnosis
+        Each mistake once for each node and place. Replays are compared only where no state is suspected.
     """
     found: dict[tuple[Mistake, str, str], Diagnosis] = {}
     for subtask in history.topology.subtasks:
@@ -150,7 +150,7 @@ def diagnose(history: History, probe: Probe, reference: History, reference_probe
 
 
 def _of_restored(history: History, probe: Probe, watched: WatchedSubtask) -> Iterator[Diagnosis]:
-    """The node is not what it was at the cut from which it was restored, or sends by being restored."""
+    """Yield differences between a restored node and its cut, and messages that the restore sent."""
     origin = history.origins[watched.incarnation]
     if origin is None:
         return
@@ -175,7 +175,7 @@ def _of_restored(history: History, probe: Probe, watched: WatchedSubtask) -> Ite
 
 
 def _of_fresh(history: History, reference: Probe, watched: WatchedSubtask) -> Iterator[Diagnosis]:
-    """Something is left of an earlier life, or of another run, in a node that begins."""
+    """Yield values in a fresh node that are left of an earlier incarnation, or of another run."""
     first = reference.first(watched.subtask)
     if history.origins[watched.incarnation] is not None or first is None or first.begun is None:
         return
@@ -189,7 +189,7 @@ def _of_fresh(history: History, reference: Probe, watched: WatchedSubtask) -> It
 
 
 def _mistake(history: History, probe: Probe, watched: WatchedSubtask, recorded: Recorded, spot: Spot) -> Mistake | None:
-    """Why a value differs after a restore; None: it is one that `open` makes anew each time."""
+    """Return why a value differs after a restore, or None for a value that `open` makes anew each time."""
     codec = history.codec
     if spot.is_shared:
         leads_to = _leads_to(unpack(recorded.state, codec), unpack(recorded.node[spot], codec))
@@ -205,7 +205,7 @@ def _mistake(history: History, probe: Probe, watched: WatchedSubtask, recorded: 
 
 
 def _is_as_new(history: History, probe: Probe, watched: WatchedSubtask, spot: Spot) -> bool:
-    """It is what it was when the node was made, or opened for the first time."""
+    """Return whether the value is that of the constructor, or that of the first `open`."""
     assert watched.begun is not None
     now, first = watched.begun.get(spot), probe.first(watched.subtask)
     opened = None if first is None or first.begun is None else first.begun.get(spot)
@@ -217,13 +217,13 @@ def _shared_mistake(watched: WatchedSubtask, spot: Spot) -> Mistake:
 
 
 def _leads_to(state: object, value: object) -> bool:
-    """A state holds the key under which a dictionary keeps what has changed."""
+    """Return whether a state holds the key of a dictionary in which the changed value is stored."""
     parts = state if isinstance(state, list | tuple) else [state]
     return isinstance(value, dict) and any(part in list(value) for part in parts)
 
 
 def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:
-    """The constructor put messages there that the node then sent."""
+    """Return whether the node sent all messages that the constructor put into a value."""
     value = unpack(made, history.codec)
     if not isinstance(value, list | tuple) or not value:
         return False
@@ -235,8 +235,8 @@ def _were_sent(history: History, subtask: Subtask, made: bytes) -> bool:
 
 
 def _of_replays(history: History, reference: History, watched_subtasks: list[WatchedSubtask]) -> Iterator[Diagnosis]:
-    """The node did something else than before, though it began in the same state and had the same inputs."""
-    for watched in [*watched_subtasks[1:], *watched_subtasks[:1]]:  # the first one repeats nothing of this run
+    """Yield a diagnosis if a node's outputs differ from an earlier incarnation with the same state and inputs."""
+    for watched in [*watched_subtasks[1:], *watched_subtasks[:1]]:  # the first incarnation repeats nothing of this run
         this = Stretch(history, watched.subtask, watched.incarnation)
         earlier = repeated_by(this, reference)
         parted = first_divergence(earlier, this)

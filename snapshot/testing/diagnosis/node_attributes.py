@@ -1,6 +1,6 @@
-"""All values of a node that can be seen from outside: its attributes, those of its class, the variables it uses.
+"""All values of a node that are visible from outside: its attributes, those of its class, and the variables it uses.
 
-Values are packed, so that a portrait does not change with the node. What cannot be packed, such as a connection, is
+Values are packed, so that they do not change with the node. Values that cannot be packed, such as a connection, are
 left out.
 """
 
@@ -18,33 +18,33 @@ from snapshot.testing.payload import pack
 
 #: Instructions that name a variable of the module.
 _GLOBAL_INSTRUCTIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME")
-#: Hooks that say what is in a snapshot.
+#: Hooks that decide the content of a snapshot.
 _SNAPSHOT_HOOKS = ("snapshotState", "restoreState")
-#: Classes that hold nothing of the user's.
+#: Classes without values of the user.
 _OURS = (Node, Source, Sink, object)
 
 
 class Spot(NamedTuple):
-    """Where a value of a node is kept."""
+    """The place of a value of a node."""
 
     kind: str  #: "attribute", "class attribute" or "module variable"
     name: str
 
     @property
     def is_shared(self) -> bool:
-        """All instances have it in common, and so do all lives of a subtask."""
+        """Whether all instances share the value, and so all incarnations of a subtask."""
         return self.kind != "attribute"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
 
 
-#: What a node keeps, packed.
+#: {place: packed value} of a node
 NodeAttributes = dict[Spot, bytes]
 
 
 def node_attributes(node: Node, codec: Codec) -> NodeAttributes:
-    """What a node keeps now."""
+    """Return the values of a node now, packed."""
     attributes: NodeAttributes = {}
     for spot, value in _values(node):
         try:
@@ -55,7 +55,7 @@ def node_attributes(node: Node, codec: Codec) -> NodeAttributes:
 
 
 def names_in_hooks(node: Node) -> list[str]:
-    """The variables and attributes that `snapshotState` and `restoreState` name."""
+    """Return the variables and attributes that `snapshotState` and `restoreState` name."""
     found: list[str] = []
     for function in _functions(node):
         if function.__name__ in _SNAPSHOT_HOOKS:
@@ -71,13 +71,13 @@ def _values(node: Node) -> Iterator[tuple[Spot, Any]]:
         for name, value in vars(cls).items():
             if not name.startswith("__") and name not in own and not _is_code(value):
                 yield Spot("class attribute", name), value
-    # What a sink changes outside of itself is its output.
+    # A change that a sink makes outside of itself is its output.
     if not isinstance(node, Sink):
         yield from _variables(node)
 
 
 def _variables(node: Node) -> Iterator[tuple[Spot, Any]]:
-    """Variables of the modules around the hooks, which these name."""
+    """Yield the module variables that the hooks name."""
     for function in _functions(node):
         for code in _codes(function.__code__):
             for name in _globals_in(code):
@@ -95,12 +95,12 @@ def _functions(node: Node) -> list[FunctionType]:
 
 
 def _is_code(value: object) -> bool:
-    """It is a function, a class, a property, a module: nothing that holds state."""
+    """Return whether the value is a function, a class, a property or a module, which hold no state."""
     return callable(value) or hasattr(type(value), "__get__") or isinstance(value, ModuleType)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of the functions inside it."""
+    """Yield the code of a function, and of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,6 +1,6 @@
-"""Observe the nodes of a simulated run: what they keep at their cuts, and after they are restored.
+"""Observe the nodes of a simulated run: their values at their cuts, and after their restore.
 
-Only for runs that failed, because each cut costs a copy of the node.
+Only for failed runs, because each cut costs a copy of the node.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from snapshot.testing.simulation.world import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A subtask at a cut."""
+    """The observation of a subtask at a cut."""
 
     node: NodeAttributes
-    #: what `snapshotState` returned, packed
+    #: the state that `snapshotState` returned, packed
     state: bytes
-    #: a copy to which this state was restored at once; empty: a copy that was not opened cannot do that
+    #: values of a copy that adopted this state at once; empty if the copy raised, because it was not opened
     copy: NodeAttributes
-    #: what `snapshotState` of this copy returned, packed
+    #: the state that `snapshotState` of this copy returned, packed; None if the copy raised
     again: bytes | None
 
 
 @dataclass(slots=True)
 class WatchedSubtask:
-    """A subtask in one incarnation."""
+    """The observations of a subtask in one incarnation."""
 
     subtask: Subtask
     incarnation: int
-    #: as the constructor made the node
+    #: values of the node after its constructor
     made: NodeAttributes
     #: names that `snapshotState` and `restoreState` use
     snapshot_names: list[str]
     has_snapshot_state: bool
     is_source: bool
-    #: when it was restored, or begun afresh, and opened; None: it failed before
+    #: values after the restore, or the fresh start, and `open`; None: the node failed before
     begun: NodeAttributes | None = None
-    #: messages that `open` sent
+    #: number of messages that `open` sent
     sent_in_open: int = 0
     #: {snapshot_id: its cut}
     cuts: dict[int, Recorded] = field(default_factory=dict)
 
 
 class Probe:
-    """What was seen of all nodes of one run."""
+    """The observations of all nodes of one run."""
 
     def __init__(self) -> None:
         self.subtasks: dict[tuple[int, Subtask], WatchedSubtask] = {}
 
     @property
     def mutation(self) -> Mutation:
-        """Return what `Simulator` takes to have its nodes observed."""
+        """The mutation with which `Simulator` lets its nodes be observed."""
         return Mutation(observer=lambda subtask, incarnation: _ProbedSubtask(self, subtask, incarnation))
 
     def first(self, subtask: Subtask) -> WatchedSubtask | None:
-        """The first life of a subtask."""
+        """Return the first incarnation of a subtask, or None."""
         return next((watched for (_, each), watched in self.subtasks.items() if each == subtask), None)
 
 
 class _ProbedSubtask(Observer):
-    """Keeps what one node holds at its cuts and after its restore."""
+    """Records the values of one node at its cuts and after its restore."""
 
     def __init__(self, probe: Probe, subtask: Subtask, incarnation: int) -> None:
         self._probe = probe
@@ -112,7 +112,7 @@ class _ProbedSubtask(Observer):
 
 
 def _restored_copy(as_made: bytes, state: bytes, codec: Codec, snapshot_id: int) -> tuple[NodeAttributes, bytes | None]:
-    """A fresh node that took the state over, and the state that it gives."""
+    """Return a fresh node's values after it adopted the state, and the state that it returns."""
     kept = NodeState.decode(state, codec)
     try:
         node: Any = codec.decode(as_made)

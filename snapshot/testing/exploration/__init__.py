@@ -1,1 +1,1 @@
-"""The inside of exhaustive exploration: what each machine can do next, computed once, and the search over all of it."""
+"""Exhaustive exploration: the events that each machine can take next, computed once, and the search over all states."""

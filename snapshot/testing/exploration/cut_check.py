@@ -1,6 +1,6 @@
-"""Holds a whole snapshot against what really happened at its cuts.
+"""Check a complete snapshot against the log of what really happened at its cuts.
 
-The core's own certificate is asked first, then the truth, which knows nothing of the core's numbers.
+The core's own certificate is checked first. The log is checked next, because it knows nothing of the core's numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from snapshot.testing.payload import pack, pack_rows
 
 
 def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, LoggedCut]) -> None:
-    """Per channel: what was sent before the sender's cut == handled before the receiver's + stored, in order.
+    """Check per channel, in order: sent before the sender's cut == handled before the receiver's cut + stored.
 
-    So nothing is handled before its cut that was sent after the sender's: the cut is consistent, and exact.
+    Then no message is handled before its cut that was sent after the sender's cut: the cut is consistent, and exact.
 
     Raises
     ------
     CheckFailed
-        naming channel and messages.
+        if a channel differs. The text names channel and messages.
     """
     codec = Codec()
     parts = {(h.kind, h.channel): h for record in manifest.records for h in record.handles}
@@ -46,12 +46,12 @@ def check_cut(topology: Topology, manifest: Manifest, cuts: Mapping[Subtask, Log
 
 
 def check_order(snapshot_id: int, published: Iterable[int], cuts: Mapping[Subtask, LoggedCut]) -> None:
-    """All subtasks cut the snapshots that are published in the order of ids (PROTOCOL 3.3).
+    """Check that all subtasks cut the published snapshots in the order of ids (PROTOCOL 3.3).
 
     Parameters
     ----------
     published : iterable of int
-        Those of this incarnation, all lower than `snapshot_id`.
+        Ids of published snapshots of this incarnation, all lower than `snapshot_id`.
     """
     for lower in published:
         for subtask, cut in cuts.items():
@@ -60,7 +60,7 @@ def check_order(snapshot_id: int, published: Iterable[int], cuts: Mapping[Subtas
 
 
 def check_invariants(manifest: Manifest, invariants: Mapping[str, Invariant]) -> None:
-    """The graph's own (`Graph.addInvariant`), on the snapshot as users see it."""
+    """Check the graph's own invariants (`Graph.addInvariant`) on the snapshot as users see it."""
     snapshot = Snapshot(manifest, _nothing_is_stored, Codec())
     for name, holds in invariants.items():
         if not holds(snapshot):
@@ -85,7 +85,7 @@ def _stored(handle: Handle, codec: Codec) -> Sequence[bytes]:
 
 
 def check_delivery(sent: Mapping[ChannelId, list[bytes]], handled: Mapping[ChannelId, list[bytes]]) -> str:
-    """Where all is quiet, everything that was sent was handled, once and in order; "" if so."""
+    """Return "" if everything that was sent was handled, once and in order, else the first difference. Call at rest."""
     for channel, messages in sent.items():
         if handled[channel] != messages:
             return f"delivery: {channel}: sent {messages}, handled {handled[channel]}"

@@ -1,7 +1,7 @@
-"""A value that is equal for two live objects exactly when they will behave the same: all that is mutable in them.
+"""A value that is equal for two objects exactly when they will behave alike: everything mutable in them.
 
-Knows which types hold no state of a run: functions, the graph, codecs, loggers. Everything else counts, in its order,
-so that a difference without meaning costs a state, and never hides one.
+Knows which types hold no state of a run: functions, the graph, codecs, loggers. Everything else counts, in its order.
+A difference without meaning therefore costs a state, and no difference is hidden.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.subtask.input_processor import ReadyInputs
 
-#: Immutable and compared by value as they are. A bool and a float equal an int, so these two are marked.
+#: Types that are immutable and compared by value. A bool and a float equal an int, so these two are marked.
 _VALUES = frozenset((type(None), int, str, bytes, Subtask, ChannelId, Frame, Marker, SubtaskRecord))
 _MARKED_VALUES = frozenset((bool, float, complex))
 
-#: Types without state of a run. Of `ReadyInputs`: which inputs wait is known from their queues, and the explorer tries
-#: all of them.
+#: Types without state of a run. `ReadyInputs` is among them, because the queues show which inputs wait, and the
+#: explorer tries all of them.
 _STATELESS = (
     *(FunctionType, MethodType, BuiltinFunctionType, ModuleType, type),
     *(Topology, Codec, LoggerAdapter, pa.Schema, ReadyInputs),
@@ -38,7 +38,7 @@ _STATELESS = (
 
 
 def fingerprint(value: Any) -> Hashable:
-    """What `value` holds, all the way down. Shared objects are told from equal ones."""
+    """Return everything that `value` holds, all the way down. Shared objects differ from equal objects."""
     return _of(value, {})
 
 
@@ -61,7 +61,7 @@ def _of(value: Any, met: dict[int, int]) -> Hashable:
 
 
 def _content(value: Any, met: dict[int, int]) -> tuple[Hashable, ...]:
-    """Of something that may be mutable, met for the first time."""
+    """Return the content of a possibly mutable object that was not met before."""
     if isinstance(value, list | deque):
         return tuple([_of(each, met) for each in value])
     if isinstance(value, dict):
@@ -82,7 +82,7 @@ def _pairs(value: Mapping[Any, Any], met: dict[int, int]) -> tuple[Hashable, ...
 
 
 def _slots(kind: type) -> tuple[str, ...] | None:
-    """What its objects hold besides a ``__dict__``; None if pickle, too, has to be told what they hold."""
+    """Return the names of the slots of a type's objects, or None if pickle needs a special method for them."""
     if kind not in _SLOTS:
         bases = kind.__mro__[:-1]
         is_plain = not any(name in vars(base) for base in bases for name in ("__reduce__", "__reduce_ex__"))
@@ -91,5 +91,5 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     return _SLOTS[kind]
 
 
-#: By type. Weak, because tests make types.
+#: {type: names of its slots}; weak, because tests make types
 _SLOTS: WeakKeyDictionary[type, tuple[str, ...] | None] = WeakKeyDictionary()

@@ -1,7 +1,7 @@
-"""The coordinator, as the exploration steps it: the real desk and book of snapshots, and what a rollback starts from.
+"""The coordinator, as the exploration steps it: the real snapshot tracker, and the starts of a rollback.
 
-Owns when snapshots are started, given up and published, each as an event that may come at any time. What is decided
-about them is the desk's; every snapshot that is whole is held against the truth here.
+Owns when snapshots are started, given up and published, each as an event that may come at any time. The snapshot
+tracker makes all decisions. Every complete snapshot is checked here against the log of what really happened.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from snapshot.testing.exploration.subtask_events import Contribution, SubtaskOri
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """All workers are there for the first time."""
+    """All workers have registered for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportReceived:
-    """A subtask's report came."""
+    """A subtask's report arrived."""
 
     report: Contribution | control.SnapshotDeclined | control.SnapshotAskedFor
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Somebody wants the next snapshot."""
+    """The next snapshot is requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Its time is over."""
+    """The time of a snapshot is over."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The manifest of the first snapshot that waits for it is in the store."""
+    """The first manifest that waits is written to the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllLost:
-    """Every worker was lost: roll back."""
+    """Every worker was lost, which causes a rollback."""
 
 
 CoordinatorEvent = Begun | ReportReceived | Requested | GivenUp | Written | AllLost
@@ -67,16 +67,16 @@ CoordinatorEvent = Begun | ReportReceived | Requested | GivenUp | Written | AllL
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is to happen in an exploration, besides messages."""
+    """The events of an exploration besides messages."""
 
-    #: for each snapshot the subtasks that start it; nobody: those that the graph implies
+    #: for each snapshot the subtasks that start it; empty: the initiators that the graph implies
     snapshots: tuple[tuple[Subtask, ...], ...]
-    #: snapshots that may be given up
+    #: number of snapshots that may be given up
     aborts: int
 
 
 class LocalCoordinator:
-    """One coordinator, which outlives every crash.
+    """A coordinator that no crash ends.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ class LocalCoordinator:
     run : str
     wishes : Wishes
     seen : dict
-        Situations that occurred are added.
+        Situations, to which those that occur are added.
     sound : dict
-        Cuts that were checked are added; the same cut comes about in many ways.
+        Checked cuts, to which each checked cut is added, because the same cut arises in many ways.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class LocalCoordinator:
         self._aborts_left = wishes.aborts
         self._cuts: dict[int, dict[Subtask, LoggedCut]] = {}
         self._initiators: dict[int, int] = {}
-        #: whole, in the order in which their manifests are written
+        #: ids of complete snapshots, in the order in which their manifests are written
         self._publishing: list[int] = []
-        #: of this incarnation
+        #: ids of the snapshots that this incarnation published
         self._published: list[int] = []
-        #: became so by the last event
+        #: the snapshot that the last event completed, or None
         self._whole: PendingSnapshot | None = None
         self._newest: tuple[Manifest, dict[Subtask, LoggedCut]] | None = None
         self._registry = WorkerRegistry(len(topology.subtasks), "")
@@ -122,7 +122,7 @@ class LocalCoordinator:
     # ---------------------------------------------------------------- events
 
     def step(self, event: CoordinatorEvent) -> list[Said]:
-        """Take one event; what is said is for the subtask of each worker."""
+        """Take one event, and return the messages: each is for the subtask of its worker."""
         self._whole = None
         match event:
             case Begun():
@@ -173,7 +173,7 @@ class LocalCoordinator:
         self._forget_settled()
 
     def check(self) -> None:
-        """If a snapshot became whole: the order of cuts, its certificate, then the truth."""
+        """Check a newly complete snapshot: first the order of cuts, then its certificate, then the logged cuts."""
         if self._whole is None:
             return
         snapshot_id = self._whole.snapshot_id
@@ -237,7 +237,7 @@ class LocalCoordinator:
         self._outbox.broadcast(control.StartProcessing(self._registry.incarnation))
 
     def starts(self) -> tuple[SubtaskOrigin, ...]:
-        """What each subtask starts from, should a rollback have come now."""
+        """Return the origin of each subtask, as if a rollback came now."""
         at = self._registry.incarnation
         if self._newest is None:
             return tuple(SubtaskOrigin(at, start) for start in fresh_start(self._topology))
@@ -249,7 +249,7 @@ class LocalCoordinator:
     # ---------------------------------------------------------------- states
 
     def key(self) -> Hashable:
-        """All that is mutable. Acknowledgements are a set, since manifests are in the topology's order."""
+        """Return a key of mutable state. Acknowledgements are a set, because manifests have the topology's order."""
         table = self._tracker.table
         pending = tuple(
             (snapshot_id, snapshot.is_publishing, _sorted(snapshot.records), _sorted(self._cuts.get(snapshot_id, {})))
@@ -259,7 +259,7 @@ class LocalCoordinator:
         if self._newest is not None:
             manifest, cuts = self._newest
             newest = (manifest.snapshot_id, manifest.incarnation, manifest.records, _sorted(cuts))
-        # Which cycles were told that they are over follows from the newest manifest: it shows them over, or ended.
+        # The cycles whose end was announced follow from the newest manifest, which shows them over, or ended.
         rest = (
             self._requested,
             self._aborts_left,
@@ -272,7 +272,7 @@ class LocalCoordinator:
         return (pending, newest, fingerprint((rest, result)))
 
     def view(self) -> View[CoordinatorEvent]:
-        """What can happen here."""
+        """Return the events that are possible here."""
         own: list[tuple[str, CoordinatorEvent]] = []
         if self._publishing:
             own.append((f"coordinator: the manifest of {self._publishing[0]} is written", Written()))

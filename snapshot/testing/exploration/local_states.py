@@ -1,7 +1,7 @@
-"""All states of one machine, as numbers, and what leads from one to the next: each computed once.
+"""All states of one machine, as numbers, and the moves between the states: each computed once.
 
-A global state then is a tuple of such numbers, and most of its steps are looked up. A state is made again, where it is
-needed, by repeating on a fresh machine the events that led to it first: nothing is ever copied, so nothing is shared.
+A global state is a tuple of such numbers, so most of its steps are found in a table. To make a state again, a fresh
+machine repeats the events that led to the state first. Nothing is ever copied, so nothing is shared.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from snapshot.errors import CutlineError
 
-#: Whom something is for, and what.
+#: (receiver, message)
 Said = tuple[Hashable, Hashable]
 
-#: Machines that are kept alive because their next event is likely to come soon; a few MB.
+#: maximum number of machines that are kept because their next event is likely to come soon; a few MB
 _ALIVE_MAX = 1000
 
 B = TypeVar("B", bound=Hashable)
@@ -24,43 +24,43 @@ Event = TypeVar("Event", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[Event]):
-    """What a state shows to the outside."""
+    """The part of a state that is visible from outside."""
 
-    #: what the machine can do without anybody else, and how it is called in a trace
+    #: (name in a trace, event) of each event that the machine can take alone
     own: tuple[tuple[str, Event], ...]
-    #: what may befall it, at any time or never
+    #: (name in a trace, event) of each fault, which may happen at any time or never
     faults: tuple[tuple[str, Event], ...]
-    #: links may bring it something
+    #: whether the machine takes items from its links
     is_open: bool
-    #: what it still has to do, or ""
+    #: what the machine still has to do, or ""
     unsettled: str
 
 
 class Local(Protocol[Event]):
-    """One machine, with what stands beside it. Deterministic."""
+    """A machine with the objects that it needs. Deterministic."""
 
     def step(self, event: Event) -> list[Said]:
-        """Take one event; returns what goes out. Raises what the machine itself refuses."""
+        """Take one event, and return the messages sent. Raise what the machine itself refuses."""
 
     def check(self) -> None:
-        """Raise what is wrong with the last event or what came of it. Not asked where events are repeated."""
+        """Raise if the last event or its result is wrong. Not called where events are repeated."""
 
     def key(self) -> Hashable:
-        """Equal for equal states."""
+        """Return a key that is equal for equal states."""
 
     def view(self) -> View[Event]:
-        """What the state shows."""
+        """Return the part of the state that is visible from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One event of one machine."""
+    """The effect of one event on one machine."""
 
-    #: afterwards
+    #: number of the state afterwards
     state: int
-    #: (place of a queue, item) that it adds
+    #: (place of a queue, item) for each item that the move adds
     said: tuple[tuple[int, int], ...]
-    #: what was found wrong, or ""
+    #: problem that was found, or ""
     problem: str
 
 
@@ -70,9 +70,9 @@ class LocalStates(Generic[B, Event]):
     Parameters
     ----------
     begin : callable
-        A fresh machine from one of its beginnings.
+        Makes a fresh machine from a beginning.
     post : callable
-        The numbers, in the global state, of a queue and of what is added to it.
+        Returns the numbers, in the global state, of a queue and of an item that is added to the queue.
     """
 
     def __init__(self, begin: Callable[[B], Local[Event]], post: Callable[[Said], tuple[int, int]]) -> None:
@@ -80,7 +80,7 @@ class LocalStates(Generic[B, Event]):
         self._begin = begin
         self._post = post
         self._numbers: dict[Hashable, int] = {}
-        #: by state: the state and the event that led to it first; -1 and a beginning where a life begins
+        #: by state: the state and the event that led to it first; -1 and a beginning for a first state
         self._origins: list[tuple[int, Any]] = []
         self._moves: dict[tuple[int, Event], Move] = {}
         self._alive: dict[int, Local[Event]] = {}
@@ -92,32 +92,32 @@ class LocalStates(Generic[B, Event]):
         return len(self.views)
 
     def first(self, beginning: B) -> int:
-        """The state in which a life begins."""
+        """Return the first state of a machine that begins so."""
         if beginning not in self._firsts:
             self._firsts[beginning] = self._number(self._begin(beginning), (-1, beginning))
         return self._firsts[beginning]
 
     def move(self, state: int, event: Event) -> Move:
-        """What `event` does in `state`."""
+        """Return the move of `event` in `state`."""
         move = self._moves.get((state, event))
         if move is None:
             move = self._moves[state, event] = self._make(state, event)
         return move
 
     def own(self, state: int) -> tuple[tuple[str, Move], ...]:
-        """What the machine can do alone."""
+        """Return the moves that the machine can make alone."""
         if state not in self._own:
             self._own[state] = self._named(state, self.views[state].own)
         return self._own[state]
 
     def faults(self, state: int) -> tuple[tuple[str, Move], ...]:
-        """What may befall it."""
+        """Return the moves of faults."""
         if state not in self._faults:
             self._faults[state] = self._named(state, self.views[state].faults)
         return self._faults[state]
 
     def again(self, state: int) -> Local[Event]:
-        """A machine in this state, for whoever wants to look into it, and may change it."""
+        """Return a machine in this state. The caller may change the machine."""
         alive = self._alive.pop(state, None)
         if alive is not None:
             return alive

@@ -1,7 +1,7 @@
-"""One real worker machine with one subtask, as the exploration steps it: what comes to it, and what it can do.
+"""One real worker machine with one subtask, as the exploration steps it: its inputs, and the events it can take.
 
-Owns what a worker's shell does, one event at a time: seals and takes, passes control messages on, turns what was
-captured for a snapshot into its parts and their record. Decides nothing.
+Does the work of a worker's shell, one event at a time. Seals and takes frames, passes control messages on, and makes
+the parts and the record of a captured snapshot. Decides nothing.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from snapshot.worker.events import (
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
 
-#: Idleness is not explored, and each contribution is acknowledged alone.
+#: settings without an idle time, which is not explored, and with one acknowledgement for each contribution
 _SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)
 
-#: Time stands still, but for timers and polls, which come whenever they are due next.
+#: The virtual time, which never advances. Timers and polls come whenever they are due next.
 _NOW = 0.0
 
 
 class _Silent(LoggerAdapter[Any]):
-    """Nobody reads what nodes log here."""
+    """Drops the log lines of nodes."""
 
     def __init__(self) -> None:
         pass
@@ -73,7 +73,7 @@ class _Silent(LoggerAdapter[Any]):
 
 
 class LocalSubtask:
-    """One subtask in one life.
+    """A subtask in one incarnation.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class LocalSubtask:
     run : str
     origin : SubtaskOrigin
     seen : dict
-        Situations that occurred are added.
+        Situations, to which those that occur are added.
     """
 
     def __init__(self, compiled: CompiledGraph, run: str, origin: SubtaskOrigin, seen: dict[str, None]) -> None:
@@ -96,7 +96,7 @@ class LocalSubtask:
         self._pass(PartsRead(read_parts(deploy, _inline)))
         self._send(control.Connect(origin.incarnation, ()))
         self._pass(PeersConnected(origin.incarnation))
-        #: snapshots that were started here
+        #: ids of snapshots that were started here
         self._initiated: list[int] = []
         self._cuts_before = 0
 
@@ -114,7 +114,7 @@ class LocalSubtask:
     # ---------------------------------------------------------------- events
 
     def step(self, event: SubtaskEvent) -> list[Said]:
-        """Take one event to its end."""
+        """Take one event to its end, and return the messages sent."""
         machine = self._machine
         self._cuts_before = len(self.node_log.cuts)
         said: list[Said] = []
@@ -136,7 +136,7 @@ class LocalSubtask:
         return said + self._pass(TurnEnded(False))
 
     def check(self) -> None:
-        """Every invariant of the machine; and note what occurred."""
+        """Check every invariant of the machine, and note the situations that occurred."""
         self._worker.validate()
         inputs, recorder = self._machine.inputs.values(), self._machine.snapshotter.recorder
         has_cut = len(self.node_log.cuts) > self._cuts_before
@@ -160,7 +160,7 @@ class LocalSubtask:
         self._machine.step(MarkerArrived(channel, item), _NOW)
 
     def _receive(self, message: control.CoordinatorMessage) -> list[Said]:
-        """Pass a control message on; forget what is settled."""
+        """Pass a control message on, and forget snapshots that are published or aborted."""
         match message:
             case control.TriggerSnapshot(_, snapshot_id):
                 if self._machine.snapshotter.recorder.phase(snapshot_id) is None:
@@ -183,7 +183,7 @@ class LocalSubtask:
     # ---------------------------------------------------------------- effects
 
     def _pass(self, event: Event) -> list[Said]:
-        """Pass an event to the worker machine; return what goes to the coordinator."""
+        """Pass an event to the worker machine, and return the messages to the coordinator."""
         said: list[Said] = []
         for effect in self._worker.step(event, _NOW):
             match effect:
@@ -205,7 +205,7 @@ class LocalSubtask:
             taken.snapshot_id in self._initiated,
         )
 
-    # ---------------------------------------------------------------- what is seen
+    # ---------------------------------------------------------------- situations
 
     def _note_parts(self, taken: SnapshotTaken) -> None:
         drained_at = self._drained_at
@@ -225,11 +225,11 @@ class LocalSubtask:
     # ---------------------------------------------------------------- states
 
     def key(self) -> Hashable:
-        """All that is mutable."""
+        """Return a key of everything mutable."""
         return fingerprint((self._worker, self.node_log, self._initiated))
 
     def view(self) -> View[SubtaskEvent]:
-        """What can happen here."""
+        """Return the events that are possible here."""
         machine, who = self._machine, self._machine.subtask
         if machine.status not in (Status.RUNNING, Status.ENDED):
             return View((), (), is_open=False, unsettled=f"{who} was not started")
@@ -268,7 +268,7 @@ class LocalSubtask:
         return ""
 
     def final_state(self) -> bytes:
-        """What the node would keep, now. The machine must not be used any more."""
+        """Return the node's encoded state. The machine must not be used any more."""
         return self._parts.codec.encode(self._parts.node.snapshotState(0, _NOW))
 
 
@@ -292,7 +292,7 @@ def _inline(handle: Handle) -> memoryview:
 
 
 def _is_modelled(message: control.WorkerMessage) -> bool:
-    """Raise a failure; drop what the explored coordinator does not wait for."""
+    """Raise a failure. Return False for a message that the explored coordinator does not wait for."""
     if isinstance(message, control.WorkerFailed):
         raise ChannelError(message.reason)
     return isinstance(message, control.SnapshotDeclined | control.SnapshotAskedFor)

@@ -1,11 +1,11 @@
-"""The whole run as a tuple of numbers: each machine's state, each queue's content; and every step that it can take.
+"""The whole run as a tuple of numbers: each machine's state and each queue's content; and all steps that are possible.
 
 ::
 
     (subtask, ...   link, ...   to a subtask, ...   from a subtask, ...   coordinator, crashes left)
      state          queue       queue               queue                 state
 
-A world in which something is wrong is a tuple of one: the number of the problem.
+A world with a problem is a tuple of one number: the number of the problem.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from snapshot.testing.exploration.subtask_events import (
 
 T = TypeVar("T", bound=Hashable)
 
-#: The number of the queue that holds nothing.
+#: number of the empty queue
 EMPTY: Final = 0
 
 
 class Queues(Generic[T]):
-    """Every content that a queue ever had, and every item."""
+    """Every content that a queue ever had, and every item, by number."""
 
     def __init__(self) -> None:
         self._items: list[T] = []
@@ -52,26 +52,26 @@ class Queues(Generic[T]):
         self._queue_numbers: dict[tuple[int, ...], int] = {(): EMPTY}
 
     def number(self, item: T) -> int:
-        """The number of an item."""
+        """Return the number of an item."""
         number = self._item_numbers.setdefault(item, len(self._items))
         if number == len(self._items):
             self._items.append(item)
         return number
 
     def item(self, number: int) -> T:
-        """The inverse of `number`."""
+        """Return the item of a number: the inverse of `number`."""
         return self._items[number]
 
     def content(self, queue: int) -> tuple[int, ...]:
-        """The items of a queue, by number, first to last."""
+        """Return the items of a queue, by number, first to last."""
         return self._contents[queue]
 
     def with_last(self, queue: int, item: int) -> int:
-        """The queue with one item more."""
+        """Return the queue with one more item at its end."""
         return self._queue((*self._contents[queue], item))
 
     def without(self, queue: int, position: int) -> int:
-        """The queue without the item that stands there."""
+        """Return the queue without the item at `position`."""
         content = self._contents[queue]
         return self._queue(content[:position] + content[position + 1 :])
 
@@ -84,7 +84,7 @@ class Queues(Generic[T]):
 
 World = tuple[int, ...]
 
-#: What every node would keep where a run came to rest, encoded.
+#: the encoded state of every node where a run came to rest
 Outcome = tuple[bytes, ...]
 
 
@@ -96,12 +96,12 @@ class Model:
     compiled : CompiledGraph
     wishes : Wishes
     crashes : int
-        That may befall a run; each loses every worker, link and control message.
+        Maximum number of crashes in a run. Each crash loses every worker, link and control message.
     """
 
     def __init__(self, compiled: CompiledGraph, wishes: Wishes, crashes: int) -> None:
         self.seen: dict[str, None] = {}
-        #: where runs came to rest, of those with a crash (True) and of those without
+        #: outcomes of runs that came to rest, with a crash (True) and without (False)
         self.outcomes: dict[bool, dict[Outcome, None]] = {False: {}, True: {}}
         #: outcomes that a run with a crash must not have
         self.forbidden: frozenset[Outcome] = frozenset()
@@ -140,21 +140,21 @@ class Model:
 
     @property
     def local_states(self) -> tuple[int, ...]:
-        """How many states each machine has."""
+        """The number of states of each machine."""
         return (*map(len, self._states), len(self._states_of_coordinator))
 
     # ---------------------------------------------------------------- worlds
 
     def initial(self) -> World:
-        """The coordinator has told everybody to start."""
+        """Return the world in which the coordinator has sent `StartProcessing` to every subtask."""
         return self._beginning(self._states_of_coordinator.first(self._wishes), Begun(), self._crashes)
 
     def problem(self, world: World) -> str | None:
-        """What is wrong."""
+        """Return the problem of a world, or None."""
         return self._problems[world[0]] if len(world) == 1 else None
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """Everything that can happen next."""
+        """Yield every step that is possible next."""
         quiet = True
         for name, following in self._protocol_steps(world):
             quiet = False
@@ -166,7 +166,7 @@ class Model:
     # ---------------------------------------------------------------- steps
 
     def _protocol_steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """All that must be over before a run is at rest."""
+        """Yield the steps that must be over before a run is at rest."""
         for place in self._subtasks:
             for name, move in self._states[place].own(world[place]):
                 yield name, self._after(world, place, move)
@@ -177,14 +177,14 @@ class Model:
             if world[queue] != EMPTY:
                 yield self._receive(world, queue, 0, reader)
         for queue in self._reports:
-            # What is stored in the background may be stored in any order.
+            # Uploads in the background may end in any order.
             for position in range(len(self._queues.content(world[queue]))):
                 yield self._receive(world, queue, position, self._coordinator)
         for name, move in self._states_of_coordinator.own(world[self._coordinator]):
             yield name, self._after(world, self._coordinator, move)
 
     def _faults(self, world: World) -> Iterator[tuple[str, World]]:
-        """What may happen, or never."""
+        """Yield the steps that may happen, or never."""
         for place in self._subtasks:
             for name, move in self._states[place].faults(world[place]):
                 yield name, self._after(world, place, move)
@@ -213,7 +213,7 @@ class Model:
         return f"{name}: {_arriving(item)}", self._states[reader].move(state, Arrived(name, item))
 
     def _after(self, world: World, place: int, move: Move, queue: int = -1, rest: int = EMPTY) -> World:
-        """The world after a move of the machine at `place`, which took an item out of `queue`."""
+        """Return the world after a move of the machine at `place`, which took an item out of `queue`."""
         if move.problem:
             return self._broken(move.problem)
         new = list(world)
@@ -225,7 +225,7 @@ class Model:
         return tuple(new)
 
     def _beginning(self, state: int, event: CoordinatorEvent, crashes: int) -> World:
-        """All workers and links are new."""
+        """Return a world in which all workers and links are new."""
         if (state, event) not in self._beginnings:
             self._beginnings[state, event] = self._begin(state, event)
         begun = self._beginnings[state, event]
@@ -252,7 +252,7 @@ class Model:
     # ---------------------------------------------------------------- rest
 
     def _wrong_at_rest(self, world: World) -> str:
-        """Nothing more happens by itself: what should have, or ""."""
+        """Return what should have happened in a world without further steps, or ""."""
         views = [self._states[place].views[world[place]] for place in self._subtasks]
         unsettled = [v.unsettled for v in (*views, self._states_of_coordinator.views[world[self._coordinator]])]
         if any(unsettled):

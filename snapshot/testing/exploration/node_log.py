@@ -17,7 +17,7 @@ from snapshot.node import Node
 from snapshot.subtask.observer import Inputs, Observer, Outputs
 from snapshot.testing.payload import pack, pack_rows
 
-#: The end of a stream: a message like others (PROTOCOL 5.1), and no payload is empty.
+#: Packed end of a stream. The end is a message like others (PROTOCOL 5.1), and no payload is empty.
 END_OF_STREAM = b""
 
 #: (channel, its messages in order, packed)
@@ -26,11 +26,11 @@ Log = tuple[tuple[ChannelId, tuple[bytes, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class LoggedCut:
-    """How far one subtask was at a cut."""
+    """The messages that one subtask had sent and handled at a cut."""
 
     sent: Log
     handled: Log
-    #: snapshots that it had cut before, in this life
+    #: ids of the snapshots that the subtask had cut before, in this incarnation
     earlier: tuple[int, ...]
 
 
@@ -43,7 +43,7 @@ class NodeLog(Observer):
     Parameters
     ----------
     before : LoggedCut
-        Where the incarnation begins.
+        The cut where the incarnation begins.
     """
 
     def __init__(self, before: LoggedCut) -> None:
@@ -53,17 +53,17 @@ class NodeLog(Observer):
         self.sent: dict[ChannelId, list[bytes]] = {}
         #: {input channel: the messages handled}
         self.handled: dict[ChannelId, list[bytes]] = {}
-        #: snapshots that were cut, in that order
+        #: ids of the snapshots that were cut, in that order
         self.cuts: list[int] = []
-        #: {snapshot_id: where its cut was}, until it is taken
+        #: {snapshot_id: its cut}, until the cut is taken
         self._cuts: dict[int, LoggedCut] = {}
 
     def take_cut(self, snapshot_id: int) -> LoggedCut:
-        """Return where the cut was, once."""
+        """Return the cut of a snapshot, and forget the cut."""
         return self._cuts.pop(snapshot_id)
 
     def discard_below(self, min_snapshot_id: int) -> None:
-        """Forget cuts below `min_snapshot_id`, because nobody will ask for them."""
+        """Forget cuts below `min_snapshot_id`, because nothing needs them any more."""
         self._cuts = {snapshot_id: cut for snapshot_id, cut in self._cuts.items() if snapshot_id >= min_snapshot_id}
 
     def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:

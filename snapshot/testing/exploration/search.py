@@ -1,6 +1,6 @@
 """Exhaustive search of a small model: every state that any interleaving reaches, breadth first.
 
-Owns the search and the shortest way to a violation. Must not know what is explored.
+Owns the search and the shortest path to a violation. Must not know what is explored.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
-#: A step that the model can take: what it is called in a trace, and the state that it leads to.
+#: steps that the model can take: (name in a trace, next state)
 Steps = Iterable[tuple[str, S]]
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What an exploration found."""
+    """The result of an exploration."""
 
-    states: int  #: visited
-    steps: int  #: taken between them
+    states: int  #: number of states visited
+    steps: int  #: number of steps taken between them
     seen: frozenset[str]  #: names of the situations that occurred somewhere
-    violation: str | None  #: of the nearest bad state, if there is one
+    violation: str | None  #: violation of the nearest bad state, or None
     trace: tuple[str, ...]  #: the steps from the first state to the violation
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Exploration:
 
 
 class TooManyStates(AssertionError):
-    """The model is larger than the caller allowed: make it smaller, a cut-off search proves nothing."""
+    """Raised when the model is larger than the caller allowed. Use a smaller model: a cut-off search proves nothing."""
 
 
 def search(
@@ -48,13 +48,13 @@ def search(
     Parameters
     ----------
     successors
-        All steps that a state allows. States are compared by equality, so they hold only what matters.
+        Returns all steps that a state allows. States hold only what matters, because they are compared by equality.
     violation
-        What is wrong with a state, or None.
+        Returns the violation of a state, or None.
     seen
-        Names of situations that a state shows: every "always" wants its "sometimes".
+        Returns the names of the situations in a state: every "always" needs its "sometimes".
     states_max
-        More states than this raise `TooManyStates`.
+        Number of states above which `TooManyStates` is raised.
     """
     came_from: dict[S, tuple[S, str] | None] = {initial: None}
     waiting = deque([initial])

@@ -1,4 +1,4 @@
-"""What happens at a subtask in an exploration, how its life begins, and what it contributes to a snapshot."""
+"""Events of a subtask in an exploration, the beginning of its incarnation, and its contribution to a snapshot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from snapshot.coordinator import control
 from snapshot.ids import ChannelId
 from snapshot.testing.exploration.node_log import NOWHERE, LoggedCut
 
-#: Whom reports are for.
+#: receiver of reports
 COORDINATOR: Final = "coordinator"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The first item of a link came."""
+    """The first item of a link arrived."""
 
     channel: ChannelId
     item: Frame | Marker
@@ -24,7 +24,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """The next thing that the coordinator said came."""
+    """The coordinator's next message arrived."""
 
     message: control.CoordinatorMessage
 
@@ -38,14 +38,14 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What is next in an out-buffer goes on its link."""
+    """The next item of an output buffer goes on its link."""
 
     channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """It is time for the next timer or poll."""
+    """The time of the next timer or poll has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ SubtaskEvent = Arrived | MessageReceived | Handled | Taken | Woken | TimedOut
 
 @dataclass(frozen=True, slots=True)
 class SubtaskOrigin:
-    """How a subtask begins: from the restore plan, and where it was in truth at the cut."""
+    """The beginning of a subtask: its part of the restore plan, and the logged cut from which it begins."""
 
     incarnation: int
     start: control.RestoredSubtask
@@ -69,9 +69,9 @@ class SubtaskOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A subtask's acknowledgement of a snapshot, and what the truth says of its cut."""
+    """A subtask's acknowledgement of a snapshot, and the logged cut against which it is checked."""
 
     acknowledged: control.SnapshotAcknowledged
     cut: LoggedCut
-    #: it was told to start the snapshot, and had not heard of it
+    #: whether the coordinator triggered the snapshot here before any marker of it arrived
     initiated: bool

@@ -1,1 +1,1 @@
-"""The inside of the simulator: processes, channels, store and clock in memory, around the real machines."""
+"""The simulator's processes, channels, store and clock in memory, around the real machines."""

@@ -1,4 +1,4 @@
-"""A control connection in a simulated run: two FIFO queues, until either end or the network drops it."""
+"""A control connection in a simulated run: two FIFO queues, until either end or the network drops the connection."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class WorkerEnd(Protocol):
         """Queue a message of the coordinator."""
 
     def disconnect(self) -> None:
-        """Drop the connection, and what was on its way with it."""
+        """Drop the connection, and the messages that are on their way."""
 
 
 class Connection:
-    """Between one worker and one life of a coordinator.
+    """The connection between one worker and one coordinator instance.
 
-    What the worker said before the connection broke is still heard; then the coordinator notices that it broke.
+    Messages that the worker sent before the connection broke still arrive. Then the coordinator notices the break.
     """
 
     def __init__(self, worker: WorkerEnd, listen: EnabledStep) -> None:
@@ -39,34 +39,34 @@ class Connection:
         self._listen = listen
 
     def send(self, message: control.WorkerMessage) -> None:
-        """To the coordinator."""
+        """Send a message to the coordinator."""
         self.sent.append(message)
         self._listen.set(True)
 
     def lose(self, message: control.WorkerMessage) -> None:
-        """Something that the worker said never comes."""
+        """Lose a message of the worker."""
         self.sent.remove(message)
         self._listen.set(bool(self.sent) or not self.is_open)
 
     def send_to_worker(self, message: control.CoordinatorMessage) -> None:
-        """To the worker."""
+        """Send a message to the worker."""
         if self.is_open:
             self.worker.put(message)
 
     def take(self) -> control.WorkerMessage | None:
-        """What the worker said next; None: it is gone."""
+        """Take the worker's next message, or None if the worker is gone."""
         message = self.sent.popleft() if self.sent else None
         self._listen.set(bool(self.sent) or (message is not None and not self.is_open))
         return message
 
     def disconnect(self) -> None:
-        """The coordinator breaks it: what was on its way is dropped, and it has no end to notice."""
+        """Break the connection at the coordinator's end. Messages on their way are dropped, and no end is noticed."""
         self.sent.clear()
         self.close()
         self._listen.set(False)
 
     def close(self) -> None:
-        """It breaks; both ends live, or not."""
+        """Break the connection, whether its ends go on or not."""
         if self.is_open:
             self.is_open = False
             self._listen.set(True)

@@ -1,4 +1,4 @@
-"""One driver of a simulated run: the supervisor of its barrier stage, and the lives of its coordinator."""
+"""One driver of a simulated run: the supervisor of its barrier stage, and the instances of its coordinator."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Stage:
     """One submission of the barrier stage."""
 
     launch: str
-    #: None: its barrier task forks a new one
+    #: workers by number; None: the barrier task forks a new worker
     workers: list[Worker | None]
     is_failed: bool = False
-    #: the coordinator knows of it, so its workers may come
+    #: whether the coordinator knows of the stage, so that its workers may connect
     is_announced: bool = False
 
 
@@ -55,16 +55,16 @@ class Driver:
         self.settings = settings
         self.stage: Stage | None = None
         self.simulated: SimulatedCoordinator | None = None
-        #: lives that were taken for dead and are not; nobody hears them any more
+        #: instances that were replaced as if dead, and that still run; nothing receives their messages any more
         self.zombies: list[SimulatedCoordinator] = []
         self.outcome: Outcome | None = None
         self.reason = ""
-        #: orders that are not answered: {request: order}, and the one after which the run is to stop
+        #: open snapshot requests: {request id: request}, and the id of the request after which the run is to stop
         self.requests: dict[int, SnapshotRequest] = {}
         self.stop_request: int | None = None
-        #: the present life has answered that order with a snapshot
+        #: whether the present coordinator instance has answered `stop_request` with a snapshot
         self.is_stopping = False
-        #: what becomes of the next manifest, which nobody learns: see `snapshot.testing.steps.Doubt`
+        #: what happens to the next manifest, whose answer is lost: see `snapshot.testing.steps.Doubt`
         self.doubt: str | None = None
         self._world = world
         self._processes = processes
@@ -79,7 +79,7 @@ class Driver:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again at what can happen to it."""
+        """Enable the steps that are possible for this driver now, and disable all others."""
         if self.outcome is not None:
             self._group.end()
             return
@@ -103,13 +103,13 @@ class Driver:
         simulated.step(events.Begin())
         if self.stage is not None and not self.stage.is_failed and not is_running:
             simulated.receive(events.StageLaunched(self.stage.launch))
-        for request in self.requests.values():  # asked again of each new life
+        for request in self.requests.values():  # requested again of each new coordinator instance
             self._send_request(request)
         self.refresh()
         self._processes.coordinator_changed(self)
 
     def connect(self, worker: Worker) -> Connection:
-        """A control connection to the present life."""
+        """Open a control connection to the present coordinator instance."""
         assert self.simulated is not None
         return self.simulated.connect(worker)
 
@@ -130,7 +130,7 @@ class Driver:
             self.refresh()
 
     def stepped(self, simulated: SimulatedCoordinator) -> None:
-        """A life has taken an event."""
+        """Note that a coordinator instance has taken an event."""
         if self.is_stopping and simulated is self.simulated and simulated.coordinator.phase is Phase.RUNNING:
             raise CheckFailed("stop", f"{self.owner} was to stop, has its last snapshot, and runs")
         if not simulated.is_over or self.outcome is not None:
@@ -140,13 +140,13 @@ class Driver:
             if simulated in self.zombies:
                 self.zombies.remove(simulated)
         elif simulated.outcome is Outcome.SUPERSEDED:
-            self.lose_coordinator()  # its process leaves, so a new one is started
+            self.lose_coordinator()  # the process of that instance leaves, so a new instance is started
         else:
             self.outcome, self.reason = simulated.outcome, simulated.coordinator.reason
             self.refresh()
 
     def lose_coordinator(self, *, stays_alive: bool = False) -> None:
-        """The coordinator's process is lost, or is taken for lost."""
+        """Lose the coordinator's process, or replace a coordinator that still runs."""
         assert self.simulated is not None
         simulated, self.simulated = self.simulated, None
         if stays_alive:
@@ -159,17 +159,17 @@ class Driver:
         self._processes.coordinator_changed(self)
 
     def answered(self, simulated: SimulatedCoordinator, request: int, snapshot_id: int | None) -> None:
-        """An order is answered."""
+        """Note that a snapshot request is answered."""
         if simulated is self.simulated and self.requests.pop(request, None) is not None:
             self.is_stopping |= request == self.stop_request and snapshot_id is not None
 
     def cancelled(self, simulated: SimulatedCoordinator, launch: str) -> None:
-        """The coordinator gives a stage up."""
+        """Fail a stage that the coordinator gives up."""
         if simulated is self.simulated and self.stage is not None and self.stage.launch == launch:
             self.fail_stage("cancelled")
 
     def request(self, request: SnapshotRequest, *, stops: bool) -> None:
-        """The user wants a snapshot, or the end of the run after one. Whatever happens, there is an answer."""
+        """Request a snapshot for the user, or the end of the run after a snapshot. Every request is answered."""
         self.requests[request.request_id] = request
         if stops:
             self.stop_request = request.request_id
@@ -182,7 +182,7 @@ class Driver:
         self.simulated.receive(events.StopRequested(request) if stops else events.SnapshotRequested(request))
 
     def die(self) -> None:
-        """The driver's process is killed, and its coordinator and workers with it."""
+        """Kill the driver's process, and its coordinator and workers with it."""
         if self.simulated is not None:
             self.lose_coordinator()
         if self.stage is not None:
@@ -209,7 +209,7 @@ class Driver:
         self.refresh()
 
     def worker_left(self, worker: Worker) -> None:
-        """A process of this driver has ended; the task above it notices."""
+        """Note that a process of this driver has ended. Its barrier task notices the end in a later step."""
         stage = self.stage
         if stage is not None and worker in stage.workers and not stage.is_failed and self.outcome is None:
             self._group.once(NoticeExit(worker.process), lambda: self._notice_exit(worker))
@@ -221,11 +221,11 @@ class Driver:
         if worker.has_quit:
             self.fail_stage(f"worker {worker.number} quit")
         else:
-            stage.workers[worker.number] = None  # its barrier task forks it again
+            stage.workers[worker.number] = None  # its barrier task forks the worker again
             self.refresh()
 
     def fail_stage(self, reason: str) -> None:
-        """A barrier task is gone; the survivors linger until they are told to quit."""
+        """Fail the stage, because a barrier task is gone. The survivors linger until they receive `Quit`."""
         assert self.stage is not None
         self.stage.is_failed = True
         if self.simulated is not None:

@@ -1,6 +1,6 @@
-"""What each fault of a schedule does to a simulated run, and the faults that are possible now.
+"""The effect of each fault on a simulated run, and the faults that are possible now.
 
-A hook that is to raise does so once, and leaves no trace in the attributes of the node.
+A hook that is made to raise does so once, and leaves no trace in the attributes of the node.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from snapshot.testing.simulation.store import Break
 from snapshot.testing.simulation.worker import Worker
 from snapshot.trace_events import Kind
 
-#: Hooks that can be made to raise: those of a new instance, and those of one that runs.
+#: Hooks that can be made to raise: the hooks of a new instance, and the hooks of a running instance.
 NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")
 RUNNING_HOOKS = ("poll", "onMessage", "onBatch", "onTimer", "snapshotState", "prepareCommit", "commit")
 
-#: Drivers that one history sees at most, unless a schedule says otherwise.
+#: maximum number of drivers in one history, except where a schedule names more
 _DRIVERS_MAX = 4
 
 
 class Impossible(ValueError):
-    """A step cannot be taken now; says why."""
+    """Raised for a step that cannot be taken now. The text gives the reason."""
 
 
 def inject(cluster: SimulatedCluster, fault: steps.Fault) -> None:
@@ -37,7 +37,7 @@ def inject(cluster: SimulatedCluster, fault: steps.Fault) -> None:
     Raises
     ------
     Impossible
-        if there is nothing for it to happen to.
+        if the fault has nothing to act on.
     """
     _FAULTS[type(fault)](cluster, fault)
     cluster.world.history_log.note(Kind.FAULT, text=repr(fault))
@@ -45,7 +45,7 @@ def inject(cluster: SimulatedCluster, fault: steps.Fault) -> None:
 
 
 def possible(cluster: SimulatedCluster) -> Iterator[steps.Fault]:
-    """All faults that could happen now, each kind next to its like."""
+    """Yield all faults that could happen now, grouped by kind."""
     for worker in cluster.workers:
         yield steps.Crash(worker.process)
     for subtask in cluster.world.history.topology.subtasks:
@@ -71,7 +71,7 @@ def possible(cluster: SimulatedCluster) -> Iterator[steps.Fault]:
 
 
 def hooks_of(cluster: SimulatedCluster, worker: Worker) -> list[steps.FailHook]:
-    """The hooks of a worker's nodes that could raise."""
+    """Return the hook failures that are possible for a worker's nodes."""
     return [
         steps.FailHook(subtask, hook)
         for subtask, host in worker.hosts.items()
@@ -158,7 +158,7 @@ def _hang_store(cluster: SimulatedCluster, fault: steps.HangStore) -> None:
 
 
 def _acknowledgement(worker: Worker) -> tuple[Connection, control.WorkerMessage] | None:
-    """The oldest one on its way."""
+    """Return the oldest acknowledgement on its way, with its connection, or None."""
     connection = worker.connection
     if connection is None:
         return None

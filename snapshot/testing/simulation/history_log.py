@@ -1,7 +1,7 @@
 """Write the history of a simulated run, as the observer of its subtasks.
 
-Counts what is sent and handled on every channel itself, keeps a vector clock for every subtask, and stamps every
-message with its sender's. After a restore both go on from the cut of the snapshot.
+Counts the sent and processed messages of every channel itself. Has a vector clock for every subtask, and stamps every
+message with its sender's clock. After a restore, counts and clocks go on from the cut of the snapshot.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.trace_events import Event, Kind, pack_counts
 
-#: Hooks that are events of their own.
+#: Hooks whose calls are events in the history.
 _HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}
 
 
 class HistoryLog:
-    """Sees every event.
+    """Observes every event of the run.
 
     Parameters
     ----------
     history : History
-        Where it is written.
+        The history that is written.
     scheduler : Scheduler
-        Whose clock it reads.
+        The scheduler whose clock is read.
     seals_each : bool
-        Close a frame behind every message, so that each one can be delivered alone.
+        Whether to close a frame behind every message, so that each message can be delivered alone.
     """
 
     def __init__(self, history: History, scheduler: Scheduler, codec: Codec, *, seals_each: bool) -> None:
@@ -48,14 +48,14 @@ class HistoryLog:
         self._codec = codec
         subtasks = history.topology.subtasks
         is_vector = len(subtasks) <= VECTOR_CLOCKS_MAX
-        #: {subtask: its place in the clock}; where all share one place, it is Lamport's clock
+        #: {subtask: its place in the clock}; with one shared place the clock is Lamport's
         self._numbers = {subtask: number if is_vector else 0 for number, subtask in enumerate(subtasks)}
         self._zero = (0,) * (len(subtasks) if is_vector else 1)
         #: {(incarnation, channel): {number: the sender's clock}}
         self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
 
     def watch(self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None) -> SubtaskHistory:
-        """A subtask begins an incarnation: afresh, or from the cut of a snapshot, named by its incarnation and id."""
+        """Observe a subtask in a new incarnation, afresh or from the cut of `origin`: (incarnation, snapshot_id)."""
         topology = self.history.topology
         cut = None if origin is None else self.history.cuts[*origin, subtask]
         clock = list(self._zero if cut is None else cut.clock)
@@ -72,7 +72,7 @@ class HistoryLog:
         return subtask_history
 
     def adopt(self, manifest: Manifest, frames_of: Callable[[Handle], Sequence[Frame]]) -> None:
-        """Take the cuts of a stored snapshot, and the messages that it holds, as those of an earlier run."""
+        """Adopt the cuts of a stored snapshot, and its messages, as those of an earlier run."""
         incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
         self.history.origins.setdefault(incarnation, None)
         for record in manifest.records:
@@ -96,7 +96,7 @@ class HistoryLog:
             self.stamps(incarnation, channel)[number] = self._zero
 
     def _restore_channel(self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None) -> None:
-        """What was in flight at the cut is sent already in the new incarnation."""
+        """Count the messages in flight at the cut as sent in the new incarnation."""
         log, stamps = self.log(incarnation, channel), self.stamps(incarnation, channel)
         if origin is None:
             return
@@ -108,28 +108,28 @@ class HistoryLog:
             stamps[number] = self.stamps(earlier, channel)[number]
 
     def log(self, incarnation: int, channel: ChannelId) -> dict[int, bytes | None]:
-        """What was sent on a channel."""
+        """Return the sent messages of a channel: {number: encoded message, or None for the end}."""
         return self.history.sent.setdefault((incarnation, channel), {})
 
     def stamps(self, incarnation: int, channel: ChannelId) -> dict[int, tuple[int, ...]]:
-        """The clocks of what was sent on a channel."""
+        """Return the clocks of the sent messages of a channel, by number."""
         return self._stamps.setdefault((incarnation, channel), {})
 
     def note(
         self, kind: Kind, incarnation: int = 0, subtask: Subtask | None = None, *, snapshot_id: int = 0, text: str = ""
     ) -> None:
-        """Something happened to the run, or to a subtask that is not alive."""
+        """Note an event of the run, or of a subtask that does not run."""
         event = Event(self._scheduler.now, kind, incarnation, subtask, snapshot_id=snapshot_id, text=text)
         self.history.events.append(event)
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self._scheduler.now
 
     @property
     def codec(self) -> Codec:
-        """By which messages are packed."""
+        """The codec by which messages are encoded."""
         return self._codec
 
 
@@ -141,7 +141,7 @@ class SubtaskHistory(Observer):
     ) -> None:
         self.sent: dict[ChannelId, int] = {}
         self.processed: dict[ChannelId, int] = {}
-        #: called with the snapshot of each cut
+        #: called with the snapshot id of each cut
         self.on_cut: Callable[[int], None] = lambda snapshot_id: None
         self._history_log = history_log
         self._events = history_log.history.events
@@ -156,7 +156,7 @@ class SubtaskHistory(Observer):
         self._receivers = {channel: self._receiver(channel) for channel in inputs}
 
     def note(self, kind: Kind, *, snapshot_id: int = 0, payload: bytes = b"", text: str = "") -> None:
-        """Write an event that counts for the clock."""
+        """Write an event that advances the clock."""
         self._clock[self._number] += 1
         at, clock = self._history_log.now, tuple(self._clock)
         self._events.append(
@@ -164,7 +164,7 @@ class SubtaskHistory(Observer):
         )
 
     def counts(self) -> bytes:
-        """The counts of all channels, in the order of the topology, as the payload of an event."""
+        """Encode the counts of all channels, in the order of the topology, as the payload of an event."""
         return pack_counts(self.sent.values(), self.processed.values())
 
     def hook_begins(self, hook: str) -> None:
@@ -193,7 +193,7 @@ class SubtaskHistory(Observer):
         self._senders[channel](Kind.END_SENT, None)
 
     def _sender(self, channel: ChannelId) -> Callable[[Kind, bytes | None], None]:
-        """Return what notes the messages of an output; its parts are looked up once, not for every message."""
+        """Return a function that notes the messages of an output. Its tables are found once, not for every message."""
         history_log, incarnation, subtask = self._history_log, self._incarnation, self._subtask
         log, stamps = history_log.log(incarnation, channel), history_log.stamps(incarnation, channel)
         sent, clock, own, append = self.sent, self._clock, self._number, self._events.append
@@ -220,7 +220,7 @@ class SubtaskHistory(Observer):
         self._receivers[channel](Kind.END_RECEIVED, b"")
 
     def _receiver(self, channel: ChannelId) -> Callable[[Kind, bytes], None]:
-        """Return what notes the messages of an input, likewise."""
+        """Return a function that notes the messages of an input. Its tables are found once, not for every message."""
         history_log, incarnation, subtask = self._history_log, self._incarnation, self._subtask
         stamps = history_log.stamps(incarnation, channel)
         processed, clock, own, append = self.processed, self._clock, self._number, self._events.append

@@ -1,6 +1,6 @@
-"""One subtask in a simulated worker: its real machine, and the places at which something can happen to it.
+"""One subtask in a simulated worker: its real machine, and the steps that are possible for the subtask.
 
-For each input there is a wire, for each output what waits in its out-buffer; polls and timers wait for their time.
+Each input has a wire, and each output an output buffer. Polls and timers wait for their time.
 """
 
 from __future__ import annotations
@@ -61,37 +61,37 @@ S = TypeVar("S", Deliver, Arrive, Transmit)
 
 
 class HostOwner:
-    """What a host needs of its worker."""
+    """The worker of a host, as far as the host needs it."""
 
     @property
     def is_started(self) -> bool:
-        """The subtasks may act."""
+        """Whether the subtasks may act."""
         raise NotImplementedError
 
     def act(self, event: Callable[[], object], host: Host) -> None:
-        """Have an event happen to a host's machine, whatever comes of it."""
+        """Let an event happen to a host's machine, and handle its failure."""
         raise NotImplementedError
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
-        """An item leaves for the channel's receiver."""
+        """Send an item to the channel's receiver."""
         raise NotImplementedError
 
     def see(self, what: str) -> None:
-        """Something happened that must happen in some run."""
+        """Count a situation that must happen in some run."""
         raise NotImplementedError
 
 
 class Host:
-    """One subtask, in one incarnation.
+    """A subtask in one incarnation.
 
     Parameters
     ----------
     machine : SubtaskMachine
     subtask_history : SubtaskHistory
-        Its observer, which writes its history.
+        Observer of the machine, which writes its history.
     owner : HostOwner
     group : Group
-        Of the worker's data: it ends with the incarnation.
+        Group of the worker's data, which ends with the incarnation.
     """
 
     def __init__(
@@ -115,18 +115,18 @@ class Host:
         self._delivers = [(end, group.enabled_step(*self._deliver_of(end))) for end in machine.inputs.values()]
         self._arrives = {channel: group.enabled_step(*self._arrive_of(channel)) for channel in machine.inputs}
         self._transmits = [(end, group.enabled_step(*self._transmit_of(end))) for end in machine.outputs.values()]
-        #: {place: when it is looked at again}
+        #: {step: virtual time at which it is checked again}
         self._waits: dict[EnabledStep, float] = {}
         self._last_cut = 0
-        #: the channel whose marker is being taken
+        #: the channel whose marker is being handled, or None
         self.cause: ChannelId | None = None
-        #: {channel that brought the first marker of a snapshot}
+        #: {channel that brought the first marker of a snapshot: None}
         self._first_by: dict[ChannelId, None] = {}
         #: {channel: number of the last message that a restore put into its queue}
         self._restored = {channel: end.arrived for channel, end in machine.inputs.items() if end.head is not None}
         subtask_history.on_cut = self._on_cut
 
-    # ---------------------------------------------------------------- the places
+    # ---------------------------------------------------------------- the steps
 
     def _deliver_of(self, end: ChannelReceiver) -> tuple[Callable[[], Step], Callable[[], None]]:
         steps = _Steps(Deliver, end.channel)
@@ -143,19 +143,19 @@ class Host:
         )
 
     def deliver_step(self, channel: ChannelId) -> EnabledStep:
-        """Where the next message of an input is handled."""
+        """Return the step that handles the next item of an input."""
         return next(enabled_step for end, enabled_step in self._delivers if end.channel == channel)
 
     def arrive_step(self, channel: ChannelId) -> EnabledStep:
-        """Where the next item comes off the wire."""
+        """Return the step that takes the next item off the wire."""
         return self._arrives[channel]
 
     def transmit_step(self, channel: ChannelId) -> EnabledStep:
-        """Where the next item of an output goes on the wire."""
+        """Return the step that puts the next item of an output on the wire."""
         return next(enabled_step for end, enabled_step in self._transmits if end.channel == channel)
 
     def enabled_step_of(self, step: Step) -> EnabledStep | None:
-        """Where a step on the data of this subtask happens; None: nowhere here."""
+        """Return the enabled step for a step on the data of this subtask, or None for a step of another subtask."""
         match step:
             case Poll(subtask):
                 return self._poll if subtask == self.subtask else None
@@ -173,7 +173,7 @@ class Host:
                 return None
 
     def refresh(self) -> None:
-        """Look again at what can happen here, once the worker is started."""
+        """Enable the steps that are possible now, after the worker is started."""
         machine = self.machine
         is_idle = machine.idle
         for end, enabled_step in self._delivers:
@@ -193,7 +193,7 @@ class Host:
             self._scheduler.at(at, self.refresh)
 
     def open_wires(self) -> None:
-        """Let what came before the start come in now."""
+        """Enable the arrival of items that came before the start."""
         for channel, wire in self.wires.items():
             self._arrives[channel].set(bool(wire))
 
@@ -219,7 +219,7 @@ class Host:
         self._owner.put_on_wire(end.channel, item)
 
     def receive(self, channel: ChannelId, item: Item) -> None:
-        """An item is on the wire to here; it waits there until the worker is told to start."""
+        """Put an item on the wire to this subtask. The item waits on the wire until the worker starts."""
         self.wires[channel].append(item)
         self._arrives[channel].set(self._owner.is_started)
 
@@ -254,7 +254,7 @@ class Host:
 
 
 class _Steps(Generic[S]):
-    """The steps of one kind on one channel, each made when it is first named."""
+    """The steps of one kind on one channel, each made when first needed."""
 
     __slots__ = ("_channel", "_kind", "_made")
 
@@ -264,12 +264,12 @@ class _Steps(Generic[S]):
         self._made: list[S | None] = [None, None, None]
 
     def of(self, item: Item | None) -> S:
-        """For the item that is next."""
+        """Return the step for the next item."""
         is_end = isinstance(item, Frame) and item.kind is PayloadKind.END
         return self.named(is_marker=isinstance(item, Marker), is_end=is_end)
 
     def named(self, *, is_marker: bool, is_end: bool) -> S:
-        """For a marker, the end, or else a message."""
+        """Return the step for a marker, for the end, or else for a message."""
         number = 1 if is_marker else 2 if is_end else 0
         step = self._made[number]
         if step is None:
@@ -285,7 +285,7 @@ def make_host(
     group: Group,
     world: World,
 ) -> Host:
-    """Assemble the machine; its state is still to be restored.
+    """Assemble the machine of a subtask, whose state is restored later.
 
     Raises
     ------
@@ -315,16 +315,16 @@ def make_host(
 
 
 def _fail_next_hook(machine: SubtaskMachine, world: World) -> None:
-    """A fault may have asked that one of the hooks of this new instance raise."""
+    """Make a hook of this new instance raise, if a fault has requested that."""
     hook = world.hook_failures.pop(machine.subtask, None)
     if hook is not None and defines(machine.node, hook):
         inject_hook_failure(machine.node, hook)
 
 
 def inject_hook_failure(node: Node, hook: str) -> None:
-    """Have `hook` raise when it is called next.
+    """Make `hook` raise at its next call.
 
-    The class of this one instance is exchanged until then: what `snapshotState` sees of the node stays as it is.
+    The class of this instance is replaced until then, so that `snapshotState` finds the node's attributes unchanged.
     """
     real: Any = type(node)
 

@@ -1,7 +1,7 @@
-"""What could happen next in a simulated run, and its clock.
+"""The enabled steps of a simulated run, and its clock.
 
-Everything that may happen has a `EnabledStep`: enabled while it may. Choosing among thousands costs no more than among
-ten. Places belong to groups, which stop and end together: a process that is frozen, a worker's data that is dropped.
+Everything that may happen is an `EnabledStep`, enabled while it may happen. Choosing among thousands costs no more than
+choosing among ten. Steps belong to groups, which stop and end together: a frozen process, or a worker's dropped data.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from snapshot.testing.steps import CONTROL, Step
 
 
 class EnabledStep:
-    """Something that happens again and again, or once, while it is enabled."""
+    """A step that can be taken again and again, or once, while it is enabled."""
 
     __slots__ = ("_group", "_step", "act", "index", "is_control", "stamp")
 
     def __init__(self, group: Group, step: Step | Callable[[], Step], act: Callable[[], None]) -> None:
         self.act = act
-        #: among the enabled places; -1: not enabled
+        #: index among the enabled steps; -1: not enabled
         self.index = -1
-        #: when it was enabled last, to take the oldest first
+        #: counter value of the last enabling, to take the oldest step first
         self.stamp = 0
-        #: it needs neither data nor time
+        #: whether the step needs neither data nor time
         self.is_control = isinstance(step, CONTROL)
         self._group = group
         self._step = step
 
     @property
     def step(self) -> Step:
-        """What it is called now."""
+        """The step of a schedule that this step is now."""
         return self._step if isinstance(self._step, Step) else self._step()
 
     def set(self, enabled: bool) -> None:
-        """Let it happen, or not."""
+        """Enable or disable the step."""
         if enabled:
             if self.index < 0:
                 self._group.enable(self)
@@ -43,7 +43,7 @@ class EnabledStep:
 
 
 class Group:
-    """Places that stop and end together."""
+    """Steps that stop and end together."""
 
     __slots__ = ("_is_ended", "_scheduler", "_wanted", "is_suspended")
 
@@ -54,11 +54,11 @@ class Group:
         self._is_ended = False
 
     def enabled_step(self, step: Step | Callable[[], Step], act: Callable[[], None]) -> EnabledStep:
-        """A new place, not enabled."""
+        """Make a step that is not enabled."""
         return EnabledStep(self, step, act)
 
     def once(self, step: Step, act: Callable[[], None]) -> EnabledStep:
-        """A place that is enabled until it has happened."""
+        """Make a step that is enabled until it is taken."""
 
         def happen() -> None:
             enabled_step.set(False)
@@ -69,7 +69,7 @@ class Group:
         return enabled_step
 
     def enable(self, enabled_step: EnabledStep) -> None:
-        """See `EnabledStep.set`."""
+        """Enable a step of this group: see `EnabledStep.set`."""
         if self._is_ended:
             return
         self._wanted[enabled_step] = None
@@ -77,39 +77,39 @@ class Group:
             self._scheduler.add(enabled_step)
 
     def disable(self, enabled_step: EnabledStep) -> None:
-        """See `EnabledStep.set`."""
+        """Disable a step of this group: see `EnabledStep.set`."""
         self._wanted.pop(enabled_step, None)
         if enabled_step.index >= 0:
             self._scheduler.remove(enabled_step)
 
     @property
     def has_any(self) -> bool:
-        """Something of it may happen, now or once it is resumed."""
+        """Whether a step of this group may be taken, now or after the group is resumed."""
         return bool(self._wanted)
 
     def suspend(self) -> None:
-        """Nothing of it happens until it is resumed."""
+        """Disable all steps of this group until the group is resumed."""
         self.is_suspended = True
         for enabled_step in self._wanted:
             if enabled_step.index >= 0:
                 self._scheduler.remove(enabled_step)
 
     def resume(self) -> None:
-        """Go on; what was suspended twice goes on with the first."""
+        """Enable the steps again. The first call ends all suspensions."""
         self.is_suspended = False
         for enabled_step in self._wanted:
             if enabled_step.index < 0:
                 self._scheduler.add(enabled_step)
 
     def end(self) -> None:
-        """Nothing of it ever happens again."""
+        """End the group: none of its steps is ever taken again."""
         self.suspend()
         self._wanted.clear()
         self._is_ended = True
 
 
 class Scheduler:
-    """The enabled places, and what is due at which time."""
+    """The enabled steps, and the actions that are due at a time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -118,18 +118,18 @@ class Scheduler:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
 
     def group(self) -> Group:
-        """A new group of places."""
+        """Make a group of steps."""
         return Group(self)
 
     def add(self, enabled_step: EnabledStep) -> None:
-        """It may happen from now on."""
+        """Add a step to the enabled steps."""
         enabled_step.index = len(self.enabled_steps)
         self._stamp += 1
         enabled_step.stamp = self._stamp
         self.enabled_steps.append(enabled_step)
 
     def remove(self, enabled_step: EnabledStep) -> None:
-        """It may not happen any more; the last one takes its index, so that this costs the same for any number."""
+        """Remove a step from the enabled steps. The last step takes its index, so that the cost is constant."""
         last = self.enabled_steps.pop()
         if last is not enabled_step:
             self.enabled_steps[enabled_step.index] = last
@@ -137,16 +137,16 @@ class Scheduler:
         enabled_step.index = -1
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` once the clock has come to `when`. It has to look whether it is still wanted."""
+        """Call `act` when the clock reaches `when`. `act` must check whether it is still wanted."""
         self._stamp += 1
         heappush(self._due, (when, self._stamp, act))
 
     def next_due(self) -> float | None:
-        """When something happens by time alone."""
+        """Return the time of the next action that needs time alone, or None."""
         return self._due[0][0] if self._due else None
 
     def pass_time(self, until: float) -> None:
-        """Let the clock go on, and all that is due happen."""
+        """Advance the clock, and perform all actions that are due."""
         while self._due and self._due[0][0] <= until:
             when, _, act = heappop(self._due)
             self.now = max(self.now, when)

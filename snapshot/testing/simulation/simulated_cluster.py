@@ -1,6 +1,6 @@
 """All processes of a simulated run: drivers with their coordinators, and workers, around the real machines.
 
-Everything that could happen next is an enabled step of the scheduler; a chooser picks one.
+Everything that could happen next is an enabled step of the scheduler. A chooser picks each step.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class SimulatedCluster:
-    """One run, however many drivers, stages and lives it takes.
+    """A run, with all its drivers, stages and coordinator instances.
 
     Parameters
     ----------
     compiled : CompiledGraph
     settings : RunSettings
     seed : int
-        Told to nodes as their chance.
+        Seed of the nodes' chance.
     seals_each : bool
-        Every message goes in a frame of its own.
+        Whether every message goes in a frame of its own.
     validates : bool
-        Have machines assert their invariants now and then: see `is_time_to_validate`.
+        Whether machines assert their invariants now and then: see `is_time_to_validate`.
     files : dict, optional
         ``{path: bytes}`` of the store, read and written.
     """
@@ -64,17 +64,17 @@ class SimulatedCluster:
     # ---------------------------------------------------------------- the run as a whole
 
     def submit(self) -> None:
-        """Another driver submits the run, under the same name."""
+        """Submit the run by another driver, under the same name."""
         self.drivers.append(Driver(self.world, self, _OWNERS[len(self.drivers)], self._settings))
 
     @property
     def driver(self) -> Driver:
-        """The one that submitted last."""
+        """The driver that submitted last."""
         return self.drivers[-1]
 
     @property
     def is_over(self) -> bool:
-        """The run has ended, and nobody is left who has yet to find out."""
+        """Whether the run has ended, and every driver and zombie has found out."""
         if self.drivers[-1].outcome is None or any(driver.outcome is None for driver in self.drivers):
             return False
         return not self._wants_result and not any(
@@ -83,31 +83,31 @@ class SimulatedCluster:
 
     @property
     def _wants_result(self) -> bool:
-        """All drivers have ended, and none with the result."""
+        """Whether all drivers have ended, and none with the result."""
         again = (Outcome.FENCED, Outcome.STOPPED) if self._resubmits else (Outcome.FENCED,)
         is_left = all(driver.outcome is not None for driver in self.drivers)
         return is_left and self.driver.outcome in again and len(self.drivers) < len(_OWNERS)
 
     def resubmit(self) -> None:
-        """Somebody submits the run again, if nobody has its result."""
+        """Submit the run again, if no driver has its result."""
         if self.drivers[-1].outcome is not None and self._wants_result:
             self.submit()
 
     def dismiss(self) -> None:
-        """The run is over: its workers hear what the coordinator said last."""
+        """Let the workers take the coordinator's last messages, after the run is over."""
         for worker in self.workers:
             if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
                 worker.drain_inbox()
 
     def request_snapshot(self, *, stops: bool, pinned: bool = False) -> None:
-        """The driver orders a snapshot, or that the run stop after one."""
+        """Let the driver request a snapshot, or a stop after a snapshot."""
         self._requests += 1
         stops = stops and self.driver.stop_request is None
         request = SnapshotRequest(self._requests, pinned=pinned, initiators=None, deadline=None)
         self.driver.request(request, stops=stops)
 
     def worker_of(self, subtask: Subtask) -> Worker | None:
-        """The process that runs a subtask now; None: none does."""
+        """Return the process that runs a subtask now, or None."""
         running = [worker for worker in self.workers if subtask in worker.hosts]
         return max(running, key=lambda worker: worker.incarnation, default=None)
 
@@ -117,40 +117,40 @@ class SimulatedCluster:
 
     @property
     def has_replaced(self) -> bool:
-        """A process has been replaced by another one, or is about to be: both may live, and run the same subtasks."""
+        """Whether a process was replaced, or is about to be: both processes may then run the same subtasks."""
         return len(self.processes) > self._settings.worker_count
 
     @property
     def workers(self) -> list[Worker]:
-        """The processes that live, lingering ones among them."""
+        """The processes that run, including lingering processes."""
         return [worker for worker in self.processes if worker.is_alive]
 
     # ---------------------------------------------------------------- what processes need
 
     def fork(self, driver: Driver, launch: str, number: int) -> Worker:
-        """A new worker process."""
+        """Start a worker process."""
         make = self.world.mutation.worker or Worker
         worker: Worker = make(self.world, self, driver, launch, number, len(self.processes))
         self.processes.append(worker)
         return worker
 
     def coordinator_changed(self, driver: Driver) -> None:
-        """There is one now that workers may connect to, or none any more."""
+        """Let workers connect to a new coordinator, or stop them from connecting if there is none."""
         for worker in self.workers:
             if worker.driver is driver:
                 worker.find_coordinator()
 
     def peers(self, addresses: Sequence[bytes]) -> dict[int, Worker]:
-        """The processes behind addresses, by number, also where they are gone."""
+        """Return the processes behind addresses, by number, including processes that are gone."""
         return {number: self.processes[int(address)] for number, address in enumerate(addresses)}
 
     def peers_changed(self) -> None:
-        """A worker has connected, or dropped its connections."""
+        """Note that a worker has connected, or dropped its connections."""
         for worker in self.workers:
             worker.check_peers()
 
     def worker_left(self, worker: Worker) -> None:
-        """A process has ended."""
+        """Note that a process has ended."""
         for driver in self.drivers:
             driver.worker_left(worker)
         self.peers_changed()

@@ -1,4 +1,4 @@
-"""One life of a simulated coordinator: the real machine, what it is about to hear, and what it asked for."""
+"""One instance of a simulated coordinator: the real machine, its inbox, and its open store requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from snapshot.trace_events import Kind
 class Submission(Protocol):
     """The driver of a coordinator: `snapshot.testing.simulation.driver.Driver`."""
 
-    #: what becomes of the next manifest, which nobody learns: see `snapshot.testing.steps.Doubt`
+    #: what happens to the next manifest, whose answer is lost: see `snapshot.testing.steps.Doubt`
     doubt: str | None
 
     @property
@@ -50,26 +50,26 @@ class Submission(Protocol):
 
 
 class SimulatedCoordinator:
-    """One life.
+    """One coordinator instance.
 
     Parameters
     ----------
     world : World
     driver : Submission
-        Whose coordinator it is.
+        The driver that started this instance.
     number : int
-        Among all lives of all drivers.
+        Number of this instance, counted over all drivers.
     """
 
     def __init__(self, world: World, driver: Submission, coordinator: Coordinator, number: int) -> None:
         self.coordinator = coordinator
         self.number = number
         self.driver = driver
-        #: {worker: the connection that it has registered on last}
+        #: {worker: the connection of its newest registration}
         self.connections: dict[int, Connection] = {}
-        #: {process: its connection}, whoever it is
+        #: {process: its connection}, registered or not
         self._lines: dict[int, Connection] = {}
-        #: {number of the request: it}
+        #: {number of the request: request} for all open store requests
         self.requests: dict[int, StoreRequest] = {}
         self.group = world.scheduler.group()
         self._world = world
@@ -81,10 +81,10 @@ class SimulatedCoordinator:
         self._asked = 0
         self._aborted_seen = 0
 
-    # ---------------------------------------------------------------- what it hears
+    # ---------------------------------------------------------------- events
 
     def receive(self, event: events.Event) -> None:
-        """Something is to be told to it."""
+        """Queue an event for the machine."""
         self._inbox.append(event)
         self._think.set(True)
 
@@ -98,7 +98,7 @@ class SimulatedCoordinator:
         self.step(events.TimePassed())
 
     def connect(self, worker: WorkerEnd) -> Connection:
-        """A process connects; which worker it is comes with its registration."""
+        """Connect a process. The worker's number comes with its registration."""
         former = self._lines.get(worker.process)
         if former is not None:
             former.disconnect()
@@ -121,9 +121,9 @@ class SimulatedCoordinator:
             self._take(number, message)
 
     def _take_in(self, number: int, connection: Connection, launch: str) -> bool:
-        """A worker registers; an older connection of its number is hung up. False: it is of a stage that is over."""
+        """Register a worker and drop an older connection of its number. Return False for a worker of an ended stage."""
         if launch != self.driver.launch:
-            # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
+            # PROTOCOL 6.4: a worker of an older stage must not replace the newer stage's worker of the same number.
             connection.send_to_worker(control.Quit("its stage is over"))
             return False
         former = self.connections.get(number)
@@ -145,7 +145,7 @@ class SimulatedCoordinator:
             raise CheckFailed("fencing", f"{message} of another incarnation ended {before.value}")
 
     def _note(self, message: control.WorkerMessage) -> None:
-        """What must be seen at times."""
+        """Count the situations that must happen in some run."""
         coordinator, see = self.coordinator, self._world.see
         incarnation = coordinator.incarnation
         match message:
@@ -159,10 +159,10 @@ class SimulatedCoordinator:
             case _:
                 pass
 
-    # ---------------------------------------------------------------- what it does
+    # ---------------------------------------------------------------- effects
 
     def step(self, event: events.Event) -> None:
-        """The coordinator takes an event, and its effects are performed."""
+        """Pass an event to the machine, and perform its effects."""
         coordinator = self.coordinator
         before = coordinator.phase
         effects = coordinator.step(event, self._world.now)
@@ -189,7 +189,7 @@ class SimulatedCoordinator:
             self._wake.set(True)
 
     def collects_from(self, worker: WorkerEnd) -> bool:
-        """Snapshots of what this worker runs are collected here."""
+        """Return whether this instance collects snapshots of the subtasks of a worker."""
         coordinator = self.coordinator
         return coordinator.phase is Phase.RUNNING and coordinator.incarnation == worker.incarnation
 
@@ -282,7 +282,7 @@ class SimulatedCoordinator:
                 if self._store.delete_snapshot(snapshot_id, kept):
                     removed.append(snapshot_id)
             except FileNotFoundError:
-                continue  # one that is kept is gone: another coordinator goes on from here
+                continue  # a snapshot to be kept is gone, because another coordinator has taken the run
         return tuple(removed)
 
     def _collect_orphans(self, incarnation: int) -> None:
@@ -295,34 +295,34 @@ class SimulatedCoordinator:
 
     @property
     def is_publishing(self) -> bool:
-        """The last part of a snapshot is there, and its manifest is not written."""
+        """Whether the last part of a snapshot is stored, and its manifest is not."""
         asked = (request for request in self.requests.values() if isinstance(request, events.AskStore))
         return any(isinstance(request.effect, WriteManifest) for request in asked)
 
     @property
     def is_over(self) -> bool:
-        """The coordinator has ended."""
+        """Whether the coordinator has ended."""
         return self.coordinator.phase is Phase.ENDED
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended."""
+        """The outcome with which the coordinator ended."""
         assert self.coordinator.outcome is not None
         return self.coordinator.outcome
 
     @property
     def has_published_unseen(self) -> bool:
-        """A manifest is written, and the coordinator has not heard of it."""
+        """Whether a manifest is written, and the coordinator has not taken the answer yet."""
         answers = (event.answer for event in self._inbox if isinstance(event, events.StoreAnswered))
         return any(isinstance(answer, ManifestWritten) for answer in answers)
 
     def end(self) -> None:
-        """Its process is gone. What the store is doing for it may still happen."""
+        """End the process. Its open store requests may still happen."""
         self.group.end()
         self._world.leave_behind(list(self.requests.values()))
         self.requests.clear()
 
     def disconnect(self) -> None:
-        """All its connections break."""
+        """Break all connections of this instance."""
         for connection in self._lines.values():
             connection.close()

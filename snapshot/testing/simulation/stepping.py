@@ -1,4 +1,4 @@
-"""Takes steps on a simulated run: those that a chooser names, and those that a schedule leaves out."""
+"""Take steps on a simulated run: steps that a chooser names, and steps that a schedule leaves out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from snapshot.testing.simulation.worker import Worker
 
 
 def take(cluster: SimulatedCluster, step: steps.Step) -> None:
-    """Take one step. What it needs of deploying, storing and telling happens before, if it did not yet.
+    """Take one step, after the deploying, storing and sending that the step needs.
 
     Raises
     ------
     Impossible
-        if it cannot be taken now; says why.
+        if the step cannot be taken now; the text gives the reason.
     """
     match step:
         case steps.Tick(seconds):
@@ -44,7 +44,7 @@ def take(cluster: SimulatedCluster, step: steps.Step) -> None:
 
 
 def named(cluster: SimulatedCluster, enabled_step: EnabledStep) -> steps.Step:
-    """The step that a place stands for, such that `take` takes it there and nowhere else."""
+    """Return the step that stands for an enabled step, such that `take` takes exactly this enabled step."""
     step = enabled_step.step
     if not cluster.has_replaced or not isinstance(step, steps.DATA):
         return step
@@ -64,12 +64,14 @@ def quiesce(cluster: SimulatedCluster) -> None:
 
 
 def go_on(cluster: SimulatedCluster) -> bool:
-    """Take the next step by the plainest rule: control before data before time, oldest first. False: the run is over.
+    """Take the next step by the plainest rule: control before data before time, oldest first.
+
+    Return False when the run is over.
 
     Raises
     ------
     CheckFailed
-        if nothing will ever happen again.
+        if no step will ever be possible again.
     """
     cluster.resubmit()
     if cluster.is_over:
@@ -88,7 +90,7 @@ def go_on(cluster: SimulatedCluster) -> bool:
 
 
 def describe_phases(cluster: SimulatedCluster) -> str:
-    """Where all coordinators stand."""
+    """Describe the phases of all coordinators."""
     simulated = [
         (d.owner, d.simulated.coordinator.phase.value if d.simulated else "has no coordinator") for d in cluster.drivers
     ]
@@ -101,7 +103,7 @@ def _oldest(cluster: SimulatedCluster, *, is_control: bool) -> EnabledStep | Non
 
 
 def _prepare(cluster: SimulatedCluster) -> bool:
-    """One more control step, for a step that is not possible yet. False: there is none."""
+    """Take one more control step, for a step that is not possible yet. Return False if there is none."""
     enabled_step = None if cluster.is_over else _oldest(cluster, is_control=True)
     if enabled_step is None:
         return False
@@ -110,7 +112,7 @@ def _prepare(cluster: SimulatedCluster) -> bool:
 
 
 def _subtask_of(step: steps.Step) -> Subtask:
-    """Whose data a step is on."""
+    """Return the subtask on whose data a step acts."""
     match step:
         case steps.Poll(subtask) | steps.Timer(subtask) | steps.Transmit(subtask):
             found = subtask
@@ -123,7 +125,7 @@ def _subtask_of(step: steps.Step) -> Subtask:
 
 
 def _data_step(cluster: SimulatedCluster, step: steps.Step) -> EnabledStep | None:
-    """Where a step on data can be taken now, just so; None: nowhere."""
+    """Return the enabled step that equals a step on data in the newest process, or None."""
     subtask = _subtask_of(step)
     worker = cluster.worker_of(subtask)
     enabled_step = None if worker is None else worker.hosts[subtask].enabled_step_of(step)
@@ -195,7 +197,7 @@ def _initiate(cluster: SimulatedCluster, scripted_id: int, at: Subtask) -> None:
 
 
 def _deliver(cluster: SimulatedCluster, step: steps.Deliver) -> None:
-    """The next message, end or marker comes all the way."""
+    """Bring the next message, end or marker to the receiver, and handle it."""
     if step.marker:
         _deliver_marker(cluster, step.channel)
         return
@@ -212,7 +214,7 @@ def _deliver(cluster: SimulatedCluster, step: steps.Deliver) -> None:
 
 
 def _deliver_marker(cluster: SimulatedCluster, channel: ChannelId) -> None:
-    """A marker comes through; messages that it overtakes stay where they are, or arrive and wait."""
+    """Bring the next marker to the receiver. Messages that the marker overtakes stay behind, or arrive and wait."""
     sender, receiver = _ends(cluster, channel)
     enabled_step, wire = receiver.deliver_step(channel), receiver.wires[channel]
     while True:
@@ -227,7 +229,7 @@ def _deliver_marker(cluster: SimulatedCluster, channel: ChannelId) -> None:
 
 
 def _ends(cluster: SimulatedCluster, channel: ChannelId) -> tuple[Host, Host]:
-    """The hosts at both ends of a channel."""
+    """Return the hosts at both ends of a channel."""
     for subtask in channel:
         _started(cluster, subtask)
     sender, receiver = (_started(cluster, subtask).hosts[subtask] for subtask in channel)
@@ -237,7 +239,7 @@ def _ends(cluster: SimulatedCluster, channel: ChannelId) -> tuple[Host, Host]:
 
 
 def _marker_is_ahead(sender: Host, receiver: Host, channel: ChannelId) -> bool:
-    """What comes next acts at once, before any message."""
+    """Return whether an unaligned marker acts before the next message."""
     wire = receiver.wires[channel]
     if wire:
         return isinstance(wire[0], Marker) and not wire[0].aligned
@@ -245,7 +247,7 @@ def _marker_is_ahead(sender: Host, receiver: Host, channel: ChannelId) -> bool:
 
 
 def _bring(sender: Host, receiver: Host, channel: ChannelId) -> bool:
-    """What is nearest to the receiver comes one station nearer. False: nothing is on its way."""
+    """Move the item nearest to the receiver one stage nearer. Return False if nothing is on its way."""
     for enabled_step in (receiver.arrive_step(channel), sender.transmit_step(channel)):
         if enabled_step.index >= 0:
             enabled_step.act()

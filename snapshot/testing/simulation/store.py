@@ -1,4 +1,4 @@
-"""The backend of a simulated run: memory, which one process at a time can find broken."""
+"""The backend of a simulated run: shared memory, whose calls can fail for one process at a time."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from enum import Enum
 
 from snapshot.stored.memory_files import MemoryFiles
 
-#: Parts above this size are stored on their own, so that both ways are taken.
+#: maximum bytes of an inline part, so small that parts are stored both ways
 _INLINE_BYTES_MAX = 250
 
 
 class Break(Enum):
-    """How the next call of a process to the store ends."""
+    """The failure of a process's next call to the store."""
 
     FAILS = "fails"
     TEARS = "tears"
 
 
 class SimulatedBackend(MemoryFiles):
-    """The memory that all processes of a simulation share, as one of them sees it.
+    """The memory that all processes of a simulation share, as one process sees it.
 
     Parameters
     ----------
     files : dict
-        ``{path: bytes}``, shared.
+        ``{path: bytes}``, shared by all processes.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(files, inline_bytes_max=_INLINE_BYTES_MAX)
-        #: how the next call that touches a part ends
+        #: failure of the next call that touches a part, or None
         self._break: Break | None = None
 
     def break_next(self, how: Break) -> None:
-        """Have the next call that touches a part end so; until then small parts are stored on their own too."""
+        """Fail the next call that touches a part. Until then small parts are not stored inline."""
         self._break = how
         self.inline_bytes_max = 0
 
@@ -54,7 +54,7 @@ class SimulatedBackend(MemoryFiles):
         return super()._get(path, offset, size)
 
     def _take_break(self, path: str) -> Break | None:
-        """Only parts: a store puts a manifest whole or not at all, and `Doubt` is what can happen to its answer."""
+        """Take the failure of a call on a part. Manifests are written whole or not at all: see `Doubt`."""
         if "/parts/" not in path:
             return None
         found, self._break = self._break, None

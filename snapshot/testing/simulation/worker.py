@@ -1,7 +1,7 @@
 """One simulated worker process: the shell of a real worker machine and its real subtasks.
 
-Its steps: register, receive a control message, restore, connect to peers, store a part, notice that a peer is gone.
-Decides nothing; checks that the coordinator keeps the order of a rollback.
+Steps: register, receive a control message, restore, connect to peers, store a part, notice that a peer is gone.
+Decides nothing; checks that the coordinator keeps the sequence of a rollback.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from snapshot.worker.machine import WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
 from snapshot.worker.upload_batcher import PendingUpload
 
-#: Nothing waits for time that a schedule could not also order: each report and each upload is a step of its own.
+#: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
 SETTINGS = WorkerSettings(idle_seconds=0.0, failure_report_seconds=0.0, batch_bytes_max=0)
 
 #: Stage in which each message of a rollback is due (PROTOCOL 6.1).
@@ -65,20 +65,20 @@ class Neighbours(Protocol):
 
 
 class Worker(HostOwner):
-    """One worker process.
+    """A worker process.
 
     Parameters
     ----------
     world : World
     neighbours : Neighbours
     driver : Employer
-        To whose coordinator it connects.
+        The driver to whose coordinator the worker connects.
     launch : str
-        Of its stage.
+        Launch of the worker's stage.
     number : int
-        Its place in the stage.
+        Place of the worker in its stage.
     process : int
-        By which peers find this process, and no other.
+        Number by which peers find exactly this process.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Worker(HostOwner):
         self.connection: Connection | None = None
         self.machine = world.mutation.worker_machine(number, self._make_subtasks, SETTINGS)
         self.hosts: dict[Subtask, Host] = {}
-        #: of the present incarnation, by number; None before `Connect`
+        #: peers of the present incarnation, by number; None before `Connect`
         self.peers: dict[int, Worker] | None = None
         self.group = world.scheduler.group()
-        #: ends with the incarnation
+        #: steps on data, which end with the incarnation
         self.data = world.scheduler.group()
         self.uploads = world.scheduler.group()
         self._world = world
@@ -106,26 +106,26 @@ class Worker(HostOwner):
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
         self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
-        #: hosts that are not idle
+        #: number of hosts that are not idle
         self._busy = 0
-        #: {deadline: when it passes}, of those that the agenda knows
+        #: {deadline: virtual time at which it passes} of the deadlines that the scheduler knows
         self._scheduled: dict[events.Deadline, float] = {}
         self.find_coordinator()
 
     @property
     def incarnation(self) -> int:
-        """Of the last deployment."""
+        """The incarnation of the last deployment."""
         return self.machine.incarnation
 
     @property
     def is_started(self) -> bool:
-        """The subtasks may act."""
+        """Whether the subtasks may act."""
         return self.is_alive and self.machine.stage is Stage.RUNNING
 
     # ---------------------------------------------------------------- the coordinator's connection
 
     def find_coordinator(self) -> None:
-        """Connect, if there is somebody to connect to."""
+        """Enable registration if there is a coordinator and no open connection."""
         is_open = self.connection is not None and self.connection.is_open
         self._register.set(not is_open and self.is_alive and self.driver.coordinator is not None)
 
@@ -135,12 +135,12 @@ class Worker(HostOwner):
         self._receive.set(True)
 
     def drain_inbox(self) -> None:
-        """Take all that the coordinator has sent, unless the process is frozen."""
+        """Take all messages that the coordinator has sent, unless the process is frozen."""
         while self._receive.index >= 0:
             self._receive.act()
 
     def disconnect(self) -> None:
-        """Drop the connection, and what was on its way with it."""
+        """Drop the connection, and the messages that are on their way."""
         self._received.clear()
         self._receive.set(False)
         self.find_coordinator()
@@ -171,7 +171,7 @@ class Worker(HostOwner):
         self._refresh(list(self.hosts.values()))
 
     def _check_due(self, message: control.CoordinatorMessage) -> None:
-        """PROTOCOL 6.1: ascending incarnations, and in each the messages of a rollback in their order."""
+        """Check PROTOCOL 6.1: ascending incarnations, and in each the messages of a rollback in their sequence."""
         stage = self.machine.stage
         match message:
             case control.Deploy(incarnation):
@@ -194,7 +194,7 @@ class Worker(HostOwner):
                 self.machine.validate()
         except CheckFailed:
             raise
-        except AssertionError as error:  # of a machine; a node's would be a NodeError
+        except AssertionError as error:  # of a machine, because an assertion of a node would be a NodeError
             raise CheckFailed("invariant", f"worker {self.number}: {error!r}") from error
         for effect in effects:
             self._perform(effect)
@@ -222,7 +222,7 @@ class Worker(HostOwner):
                 for host in self.hosts.values():
                     host.open_wires()
             case events.StoreParts(incarnation, uploads):
-                # Uploads go on over a rollback, as threads would: what comes of them is then stale.
+                # Uploads go on over a rollback, as threads would: their acknowledgements are then stale.
                 for each in uploads:
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
@@ -234,14 +234,14 @@ class Worker(HostOwner):
             case events.Leave():
                 self.leave()
             case events.AdmitPeers() | events.OpenDataPlane() | events.FlushLinks():
-                pass  # wires are there, and markers are steps of their own
+                pass  # wires need no setup, and markers are steps of their own
             case events.ReportProgress() | events.Log():
-                pass  # for people
+                pass  # only for display
             case _:
                 assert_never(effect)
 
     def _schedule(self) -> None:
-        """Have the agenda know each deadline: an alignment's is a step, all others pass by time alone."""
+        """Schedule each new deadline: an alignment's deadline enables a step, and all others pass by time alone."""
         for deadline, at in self.machine.deadlines.items():
             if self._scheduled.get(deadline) != at:
                 self._scheduled[deadline] = at
@@ -271,7 +271,7 @@ class Worker(HostOwner):
     # ---------------------------------------------------------------- subtasks
 
     def act(self, event: Callable[[], object], host: Host) -> None:
-        """See `HostOwner`."""
+        """Let an event happen to a host's machine: see `HostOwner`."""
         try:
             event()
             if self._world.is_time_to_validate():
@@ -285,13 +285,13 @@ class Worker(HostOwner):
         self._refresh([host])
 
     def initiate(self, subtask: Subtask, snapshot_id: int, running: tuple[int, ...], min_snapshot_id: int) -> None:
-        """A subtask starts a snapshot of its own accord."""
+        """Start a snapshot at a subtask."""
         machine = self.hosts[subtask].machine
         event = SnapshotRequested(snapshot_id, running, min_snapshot_id)
         self.act(lambda: machine.step(event, self._world.now), self.hosts[subtask])
 
     def inject(self, subtask: Subtask, message: object) -> None:
-        """A message comes from outside."""
+        """Send a message into a subtask from outside the graph."""
         host = self.hosts[subtask]
 
         def happen() -> None:
@@ -301,11 +301,11 @@ class Worker(HostOwner):
         self.act(happen, host)
 
     def fail(self, reason: str) -> None:
-        """The user's code raises."""
+        """Let the user's code raise."""
         self.step(events.DataFailed(NodeError(reason)))
 
     def _refresh(self, hosts: list[Host]) -> None:
-        """Look again at what can happen to subtasks after an event, and at their output."""
+        """Update the steps that are possible for these hosts after an event, and keep their output."""
         if self.is_started:
             for host in hosts:
                 was_idle = host.is_idle
@@ -326,7 +326,7 @@ class Worker(HostOwner):
     # ---------------------------------------------------------------- channels
 
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
-        """See `HostOwner`."""
+        """Send an item to the channel's receiver: see `HostOwner`."""
         assert self.peers is not None
         peer = self.peers[self._world.placement[channel.target]]
         if peer.is_connected(self.incarnation):
@@ -335,15 +335,15 @@ class Worker(HostOwner):
             self._world.refuse(self.incarnation, f"{channel}: the receiver is gone")
 
     def see(self, what: str) -> None:
-        """See `HostOwner`."""
+        """Count a situation: see `HostOwner`."""
         self._world.see(what)
 
     def is_connected(self, incarnation: int) -> bool:
-        """Whether a peer of `incarnation` still has its connection to this worker."""
+        """Return whether a peer of `incarnation` still has its connection to this worker."""
         return self.is_alive and self.incarnation == incarnation and self.peers is not None
 
     def check_peers(self) -> None:
-        """A peer may be gone."""
+        """Enable the step that notices a lost peer, if a peer is gone."""
         peers = (self.peers or {}).values()
         lost = any(not peer.is_connected(self.incarnation) for peer in peers)
         self._notice_loss.set(self.is_started and lost)
@@ -360,7 +360,7 @@ class Worker(HostOwner):
 
     @property
     def has_pending_uploads(self) -> bool:
-        """Parts that were captured are not stored."""
+        """Whether captured parts are not stored yet."""
         return self.uploads.has_any
 
     def _restore(self, deploy: control.Deploy) -> None:
@@ -393,16 +393,16 @@ class Worker(HostOwner):
             self.acknowledge(upload, incarnation, handles)
 
     def acknowledge(self, upload: PendingUpload, incarnation: int, handles: list[Handle]) -> None:
-        """All parts are durable."""
+        """Report to the machine that all parts are durable."""
         taken = upload.taken
         record = record_of(taken, incarnation, handles)
         message = control.SnapshotAcknowledged(incarnation, taken.snapshot_id, record, taken.timings)
         self.step(events.PartsStored((message,)))
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- the end
 
     def _drop(self) -> None:
-        """Drop all data and connections: peers notice."""
+        """Drop all data and connections. Peers notice the loss."""
         for host in self.hosts.values():
             self._keep_output(host)
         self.data.end()
@@ -413,7 +413,7 @@ class Worker(HostOwner):
         self._neighbours.peers_changed()
 
     def leave(self) -> None:
-        """End the process; whatever it had not stored or sent is gone."""
+        """End the process. Everything that the process had not stored or sent is gone."""
         if not self.is_alive:
             return
         self.is_alive = False

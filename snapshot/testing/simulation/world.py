@@ -1,6 +1,6 @@
-"""What all processes of a simulated run share: time, the store, the history, and the checks of a whole run.
+"""State that all processes of a simulated run share: time, the store, the history, and the checks of a whole run.
 
-Checks, as the run goes on, that ids are used once, that what is published is exact, and that nothing of a settled
+Checks, as the run goes on, that ids are used once, that published snapshots are exact, and that nothing of an aborted
 snapshot stays behind. Knows no process.
 """
 
@@ -35,24 +35,24 @@ from snapshot.testing.steps import Land
 from snapshot.trace_events import Kind
 from snapshot.worker.machine import WorkerMachine
 
-#: How the reason begins for which a snapshot is aborted that was under way when the run ended.
+#: How the reason begins for which a pending snapshot is aborted at the end of the run.
 _RUN_OVER = "the run has ended"
 
-#: Events of machines between two validations of their invariants: a validation costs as much as the events.
+#: events of machines between two validations of their invariants, because a validation costs as much as the events
 _VALIDATE_EVERY = 8
 
-#: What the store is asked for on behalf of one coordinator.
+#: A request of a coordinator to the store.
 StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """The classes that a run is made of; mutants of them show that the checkers bite."""
+    """The classes of which a run consists. Mutants of these classes show that the checkers find mistakes."""
 
     coordinator: type[Coordinator] = Coordinator
     fence: type[Fence] = Fence
     machine: Callable[[SubtaskParts], SubtaskMachine] = SubtaskMachine
-    #: another observer of each subtask, beside the history
+    #: makes a second observer of each subtask, beside the history; returns None for no such observer
     observer: Callable[[Subtask, int], Observer | None] = lambda subtask, incarnation: None
     #: class of workers; None: `snapshot.testing.simulation.worker.Worker`
     worker: Callable[..., Any] | None = None
@@ -67,11 +67,11 @@ class World:
     compiled : CompiledGraph
     settings : RunSettings
     seed : int
-        Given to nodes as their chance.
+        Seed of the nodes' chance.
     seals_each : bool
-        Every message goes in a frame of its own.
+        Whether every message goes in a frame of its own.
     validates : bool
-        Have machines assert their invariants now and then: see `is_time_to_validate`.
+        Whether machines assert their invariants now and then: see `is_time_to_validate`.
     files : dict
         ``{path: bytes}`` of the store, read and written.
     """
@@ -97,18 +97,18 @@ class World:
         self.history = History(compiled.topology, self.codec)
         self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
         self.placement = compiled.topology.place(settings.worker_count)
-        #: {subtask: hook of its next instance that is to raise}
+        #: {subtask: hook of its next instance that is made to raise}
         self.hook_failures: dict[Subtask, str] = {}
         self._validates = validates
         self._events = 0
         self._files = files
-        #: every part that was ever published
+        #: {handle: bytes} of every part that was ever published
         self._published_parts: dict[Handle, bytes] = {}
         self._store = self.open_store(None)
         self._backends: dict[int, SimulatedBackend] = {}
         self._checked: dict[int, None] = {}
         self._deployed: dict[int, None] = {}
-        #: {snapshot_id: who triggered it}
+        #: {snapshot_id: the coordinator that triggered the snapshot}
         self._triggered: dict[int, str] = {}
         self._coordinators = 0
         self._landings = 0
@@ -117,47 +117,47 @@ class World:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self.scheduler.now
 
     def is_time_to_validate(self) -> bool:
-        """Return whether to validate now. What breaks an invariant of a machine does not mend by itself."""
+        """Return whether to validate now. Not every event is needed, because a broken invariant stays broken."""
         self._events += 1
         return self._validates and not self._events % _VALIDATE_EVERY
 
     def next_coordinator(self) -> int:
-        """Return the number of a new coordinator, among all of all drivers."""
+        """Return the number of a new coordinator instance, counted over all drivers."""
         self._coordinators += 1
         return self._coordinators - 1
 
     def see(self, what: str) -> None:
-        """Something happened that must happen in some run."""
+        """Count a situation that must happen in some run."""
         self.history.seen[what] += 1
 
     def pack(self, message: object) -> bytes:
-        """A message as the history keeps it."""
+        """Encode a message as the history stores it."""
         return pack(message, self.codec)
 
     # ---------------------------------------------------------------- the store
 
     def open_store(self, process: int | None) -> RunStore:
-        """The run's store, as one process sees it."""
+        """Open the run's store, as one process sees the store."""
         backend = SimulatedBackend(self._files)
         if process is not None:
             self._backends[process] = backend
         return RunStore(backend, self.run)
 
     def backend_of(self, process: int) -> SimulatedBackend:
-        """By which faults get into the store of a process."""
+        """Return the backend of a process, through which faults reach its store."""
         return self._backends[process]
 
     def leave_behind(self, requests: Iterable[StoreRequest]) -> None:
-        """Whoever asked for these is gone; they may still happen, or not."""
+        """Keep the requests of a coordinator that is gone. Each request may still happen, or not."""
         for request in requests:
             if isinstance(request, events.AskStore):
                 step = Land(self._landings)
                 self._landings += 1
-                self._late.once(step, lambda r=request: self._land(r))  # type: ignore[misc]  # a default binds it now
+                self._late.once(step, lambda r=request: self._land(r))  # type: ignore[misc]  # defaults bind now
 
     def _land(self, request: events.AskStore) -> None:
         self.see("a request of a lost coordinator reached the store")
@@ -171,12 +171,12 @@ class World:
             self.history.committed[node].setdefault(token, [self.pack(row) for row in rows])
 
     def refuse(self, incarnation: int, what: str) -> None:
-        """Something of another incarnation came and was dropped."""
+        """Note a message of another incarnation that was dropped."""
         self.history.seen["refused"] += 1
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
     def deployed(self, message: control.Deploy) -> None:
-        """Workers are told to begin an incarnation; none of them may ever hear it."""
+        """Note that a coordinator sent the deployment of an incarnation. Perhaps no worker receives the deployment."""
         if message.incarnation not in self._deployed:
             self._deployed[message.incarnation] = None
             states = [restored.state for restored in message.subtasks if restored.state is not None]
@@ -184,14 +184,14 @@ class World:
             self.history_log.note(Kind.DEPLOYED, message.incarnation, snapshot_id=origin[1] if origin else 0)
 
     def check_published(self, history: Iterable[int]) -> None:
-        """Keep what somebody counts as published; it stays readable after it is removed."""
+        """Keep every snapshot that a coordinator counts as published. Kept snapshots stay readable when removed."""
         for snapshot_id in history:
             if snapshot_id not in self._checked:
                 self._checked[snapshot_id] = None
                 self._keep(snapshot_id)
 
     def _adopt_stored(self) -> None:
-        """Have the witness begin where earlier runs left the store."""
+        """Start the history log from the snapshots that earlier runs left in the store."""
         store = self._store
         for snapshot in store.read_snapshots(self.codec):
             self.history_log.adopt(snapshot.manifest, lambda handle: decode_frames(handle, store.read_part(handle)))
@@ -215,7 +215,7 @@ class World:
         self.history_log.note(Kind.PUBLISHED, snapshot.manifest.incarnation, snapshot_id=snapshot_id)
 
     def check_triggers(self, number: int, effects: Sequence[events.Effect]) -> None:
-        """Ids are never used twice (PROTOCOL 3.2)."""
+        """Check that ids are never used twice (PROTOCOL 3.2)."""
         triggered = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
         ids = dict.fromkeys(
             message.snapshot_id for message in triggered if isinstance(message, control.TriggerSnapshot)
@@ -227,7 +227,7 @@ class World:
             self._triggered[snapshot_id] = who
 
     def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: Coordinator) -> None:
-        """When the run is over, nobody still records a snapshot that was aborted (PROTOCOL 3.4)."""
+        """Check at the end of the run that no subtask still records an aborted snapshot (PROTOCOL 3.4)."""
         pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if reason.startswith(_RUN_OVER)]
         below = min(pending, default=1 << 63)
         aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
@@ -239,7 +239,7 @@ class World:
 
 
 class _Silent(LoggerAdapter[Any]):
-    """What nodes log in a simulation is not kept."""
+    """Drops the log lines of nodes, because a simulation stores no logs."""
 
     def __init__(self) -> None:
         super().__init__(None, {})

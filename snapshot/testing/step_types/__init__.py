@@ -1,1 +1,1 @@
-"""The steps of a schedule, by what they happen to; `snapshot.testing.steps` has all of them."""
+"""The steps of a schedule, by what they act on. `snapshot.testing.steps` exports all of them."""

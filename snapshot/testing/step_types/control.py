@@ -1,6 +1,6 @@
-"""What happens between workers, coordinator, driver and store.
+"""Steps between workers, coordinator, driver and store.
 
-A process is named by its number, in the order in which processes were started, and so is a life of a coordinator.
+Processes are numbered in the order in which they were started, and so are the instances of a coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from snapshot.testing.step_types.step import Step
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Store(Step):
-    """A subtask's part of a snapshot is written."""
+    """Write a subtask's part of a snapshot."""
 
     subtask: Any
     snapshotId: int
@@ -24,7 +24,7 @@ class Store(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Quiesce(Step):
-    """Everything happens that needs neither data nor time: deploying, storing, acknowledging, publishing."""
+    """Let everything happen that needs neither data nor time: deploying, storing, acknowledging, publishing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,37 +33,37 @@ class _OfProcess(Step):
 
 
 class Register(_OfProcess):
-    """A worker connects to the coordinator."""
+    """Connect a worker to the coordinator."""
 
     __slots__ = ()
 
 
 class Receive(_OfProcess):
-    """A worker takes what the coordinator said next."""
+    """Let a worker take the coordinator's next message."""
 
     __slots__ = ()
 
 
 class Restore(_OfProcess):
-    """A worker makes its subtasks, from a snapshot if there is one."""
+    """Make the subtasks of a worker, from a snapshot if there is one."""
 
     __slots__ = ()
 
 
 class Link(_OfProcess):
-    """A worker connects to its peers."""
+    """Connect a worker to its peers."""
 
     __slots__ = ()
 
 
 class NoticeLoss(_OfProcess):
-    """A worker notices that a peer is gone."""
+    """Let a worker notice that a peer is gone."""
 
     __slots__ = ()
 
 
 class NoticeExit(_OfProcess):
-    """The driver's stage notices that a worker is gone."""
+    """Let the driver's stage notice that a worker is gone."""
 
     __slots__ = ()
 
@@ -74,19 +74,19 @@ class _OfDriver(Step):
 
 
 class Launch(_OfDriver):
-    """A driver submits its stage."""
+    """Let a driver submit its stage."""
 
     __slots__ = ()
 
 
 class Fork(_OfDriver):
-    """A driver's stage starts a worker process."""
+    """Let a driver's stage start a worker process."""
 
     __slots__ = ()
 
 
 class StartCoordinator(_OfDriver):
-    """A driver's coordinator begins a life."""
+    """Start a coordinator instance of a driver."""
 
     __slots__ = ()
 
@@ -97,20 +97,20 @@ class _OfCoordinator(Step):
 
 
 class Think(_OfCoordinator):
-    """A coordinator takes the next of what driver and store told it."""
+    """Let a coordinator take the next event from its driver or store."""
 
     __slots__ = ()
 
 
 class Wake(_OfCoordinator):
-    """A coordinator looks at the clock."""
+    """Let a coordinator check the clock."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Listen(Step):
-    """A coordinator takes what a worker said next."""
+    """Let a coordinator take a worker's next message."""
 
     process: int
     coordinator: int = 0
@@ -118,7 +118,7 @@ class Listen(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer(Step):
-    """The store does what a coordinator asked of it, by the number of the request."""
+    """Let the store answer a coordinator's request, by the number of the request."""
 
     request: int
     coordinator: int = 0
@@ -126,12 +126,12 @@ class Answer(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Land(Step):
-    """What a lost coordinator had asked of the store happens after all."""
+    """Perform a store request that a lost coordinator left behind."""
 
     request: int
 
 
-#: What `Quiesce` lets happen.
+#: The steps that `Quiesce` takes.
 CONTROL = (
     Store, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork, StartCoordinator, Think, Wake,
     Listen, Answer,

@@ -1,4 +1,4 @@
-"""What happens to messages, time and snapshots."""
+"""Steps on messages, time and snapshots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snapshot.testing.step_types.step import Step
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Poll(Step):
-    """A source is polled once."""
+    """Poll a source once."""
 
     subtask: Any
 
@@ -21,7 +21,7 @@ class Poll(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Timer(Step):
-    """A timer that is due fires."""
+    """Fire a timer that is due."""
 
     subtask: Any
 
@@ -31,13 +31,13 @@ class Timer(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OnChannel(Step):
-    """Happens to what is next on a channel."""
+    """Act on the next item of a channel."""
 
     source: Any
     target: Any
-    #: it is a marker; else a message
+    #: whether the item is a marker; else a message
     marker: bool = False
-    #: it is the end of the stream; else a message
+    #: whether the item is the end of the stream; else a message
     end: bool = False
 
     def __post_init__(self) -> None:
@@ -45,35 +45,35 @@ class OnChannel(Step):
 
     @property
     def channel(self) -> ChannelId:
-        """The channel it happens on."""
+        """The channel of the item."""
         return ChannelId(self.source, self.target)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Transmit(OnChannel):
-    """What waits first in the sender's out-buffer goes on the wire: a marker that overtakes goes ahead of messages."""
+    """Put the first item of the sender's output buffer on the wire. A marker that overtakes goes ahead of messages."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Arrive(OnChannel):
-    """What is first on the wire comes into the receiver's queue; an unaligned marker is acted upon at once."""
+    """Move the first item on the wire into the receiver's queue. An unaligned marker acts at once."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Deliver(OnChannel):
-    """The receiver takes the next message, marker or end of a channel; what it needs to get there happens before.
+    """Handle the next message, marker or end of a channel, after the steps that bring the item to the receiver.
 
-    With `marker`, the next marker on the channel comes through: one that overtakes leaves messages behind.
+    With `marker`, the next marker on the channel is handled. A marker that overtakes leaves messages behind.
     """
 
 
-#: Steps on the data of one subtask. While two processes run it, they mean the newer one.
+#: Steps on the data of one subtask. While two processes run the subtask, the steps act in the newer process.
 DATA = (Poll, Timer, Transmit, Arrive, Deliver)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InProcess(Step):
-    """A step on data in a process that another one has replaced, or is about to: a zombie's."""
+    """Take a step on data in a process that was replaced, or is about to be: the step of a zombie."""
 
     process: int
     step: Any
@@ -81,7 +81,7 @@ class InProcess(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inject(Step):
-    """A message comes into a node from outside of the graph; it is lost if the node is rolled back behind it."""
+    """Send a message into a node from outside of the graph. A rollback to an earlier point loses the message."""
 
     target: Any
     message: Any
@@ -92,16 +92,16 @@ class Inject(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tick(Step):
-    """Time passes. None: until something is due."""
+    """Let time pass. None: until something is due."""
 
     seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Initiate(Step):
-    """A subtask starts a snapshot. The same id at several subtasks: they start it at the same time, each for itself.
+    """Start a snapshot at a subtask. Several subtasks start the same id at the same time, each for itself.
 
-    Ids count from the first one of the coordinator's claim, so that none is used again after a restart.
+    Ids count from the first id of the coordinator's claim, so that no id is used again after a restart.
     """
 
     snapshotId: int
@@ -113,16 +113,16 @@ class Initiate(Step):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RequestSnapshot(Step):
-    """The driver asks for a snapshot, which the coordinator starts where it sees fit; or to stop after one."""
+    """Request a snapshot, which the coordinator starts when it sees fit; or request to stop after a snapshot."""
 
     stop: bool = False
-    #: retention never removes the snapshot
+    #: whether retention never removes the snapshot
     pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TimeOut(Step):
-    """A subtask has waited long enough to align a snapshot."""
+    """Let a subtask's time to align a snapshot pass."""
 
     subtask: Any
     snapshotId: int

@@ -1,4 +1,4 @@
-"""What a run without faults does not do."""
+"""Steps that a run without faults does not take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from snapshot.testing.step_types.step import Fault
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Crash(Fault):
-    """A worker process is killed: by its number, or the one that runs a subtask."""
+    """Kill a worker process, by its number or by a subtask that it runs."""
 
     worker: Any
 
@@ -21,7 +21,7 @@ class Crash(Fault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fail(Fault):
-    """A subtask's node raises; its worker process goes on."""
+    """Let a subtask's node raise. Its worker process goes on."""
 
     subtask: Any
 
@@ -31,7 +31,7 @@ class Fail(Fault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FailHook(Fault):
-    """The node of a subtask raises when this hook of it is called next."""
+    """Let the node of a subtask raise at the next call of this hook."""
 
     subtask: Any
     hook: str
@@ -46,26 +46,26 @@ class _OnProcess(Fault):
 
 
 class CutControl(_OnProcess):
-    """A worker's connection to the coordinator breaks; both live."""
+    """Break a worker's connection to the coordinator. Both processes go on."""
 
     __slots__ = ()
 
 
 class FailStore(_OnProcess):
-    """The next part that a worker stores, or reads, fails."""
+    """Fail the next part that a worker stores, or reads."""
 
     __slots__ = ()
 
 
 class TearStore(_OnProcess):
-    """The next part that a worker stores is half written, and fails."""
+    """Write half of the next part that a worker stores, and fail."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HangStore(Fault):
-    """A worker's store does not answer for so long."""
+    """Leave a worker's store without an answer for some seconds."""
 
     process: int
     seconds: float = 10.0
@@ -73,62 +73,62 @@ class HangStore(Fault):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Freeze(Fault):
-    """A worker stops and goes on later; a zombie, if others have moved on meanwhile."""
+    """Stop a worker for some seconds. The worker is then a zombie, if others have moved on meanwhile."""
 
     process: int
     seconds: float = 10.0
 
 
 class LoseAcknowledgement(_OnProcess):
-    """The oldest acknowledgement on its way from a worker never comes."""
+    """Lose the oldest acknowledgement on its way from a worker."""
 
     __slots__ = ()
 
 
 class RepeatAcknowledgement(_OnProcess):
-    """The oldest acknowledgement on its way from a worker comes twice."""
+    """Deliver the oldest acknowledgement on its way from a worker twice."""
 
     __slots__ = ()
 
 
 class DelayAcknowledgement(_OnProcess):
-    """The oldest acknowledgement on its way from a worker comes after all else that is on its way."""
+    """Deliver the oldest acknowledgement on its way from a worker after all else that is on its way."""
 
     __slots__ = ()
 
 
 class FailStage(Fault):
-    """A barrier task is killed, and the stage with it; the other workers linger."""
+    """Kill a barrier task, and the stage with it. The other workers linger."""
 
     __slots__ = ()
 
 
 class CrashCoordinator(Fault):
-    """The coordinator's process is killed; another life follows."""
+    """Kill the coordinator's process. Another coordinator instance follows."""
 
     __slots__ = ()
 
 
 class OrphanCoordinator(Fault):
-    """The coordinator is taken for dead, is replaced, and lives on: a zombie."""
+    """Replace a coordinator that runs, as if it were dead. The old instance runs on as a zombie."""
 
     __slots__ = ()
 
 
 class KillDriver(Fault):
-    """The driver is killed, and somebody submits the run again."""
+    """Kill the driver. The run is then submitted again."""
 
     __slots__ = ()
 
 
 class SubmitAgain(Fault):
-    """Another driver submits the run while the first one lives."""
+    """Submit the run by another driver while the first driver runs."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Doubt(Fault):
-    """The answer to the next manifest's write is lost, and the write is "done", happens "late", or "never"."""
+    """Lose the answer to the next manifest's write. The write is "done", happens "late", or "never"."""
 
     what: str

@@ -1,4 +1,4 @@
-"""What a step of a schedule is, and how it prints: as it is written, so that a printed schedule pastes into a test."""
+"""The base of steps, and how steps print: as they are written, so that a printed schedule pastes into a test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Named = Subtask | str
 
 
 def subtask_named(name: Named) -> Subtask:
-    """The subtask that `name` stands for.
+    """Return the subtask that `name` stands for.
 
     Raises
     ------
     ValueError
-        if it is no name of one.
+        if `name` is not the name of a subtask.
     """
     if isinstance(name, Subtask):
         return name
@@ -29,13 +29,13 @@ def subtask_named(name: Named) -> Subtask:
 
 
 def short_name(subtask: Subtask) -> str:
-    """The name of a subtask as steps print it."""
+    """Return the name of a subtask as steps print it."""
     return subtask.node if subtask.index == 0 else str(subtask)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """Anything that can happen next."""
+    """A step that can be taken next in a run."""
 
     def __repr__(self) -> str:
         said = []
@@ -49,7 +49,7 @@ class Step:
         return f"{type(self).__name__}({', '.join(said)})"
 
     def resolve(self, *names: str) -> None:
-        """Let names of subtasks stand for them."""
+        """Replace names of subtasks in these fields by the subtasks."""
         for name in names:
             object.__setattr__(self, name, subtask_named(getattr(self, name)))
 
