@@ -1,9 +1,13 @@
-"""Sizes of searches: ``CUTLINE_EXAMPLES=10`` makes each ten times as large, for a long night."""
+"""Sizes of searches: ``CUTLINE_EXAMPLES=10`` makes each ten times as large, for a long night.
+
+``make quick`` searches with 0.2, ``make test`` with 1. What must have been seen in a search is asserted from 1 on.
+"""
 
 from __future__ import annotations
 
 import os
 
+#: factor of the sizes of all searches
 FACTOR = float(os.environ.get("CUTLINE_EXAMPLES", "1"))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from snapshot import Context, Graph, Node, Snapshot
 from snapshot.testing import CheckFailed, checkConservation
+from tests.run_size import scaled
 
 
 class Account(Node):
@@ -60,7 +61,7 @@ def money(snapshot: Snapshot) -> int:
 
 def test_money_is_conserved() -> None:
     """In all snapshots of a bank, whatever is on its way when they are taken, there is the same sum."""
-    checkConservation(bank(Account), money)
+    checkConservation(bank(Account), money, examples=scaled(200))
 
 
 def test_what_is_on_its_way_counts() -> None:

@@ -5,7 +5,6 @@ The numbers of states are exact: one more or one less means that the core, or wh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from snapshot import END, Context, Graph, GraphError, Node, Snapshot, Source
 from snapshot.node import End
 from snapshot.testing.exploration.search import TooManyStates
 from snapshot.testing.explore import explore
+from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_cuts as cuts
 from tests.snapshot.testing import mutants_of_order as order
 from tests.snapshot.testing import mutants_of_restore as restore
@@ -24,7 +24,8 @@ from tests.snapshot.testing import mutants_of_restore as restore
 MONEY = 100
 
 #: Larger configurations, of minutes and a few GB.
-LONG = os.environ.get("CUTLINE_LONG") == "1"
+#: reachable states of the largest cases that are explored
+STATES_MAX = 10_000_000 if FACTOR >= 10 else 200_000 if FACTOR >= 1 else 60_000
 
 
 class Purse(Node):
@@ -166,7 +167,6 @@ class Case:
     states: int
     seen: set[str]
     options: dict[str, Any]
-    is_long: bool = False
 
 
 AGAIN = RESTORE | {"overlap", "snapshot before restored messages drained"}
@@ -197,24 +197,24 @@ CASES = (
     Case("polls, timers, ends and a node's own request: a crash", asking(), 9_001, RESTORE,
          {"snapshots": []} | CRASHING),
     Case("ring: several initiators, two snapshots, a crash", graph(RING, hops=2), 486_796, PARTS | AGAIN | {SEVERAL},
-         TWO_FROM_ANYWHERE | CRASHING, is_long=True),
+         TWO_FROM_ANYWHERE | CRASHING),
     Case("ring: three messages, several initiators, two snapshots, a crash", graph(RING, hops=3), 1_051_655,
-         PARTS | AGAIN | {SEVERAL}, TWO_FROM_ANYWHERE | CRASHING, is_long=True),
+         PARTS | AGAIN | {SEVERAL}, TWO_FROM_ANYWHERE | CRASHING),
     Case("ring: two snapshots, one is given up, a crash", graph(RING), 321_431,
-         PARTS | AGAIN | {"late marker dropped"}, TWO | CRASHING | {"aborts": 1}, is_long=True),
-    Case("line: two snapshots", graph(LINE, hops=2), 304_843, PARTS, TWO, is_long=True),
+         PARTS | AGAIN | {"late marker dropped"}, TWO | CRASHING | {"aborts": 1}),
+    Case("line: two snapshots", graph(LINE, hops=2), 304_843, PARTS, TWO),
     Case("join, aligned for a time: a crash", graph(JOIN, begins="ab"), 216_278,
-         PARTS | RESTORE | {"alignment timed out"}, FOR_A_TIME | CRASHING, is_long=True),
+         PARTS | RESTORE | {"alignment timed out"}, FOR_A_TIME | CRASHING),
     Case("diamond, aligned: two snapshots, a crash", graph(DIAMOND, hops=2), 245_649,
-         CRASH | {"channel held", "overlap"}, ALIGNED | TWO | CRASHING, is_long=True),
+         CRASH | {"channel held", "overlap"}, ALIGNED | TWO | CRASHING),
     Case("diamond, aligned: two snapshots, one is given up", graph(DIAMOND, hops=2), 1_154_072,
-         {"channel held", "overlap", "snapshot given up"}, ALIGNED | TWO | {"aborts": 1}, is_long=True),
+         {"channel held", "overlap", "snapshot given up"}, ALIGNED | TWO | {"aborts": 1}),
 )  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 if LONG else 120)
-@pytest.mark.parametrize("case", [case for case in CASES if LONG or not case.is_long], ids=lambda case: case.name)
+@pytest.mark.timeout(600 if FACTOR >= 10 else 120)
+@pytest.mark.parametrize("case", [case for case in CASES if case.states <= STATES_MAX], ids=lambda case: case.name)
 def test_every_order_of_steps_is_right(case: Case) -> None:
     """All reachable states satisfy every checker, and what makes the configuration hard did occur."""
     found = explore(case.graph, **case.options)

@@ -22,6 +22,7 @@ from snapshot.testing import (
     steps,
 )
 from snapshot.testing.diagnosis.diagnose import Mistake
+from tests.run_size import scaled
 from tests.snapshot.testing.broken import (
     Averages,
     ForgetsCount,
@@ -98,7 +99,7 @@ def pasted(text: str) -> list[Any]:
 )
 def test_the_same_nodes_without_the_mistakes_pass(graph: Graph, output: Callable[[History], Any] | None) -> None:
     """What is repaired is not blamed, whatever fails."""
-    checkRecovery(graph, output=output, examples=200)
+    checkRecovery(graph, output=output, examples=scaled(200))
 
 
 def test_a_two_phase_sink_of_the_users_is_exactly_once() -> None:
@@ -114,7 +115,7 @@ def test_a_two_phase_sink_of_the_users_is_exactly_once() -> None:
         assert not outside.lost
         return sorted(row for rows in outside.committed.values() for row in rows)
 
-    checkRecovery(graph, output=output, examples=100)
+    checkRecovery(graph, output=output, examples=scaled(100))
 
 
 def test_output_that_is_never_the_same_is_found_without_faults() -> None:

@@ -24,12 +24,13 @@ from snapshot.testing import (
     judge,
     schedules,
 )
+from tests.run_size import scaled
 from tests.snapshot.testing.broken import Averages, ForgetsCount, SharesLedger, through
 from tests.snapshot.testing.test_conservation import Account, bank, money
 from tests.snapshot.testing.test_recovery import pasted
 
 _FAST = settings(
-    max_examples=40,
+    max_examples=scaled(40),
     deadline=None,
     database=None,
     derandomize=True,
@@ -39,7 +40,7 @@ _FAST = settings(
 
 
 @given(st.data())
-@settings(_FAST, max_examples=50)
+@settings(_FAST, max_examples=scaled(50))
 def test_any_graph_survives_any_schedule(data: st.DataObject) -> None:
     """The whole of Cutline, judged by all checkers, on graphs and schedules that Hypothesis draws."""
     graph = data.draw(graphs())
@@ -82,7 +83,7 @@ def test_faults_come_when_they_are_asked_for(schedule: list[Step], fault: Step) 
 def test_free_exploration_of_a_sound_graph_finds_nothing() -> None:
     """A machine over a bank runs to its end under Hypothesis' own choices."""
     machine = explorationMachine(bank(Account), measure=money, output=lambda history: money(history.snapshots[-1]))
-    run_state_machine_as_test(machine, settings=settings(_FAST, max_examples=20, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(_FAST, max_examples=scaled(20), stateful_step_count=30))
 
 
 @pytest.mark.parametrize("node", [ForgetsCount, SharesLedger])
