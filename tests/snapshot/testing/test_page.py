@@ -12,6 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from snapshot.testing import CheckFailed
+from snapshot.testing.trial import Judge, Trial
+from tests.run_size import scaled
 from tests.source_files import ROOT
 
 
@@ -34,12 +36,19 @@ def blocks() -> Iterator[Block]:
 @pytest.mark.slow
 def test_the_page_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block runs behind those before it; each of the five mistakes is told in the page's words."""
+    demand = Trial.demand
+
+    def fewer(self: Trial, judge: Judge, *, faults: int, examples: int) -> None:
+        demand(self, judge, faults=faults, examples=scaled(examples))
+
     module = ModuleType("testing_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     failures = 0
     for block in blocks():
         if not block.failure:
-            exec(block.code, vars(module))
+            with monkeypatch.context() as patch:
+                patch.setattr(Trial, "demand", fewer)
+                exec(block.code, vars(module))
             continue
         with pytest.raises(CheckFailed) as failed:
             exec(block.code, vars(module))
@@ -49,6 +58,7 @@ def test_the_page_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures == 5
     tests = [value for name, value in vars(module).items() if name.startswith("test_")]
     assert len(tests) == 3
+    monkeypatch.setattr(Trial, "demand", fewer)
     for test in tests:
         test()
     outcome = unittest.TestResult()
