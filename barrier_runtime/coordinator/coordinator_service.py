@@ -39,15 +39,12 @@ from snapshot.coordinator.events import (
     StageEnded,
     StageLaunched,
     StopRequested,
-    StoreAnswered,
     TimePassed,
     WorkerLost,
     WorkerMessageReceived,
 )
-from snapshot.coordinator.fence_events import StoreEffect
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, RunFailed
-from snapshot.stored.manifest import Manifest
 
 #: Longest sleep of the loop, so that handshake deadlines are looked at.
 SLEEP_SECONDS_MAX = 0.5
@@ -241,8 +238,8 @@ class CoordinatorService:
         match effect:
             case SendToWorker(worker, message):
                 self._endpoint.send(worker, message)
-            case AskStore(store_effect, manifest):
-                self._submit(self._store_thread, self._ask_store, store_effect, manifest)
+            case AskStore():
+                self._submit(self._store_thread, self._ask_store, effect)
             case ReadManifest(run, snapshot_id):
                 self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
             case DeleteSnapshots(snapshot_ids):
@@ -285,9 +282,9 @@ class CoordinatorService:
             self._events.append(StageLaunched(message.launch))
         self._events.append(WorkerMessageReceived(worker, message))
 
-    def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> None:
+    def _ask_store(self, ask: AskStore) -> None:
         try:
-            self.post(StoreAnswered(self._store.answer(effect, manifest)))
+            self.post(self._store.answer(ask))
         except (OSError, CutlineError) as error:
             # There is no going on without the fence's records: the run ends, and says why.
             self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))

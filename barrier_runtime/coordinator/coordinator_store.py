@@ -7,9 +7,16 @@ import time
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
-from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
 from snapshot.coordinator.fence_answers import perform
-from snapshot.coordinator.fence_events import Answer, ManifestUndecided, StoreEffect, WriteManifest
+from snapshot.coordinator.fence_events import (
+    Answer,
+    ClaimSeen,
+    ManifestUndecided,
+    ManifestWritten,
+    StoreEffect,
+    WriteManifest,
+)
 from snapshot.errors import CutlineError
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.manifest import Aborted, Manifest
@@ -43,8 +50,8 @@ class CoordinatorStore:
         #: by the last removal: whoever asked for a sweep before it was told may still count on them
         self._removed: tuple[int, ...] = ()
 
-    def answer(self, effect: StoreEffect, manifest: Manifest | None) -> Answer:
-        """Perform one effect of the fence and say what came of it.
+    def answer(self, ask: AskStore) -> StoreAnswered:
+        """Perform what the fence asks for, and the check behind a manifest that was written.
 
         Raises
         ------
@@ -53,9 +60,17 @@ class CoordinatorStore:
         SnapshotCorrupt
             if a claim or a base is damaged.
         """
-        if isinstance(effect, WriteManifest):
-            assert manifest is not None
-            return self._write_manifest(effect, manifest)
+        if not isinstance(ask.effect, WriteManifest):
+            return StoreAnswered(self._perform(ask.effect))
+        assert ask.manifest is not None
+        answer = self._write_manifest(ask.effect, ask.manifest)
+        if ask.check is None or not isinstance(answer, ManifestWritten):
+            return StoreAnswered(answer)
+        check = self._perform(ask.check)
+        assert isinstance(check, ClaimSeen)
+        return StoreAnswered(answer, check)
+
+    def _perform(self, effect: StoreEffect) -> Answer:
         for attempt in self._patiently():
             with attempt:
                 answer = perform(self.store, effect, None)

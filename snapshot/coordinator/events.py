@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
-from snapshot.coordinator.fence_events import Answer, StoreEffect
+from snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.stored.manifest import Manifest
 
@@ -59,6 +59,8 @@ class StoreAnswered:
     """The store did what the fence had asked."""
 
     answer: Answer
+    #: what came of `AskStore.check`; None: nothing was checked
+    check: ClaimSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,13 @@ class SendToWorker:
 
 @dataclass(frozen=True, slots=True)
 class AskStore:
-    """Perform a store effect of the fence. `manifest`: what is to be written, for `WriteManifest` only."""
+    """Perform a store effect of the fence."""
 
     effect: StoreEffect
+    #: what is to be written, for `WriteManifest` only
     manifest: Manifest | None
+    #: may be performed behind a manifest that was written, because the fence asks for it next (PROTOCOL 7.2)
+    check: CheckForClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,11 @@ class Fence:
             case _:
                 return self._answer(event) if event.asked == self._awaited else []
 
+    @property
+    def claim_check(self) -> CheckForClaim:
+        """Return the question for a higher claim. Numbers have no gaps, so the next claim alone tells."""
+        return CheckForClaim(self.claim + 1)
+
     # ---- commands
 
     def _start(self) -> list[FenceEffect]:
@@ -237,10 +242,8 @@ class Fence:
         return self._ask(TakeClaim(Claim(number, self.owner, self.instance)))
 
     def _check_claim(self) -> list[FenceEffect]:
-        """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it. Numbers have no gaps, so
-        the next one alone tells.
-        """
-        return self._ask(CheckForClaim(self.claim + 1))
+        """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it."""
+        return self._ask(self.claim_check)
 
     def _publish_next(self) -> list[FenceEffect]:
         self.state = FenceState.PUBLISHING

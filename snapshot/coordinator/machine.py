@@ -156,8 +156,8 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.stage_launched(launch))
             case events.StageEnded(launch, reason):
                 self._on_deployment_result(self._deployment.stage_ended(launch, reason))
-            case events.StoreAnswered(answer):
-                self._on_store(answer)
+            case events.StoreAnswered(answer, check):
+                self._on_store(answer, check)
             case events.ManifestRead(manifest):
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
@@ -258,9 +258,11 @@ class Coordinator:
 
     # ---------------------------------------------------------------- the fence
 
-    def _on_store(self, answer: fencing.Answer) -> None:
+    def _on_store(self, answer: fencing.Answer, check: fencing.ClaimSeen | None) -> None:
         try:
             effects = self._fence.step(answer)
+            if check is not None and effects == [check.asked]:
+                effects = self._fence.step(check)
         except (RestoreRefused, SnapshotCorrupt) as error:
             self._end(Outcome.FAILED, str(error))
         else:
@@ -283,7 +285,8 @@ class Coordinator:
                 case fencing.Stop(claim_of_other):
                     self._on_fenced(claim_of_other)
                 case fencing.WriteManifest(snapshot_id):
-                    self._outbox.put(events.AskStore(effect, self._tracker.manifest(snapshot_id)))
+                    manifest = self._tracker.manifest(snapshot_id)
+                    self._outbox.put(events.AskStore(effect, manifest, self._fence.claim_check))
                 case _:
                     self._outbox.put(events.AskStore(effect, None))
 

@@ -8,7 +8,9 @@ from typing import Protocol, assert_never
 from snapshot.coordinator import control, events
 from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import (
+    CheckForClaim,
     ClaimLost,
+    ClaimSeen,
     DecideManifest,
     ManifestUndecided,
     ManifestWritten,
@@ -79,6 +81,8 @@ class SimulatedCoordinator:
         self._wake = self.group.enabled_step(Wake(number), lambda: self._on_deadline())
         self._deadline: float | None = None
         self._asked = 0
+        #: {number of a request that checks for a claim: the manifest that was written before}
+        self._written: dict[int, ManifestWritten] = {}
         self._aborted_seen = 0
 
     # ---------------------------------------------------------------- events
@@ -224,19 +228,32 @@ class SimulatedCoordinator:
                 self._world.see("a stage was given up")
                 self.driver.cancelled(self, launch)
             case events.AskStore() | events.ReadManifest() | events.DeleteSnapshots() | events.CollectOrphans():
-                number = self._asked
-                self._asked += 1
-                self.requests[number] = effect
-                self.group.once(Answer(number, self.number), lambda: self._answer(number))
+                self._request(effect)
             case _:
                 assert_never(effect)
 
     # ---------------------------------------------------------------- the store
 
+    def _request(self, request: StoreRequest) -> int:
+        number = self._asked
+        self._asked += 1
+        self.requests[number] = request
+        self.group.once(Answer(number, self.number), lambda: self._answer(number))
+        return number
+
     def _answer(self, number: int) -> None:
-        answer = self._ask(self.requests.pop(number))
-        if answer is not None:
-            self.receive(answer)
+        request = self.requests.pop(number)
+        answer, written = self._ask(request), self._written.pop(number, None)
+        match request, answer:
+            case events.AskStore(check=CheckForClaim() as check), events.StoreAnswered(ManifestWritten() as done):
+                # Other processes may reach the store between the two.
+                self._written[self._request(events.AskStore(check, None))] = done
+            case _, events.StoreAnswered(ClaimSeen() as seen) if written is not None:
+                self.receive(events.StoreAnswered(written, seen))
+            case _, None:
+                pass
+            case _:
+                self.receive(answer)
 
     def _ask(self, request: StoreRequest) -> events.Event | None:
         match request:
@@ -314,13 +331,14 @@ class SimulatedCoordinator:
     def has_published_unseen(self) -> bool:
         """Whether a manifest is written, and the coordinator has not taken the answer yet."""
         answers = (event.answer for event in self._inbox if isinstance(event, events.StoreAnswered))
-        return any(isinstance(answer, ManifestWritten) for answer in answers)
+        return bool(self._written) or any(isinstance(answer, ManifestWritten) for answer in answers)
 
     def end(self) -> None:
         """End the process. Its open store requests may still happen."""
         self.group.end()
         self._world.leave_behind(list(self.requests.values()))
         self.requests.clear()
+        self._written.clear()
 
     def disconnect(self) -> None:
         """Break all connections of this instance."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from snapshot.coordinator.events import ManifestRead, ManifestUnreadable
+from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
 from snapshot.coordinator.fence_events import (
     BaseWritten,
     CheckForClaim,
@@ -54,46 +54,56 @@ class _Flaky(MemoryBackend):
 def test_a_claim_has_one_holder() -> None:
     """The second taker is told who was first; looking tells whether the next number is free."""
     store = CoordinatorStore(MemoryBackend(), RUN)
-    assert store.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
-    assert store.answer(TakeClaim(THEIRS), None) == ClaimLost(TakeClaim(THEIRS), OURS)
-    assert store.answer(CheckForClaim(1), None) == ClaimSeen(CheckForClaim(1), OURS)
-    assert store.answer(CheckForClaim(2), None) == ClaimSeen(CheckForClaim(2), None)
-    assert store.answer(ListClaims(), None) == ClaimsListed(ListClaims(), (OURS,))
+    assert store.answer(AskStore(TakeClaim(OURS), None)).answer == ClaimTaken(TakeClaim(OURS))
+    assert store.answer(AskStore(TakeClaim(THEIRS), None)).answer == ClaimLost(TakeClaim(THEIRS), OURS)
+    assert store.answer(AskStore(CheckForClaim(1), None)).answer == ClaimSeen(CheckForClaim(1), OURS)
+    assert store.answer(AskStore(CheckForClaim(2), None)).answer == ClaimSeen(CheckForClaim(2), None)
+    assert store.answer(AskStore(ListClaims(), None)).answer == ClaimsListed(ListClaims(), (OURS,))
 
 
 def test_a_claim_whose_answer_was_lost_is_ours() -> None:
     """Taking it again finds the very record that we wrote: no number is skipped."""
     store = CoordinatorStore(_Flaky(2), RUN)
-    assert store.answer(TakeClaim(OURS), None) == ClaimTaken(TakeClaim(OURS))
+    assert store.answer(AskStore(TakeClaim(OURS), None)).answer == ClaimTaken(TakeClaim(OURS))
 
 
 def test_bases_and_manifests_are_listed() -> None:
     """The history that the fence judges is what was written."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
     base = WriteBase(Base(1, None))
-    assert store.answer(base, None) == BaseWritten(base)
+    assert store.answer(AskStore(base, None)).answer == BaseWritten(base)
     write = WriteManifest(manifest.snapshot_id)
-    assert store.answer(write, manifest) == ManifestWritten(write)
-    assert store.answer(ListHistory(1), None) == HistoryListed(
+    assert store.answer(AskStore(write, manifest)).answer == ManifestWritten(write)
+    assert store.answer(AskStore(ListHistory(1), None)).answer == HistoryListed(
         ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
     )
+
+
+def test_a_manifest_and_the_check_behind_it_are_one_request() -> None:
+    """The coordinator's machine is entered once for both; what is undecided is not checked (PROTOCOL 7.2, 7.6)."""
+    store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
+    write, check = WriteManifest(manifest.snapshot_id), CheckForClaim(1)
+    store.answer(AskStore(TakeClaim(THEIRS), None))
+    seen = ClaimSeen(check, THEIRS)
+    assert store.answer(AskStore(write, manifest, check)) == StoreAnswered(ManifestWritten(write), seen)
+    assert store.answer(AskStore(write, manifest, check)) == StoreAnswered(ManifestUndecided(write))
 
 
 def test_a_manifest_whose_answer_was_lost_is_decided_by_reading_it() -> None:
     """PROTOCOL 7.6: undecided first; the aborted record finds the manifest in its place, so it counts."""
     store, manifest = CoordinatorStore(_Flaky(1), RUN), replace(make_manifest(), run=RUN)
     write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
-    assert store.answer(write, manifest) == ManifestUndecided(write)
-    assert store.answer(decide, None) == ManifestWritten(decide)
+    assert store.answer(AskStore(write, manifest)).answer == ManifestUndecided(write)
+    assert store.answer(AskStore(decide, None)).answer == ManifestWritten(decide)
 
 
 def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
     """From then on it can never be written, and reading it says so."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
     write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
-    assert store.answer(decide, None) == ManifestAborted(decide)
-    assert store.answer(write, manifest) == ManifestUndecided(write)
-    assert store.answer(decide, None) == ManifestAborted(decide)
+    assert store.answer(AskStore(decide, None)).answer == ManifestAborted(decide)
+    assert store.answer(AskStore(write, manifest)).answer == ManifestUndecided(write)
+    assert store.answer(AskStore(decide, None)).answer == ManifestAborted(decide)
     assert isinstance(store.read_manifest(RUN, manifest.snapshot_id), ManifestUnreadable)
 
 
@@ -101,7 +111,7 @@ def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
 def test_a_damaged_manifest_is_an_error_with_a_way_out(tmp_path: Path, offset: int) -> None:
     """Never taken for empty; the text names the file and how to choose an older snapshot."""
     store, manifest = CoordinatorStore(FileSystemBackend(tmp_path), RUN), replace(make_manifest(), run=RUN)
-    store.answer(WriteManifest(manifest.snapshot_id), manifest)
+    store.answer(AskStore(WriteManifest(manifest.snapshot_id), manifest))
     assert store.read_manifest(RUN, manifest.snapshot_id) == ManifestRead(manifest)
     (file,) = tmp_path.rglob("*.manifest")
     data = bytearray(file.read_bytes())
@@ -124,7 +134,7 @@ def test_retention_removes_all_but_the_pinned() -> None:
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
     pinned = replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=True)
     for each in (manifest, pinned):
-        store.answer(WriteManifest(each.snapshot_id), each)
+        store.answer(AskStore(WriteManifest(each.snapshot_id), each))
     gone = manifest.snapshot_id - 1
     removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
     assert removed == (gone, manifest.snapshot_id)
@@ -136,7 +146,7 @@ def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.Log
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
     kept = replace(manifest, snapshot_id=manifest.snapshot_id + 1)
     for each in (manifest, kept):
-        store.answer(WriteManifest(each.snapshot_id), each)
+        store.answer(AskStore(WriteManifest(each.snapshot_id), each))
     store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,))
     store.collect_orphans((manifest.snapshot_id, kept.snapshot_id), incarnation=9)
     assert caplog.text == ""
@@ -147,7 +157,7 @@ def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.Log
 def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None:
     """If a kept snapshot is gone, nobody knows which parts it shares: nothing is removed, nor said to be."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
-    store.answer(WriteManifest(manifest.snapshot_id), manifest)
+    store.answer(AskStore(WriteManifest(manifest.snapshot_id), manifest))
     gone = manifest.snapshot_id + 1
     assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,)) == ()
     assert store.store.manifests() == (manifest.snapshot_id,)

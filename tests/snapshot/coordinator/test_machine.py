@@ -8,9 +8,12 @@ import pytest
 
 from snapshot.coordinator import control, events
 from snapshot.coordinator.fence_events import (
+    CheckForClaim,
+    ClaimSeen,
     DecideManifest,
     ManifestAborted,
     ManifestUndecided,
+    ManifestWritten,
     TakeClaim,
     WriteManifest,
 )
@@ -221,6 +224,36 @@ def test_a_manifest_that_cannot_be_written_counts_as_aborted() -> None:
     # The failure rolls back at once; what the fence had begun before goes first.
     assert [type(request.effect) for request in led.held] == [WriteManifest, TakeClaim]
     assert led.coordinator.aborted[0] == (FIRST, "its manifest could not be written")
+
+
+def publishing() -> tuple[Led, WriteManifest]:
+    """A run whose store has been asked to write a manifest, and to check for a higher claim behind it."""
+    led = Led().run()
+    led.holds_store = True
+    led.step(events.SnapshotRequested(order(1)))
+    led.acknowledge(FIRST)
+    (asked,) = led.held
+    assert isinstance(asked.effect, WriteManifest)
+    assert asked.check == CheckForClaim(2)
+    led.held.clear()
+    return led, asked.effect
+
+
+def test_a_manifest_that_was_checked_is_published_at_once() -> None:
+    """One answer of the store is enough, because the check behind the manifest came with it (PROTOCOL 7.2)."""
+    led, write = publishing()
+    led.step(events.StoreAnswered(ManifestWritten(write), ClaimSeen(CheckForClaim(2), None)))
+    assert led.held == []
+    assert led.closed() == {1: FIRST}
+
+
+def test_a_claim_that_is_seen_with_the_manifest_fences() -> None:
+    """The manifest is written, but nobody acts on it."""
+    led, write = publishing()
+    seen = ClaimSeen(CheckForClaim(2), Claim(2, "B", "B1"))
+    led.step(events.StoreAnswered(ManifestWritten(write), seen))
+    assert led.coordinator.outcome is Outcome.FENCED
+    assert str(led.closed()[1]).startswith("the run has ended: claim 2 took the run")
 
 
 def test_a_foreign_claim_ends_the_run_here() -> None:
