@@ -109,8 +109,8 @@ class KeyedAggregate(Node):
 class PartialAggregate(KeyedAggregate):
     """Aggregate the rows of one subtask by key, and send one row for each changed group from time to time.
 
-    are sent between workers, not rows, which helps where keys repeat. Both nodes together give the result of the
-    are sent between workers, not rows, which pays off where keys repeat. Both nodes together give the result of the
+    The node stands on the sender's side of a keyed edge into a `KeyedAggregate` with the same keys and aggregates.
+    Groups are sent between workers, not rows, which helps where keys repeat. Both nodes together give the result of the
     `KeyedAggregate` alone, except for the last digits of sums of floats. The node's input may have any partitioning.
 
     Parameters
