@@ -1,1 +1,1 @@
-"""The coordinator's decisions: claims, triggers, publication, rollback, the end. State machines without I/O."""
+"""The coordinator's decisions: claims, triggers, publication, rollback, termination. State machines without I/O."""

@@ -1,8 +1,8 @@
-"""What the coordinator and the workers say to each other: every control message, on one screen.
+"""Control messages between the coordinator and the workers.
 
-Plain frozen records; how they are encoded and sent is the runtime's business. Workers tell in the past
-tense, the coordinator commands. All that belongs to one life of the data carries its incarnation, and what
-comes from another is dropped by whoever receives it.
+All are plain frozen records. The runtime encodes and sends them. Messages of workers are in the past tense, messages
+of the coordinator in the imperative. Messages about one incarnation carry its number. The receiver drops a message of
+another incarnation.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from snapshot.stored.part import Handle
 
 @dataclass(frozen=True, slots=True)
 class WorkerRegistered:
-    """First message on a control connection, also after the coordinator was lost."""
+    """First message on a control connection, also on a connection after the coordinator was lost."""
 
     worker: int
-    #: token of the stage submission that the worker belongs to; only the newest counts (PROTOCOL 6.4)
+    #: token of the worker's stage submission; only the newest submission counts (PROTOCOL 6.4)
     launch: str
-    #: of the data that the worker holds and processes; 0: none, it waits to be deployed
+    #: incarnation of the data that the worker processes, or 0 for a worker that waits to be deployed
     incarnation: int
-    #: where peers reach it; opaque to the coordinator
+    #: address for the peers; opaque to the coordinator
     address: bytes
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeployTaken:
-    """An instalment of a deployment is here; the next one may come."""
+    """A worker received a deploy chunk. The coordinator may send the next chunk."""
 
     worker: int
     incarnation: int
@@ -41,7 +41,7 @@ class DeployTaken:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRestored:
-    """State and channel state are in place; nothing runs yet."""
+    """State and channel state are restored. No subtask runs yet."""
 
     worker: int
     incarnation: int
@@ -49,7 +49,7 @@ class WorkerRestored:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConnected:
-    """There is a data connection to every peer."""
+    """Data connections to all peers were made."""
 
     worker: int
     incarnation: int
@@ -57,7 +57,7 @@ class WorkerConnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdle:
-    """Nothing will happen at this worker without a message from elsewhere; said at each change."""
+    """The worker became idle or busy. An idle worker does nothing until a message arrives."""
 
     worker: int
     incarnation: int
@@ -66,18 +66,18 @@ class WorkerIdle:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """User code raised, a peer was lost, or state could not be restored. Nothing runs at this worker any more."""
+    """User code raised, a peer was lost, or state could not be restored. No subtask runs at this worker any more."""
 
     worker: int
     incarnation: int
     reason: str
-    #: trying again cannot help: the stored state is damaged or does not fit
+    #: whether a retry is useless, because the stored state is damaged or does not fit
     is_permanent: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAcknowledged:
-    """One subtask's part of a snapshot is durable."""
+    """The part of one subtask is durable."""
 
     incarnation: int
     snapshot_id: int
@@ -87,7 +87,7 @@ class SnapshotAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDeclined:
-    """One subtask could not take its part; the snapshot is to be aborted."""
+    """One subtask could not take its part. The snapshot must be aborted."""
 
     incarnation: int
     snapshot_id: int
@@ -97,7 +97,7 @@ class SnapshotDeclined:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAskedFor:
-    """A node called `requestSnapshot` and waits for the answer."""
+    """A node called `requestSnapshot`. The subtask waits for the answer."""
 
     incarnation: int
     subtask: Subtask
@@ -105,7 +105,7 @@ class SnapshotAskedFor:
 
 @dataclass(frozen=True, slots=True)
 class PublicationDone:
-    """Subtasks of one worker have committed what they prepared up to the last snapshot of the run."""
+    """Subtasks of one worker have committed the output prepared up to the run's last snapshot."""
 
     incarnation: int
     snapshot_id: int
@@ -130,7 +130,7 @@ WorkerMessage = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answer to a registration. A worker obeys only the highest claim that it has seen."""
+    """Answer to a registration. A worker accepts only the highest claim received so far."""
 
     claim: int
     worker_count: int
@@ -138,14 +138,14 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class RestoredSubtask:
-    """What one subtask starts from: all of it out of one snapshot."""
+    """Restored state of one subtask, all from one snapshot."""
 
     subtask: Subtask
-    #: None: a fresh node
+    #: handle of the state part, or None for a fresh node
     state: Handle | None
-    #: (input channel, p)
+    #: (input channel, p) pairs
     processed: tuple[tuple[ChannelId, int], ...]
-    #: (output channel, S)
+    #: (output channel, S) pairs
     sent: tuple[tuple[ChannelId, int], ...]
     #: parts of the input channels' state, receiver's part before sender's part
     channel_parts: tuple[Handle, ...]
@@ -153,20 +153,20 @@ class RestoredSubtask:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Drop everything, make these subtasks anew under `incarnation`, and say when they are restored.
+    """Drop all data, make these subtasks under `incarnation`, and report when the subtasks are restored.
 
-    What is more than a message holds comes in several, put together by `snapshot.coordinator.deploy_chunks`.
+    A deployment that exceeds one message is sent in deploy chunks. `snapshot.coordinator.deploy_chunks` assembles them.
     """
 
     incarnation: int
     subtasks: tuple[RestoredSubtask, ...]
-    #: another one follows this one's `DeployTaken`; nothing is made before the last
+    #: whether another chunk follows after `DeployTaken`; subtasks are made after the last chunk
     has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """All workers are restored: make data connections. `addresses` by worker number."""
+    """Make data connections, because all workers are restored. `addresses` is in the order of worker numbers."""
 
     incarnation: int
     addresses: tuple[bytes, ...]
@@ -174,14 +174,14 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class StartProcessing:
-    """All are connected: act and send."""
+    """Start the subtasks, because all workers are connected."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerSnapshot:
-    """Have these subtasks start the snapshot; every id of `running` that they have not recorded comes first."""
+    """Start the snapshot at these subtasks. Each subtask records its unrecorded ids of `running` first."""
 
     incarnation: int
     snapshot_id: int
@@ -192,7 +192,7 @@ class TriggerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSnapshotRequest:
-    """The request of this subtask was refused, or will be met by a snapshot that others start; events go on."""
+    """Resume the subtask's events: its request was refused, or other subtasks start the snapshot."""
 
     incarnation: int
     subtask: Subtask
@@ -200,7 +200,7 @@ class AnswerSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class DiscardSnapshotsBelow:
-    """Every snapshot below `min_snapshot_id` is published or aborted (PROTOCOL 3.4)."""
+    """Discard snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
 
     incarnation: int
     min_snapshot_id: int
@@ -208,18 +208,18 @@ class DiscardSnapshotsBelow:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncePublished:
-    """Commit what was prepared up to this snapshot."""
+    """Commit the output prepared up to this snapshot."""
 
     incarnation: int
     snapshot_id: int
     min_snapshot_id: int
-    #: the run ends with it: say `PublicationDone`, which is waited for
+    #: whether the run ends with this snapshot; the coordinator then waits for `PublicationDone`
     is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class EndComponent:
-    """The cycle through these nodes is over: passive, empty, and its outer inputs have ended."""
+    """End the cycle through these nodes, because the cycle is passive and empty, and its outer inputs have ended."""
 
     incarnation: int
     nodes: tuple[str, ...]
@@ -227,14 +227,14 @@ class EndComponent:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run is over: close the nodes and leave, successfully."""
+    """Close the nodes and exit successfully, because the run has ended."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Quit:
-    """Leave at once, so that the stage fails and can be submitted again."""
+    """Exit at once, because only a failed stage can be submitted again."""
 
     reason: str
 

@@ -1,11 +1,11 @@
-"""A deployment in instalments: what a worker restores may be more than one control message holds.
+"""Divide a deployment into deploy chunks, because the restored data may exceed one control message.
 
-Owns how a plan is cut into messages and put together again. The coordinator sends an instalment when the worker has
-confirmed the one before, so that no more than one is on its way, however much is restored.
+This module divides a plan and assembles the chunks again. The coordinator sends a chunk after the worker has confirmed
+the previous chunk, because at most one chunk must be in flight, however much is restored.
 
-What is not cut further came to the coordinator in one acknowledgement, or is less: the state of a subtask with the
-numbers of its channels, or one part of a channel. So each instalment fits, as the acknowledgements did. Only all
-parts of a subtask together need not: its senders' parts were acknowledged by them.
+A piece is the state of a subtask with the numbers of its channels, or one part of a channel. Pieces are not divided,
+because each piece fits a message: the coordinator received the piece in one acknowledgement. All parts of a subtask
+together may not fit, because the senders acknowledged the senders' parts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from snapshot.coordinator.control import Deploy, RestoredSubtask
 from snapshot.ids import Subtask
 from snapshot.stored.part import Handle
 
-#: About what one instalment holds, unless one piece alone is more: large enough that a run whose states are in
-#: files is deployed by one message, far below what a control message holds, for weights are estimates.
+#: approximate bytes of one chunk, unless one piece is larger. A run whose states are in files fits one message. The
+#: limit is far below the size of a control message, because weights are estimates.
 DEPLOY_CHUNK_BYTES = 4 * 1024 * 1024
 
-#: What the names and numbers of one channel or one part count for; those of ordinary length take a fifth of it.
+#: estimated bytes of the names and numbers of one channel or part; ordinary names take a fifth of this
 _NAMES_BYTES = 1024
 
 
 def deploy_chunks(plan: Iterable[RestoredSubtask]) -> list[tuple[RestoredSubtask, ...]]:
-    """`plan` in messages, at least one; a subtask may be in several, beginning with its state."""
+    """Divide `plan` into at least one chunk. A subtask may be in several chunks, and its state comes first."""
     groups: list[list[RestoredSubtask]] = [[]]
     weight = 0
     for piece in _pieces(plan):
@@ -39,16 +39,16 @@ def deploy_chunks(plan: Iterable[RestoredSubtask]) -> list[tuple[RestoredSubtask
 
 
 class DeploymentAssembler:
-    """Puts the instalments of a deployment together at its worker."""
+    """Assemble the chunks of a deployment at the worker."""
 
     def __init__(self) -> None:
         self._incarnation = 0
         self._pieces: list[RestoredSubtask] = []
 
     def take(self, deploy: Deploy) -> Deploy | None:
-        """The whole deployment once its last instalment is here; None: confirm this one, and more will come.
+        """Add a chunk. Return the whole deployment after the last chunk, else None; the caller then confirms the chunk.
 
-        An instalment of another incarnation than the last one begins anew.
+        A chunk of another incarnation than the previous chunk begins a new deployment.
         """
         if deploy.incarnation != self._incarnation:
             self._incarnation, self._pieces = deploy.incarnation, []
@@ -67,7 +67,7 @@ def _pieces(plan: Iterable[RestoredSubtask]) -> Iterator[RestoredSubtask]:
 
 
 def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
-    """Each subtask once: what its first piece says, and the channel parts of all, in order."""
+    """Merge the pieces of each subtask: the first piece, with the channel parts of all pieces in order."""
     firsts: dict[Subtask, RestoredSubtask] = {}
     parts: dict[Subtask, list[Handle]] = {}
     for piece in pieces:

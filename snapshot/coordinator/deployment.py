@@ -1,8 +1,8 @@
-"""Brings the workers of the newest stage to run one incarnation, and notices when they no longer do.
+"""Deploy one incarnation on the workers of the newest stage, and detect its failure.
 
-Owns who is there, how far they are, what they restore, and the deadlines of all that. Must not know of snapshots
-in the making, of claims, nor when a run ends: each method returns what the coordinator has to act on, if anything.
-A failure of data that runs is `IncarnationFailed`; any other is counted here, once for each attempt.
+`Deployment` owns the registered workers, their progress, their restore plan, and the deadlines. Pending snapshots, the
+taking of claims, and the end of a run are outside. Each method returns a result for the coordinator, or None. A failure
+of running data is `IncarnationFailed`. `Deployment` counts any other failure, once for each attempt.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from snapshot.stored.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class IncarnationFailed:
-    """The incarnation has lost a part: it is to be rolled back. Until then nothing more is reported of it."""
+    """The incarnation must be rolled back, because a part failed. No further result follows until the rollback."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unrecoverable:
-    """Trying again cannot help, or was tried too often."""
+    """The run must end, because a retry is useless or too many retries have failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """All workers still run one incarnation: it goes on as it is (PROTOCOL 7.5)."""
+    """The incarnation continues unchanged, because all workers still run the same incarnation (PROTOCOL 7.5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """All are restored. `connect` makes them go on."""
+    """All workers are restored. The coordinator calls `connect` next, or ends the run."""
 
-    #: all that was restored had ended: nothing is left to run
+    #: whether every restored subtask had ended, so that nothing is left to run
     is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All were told to act."""
+    """`StartProcessing` was sent to all workers."""
 
 
 DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started
 
 
 class Deployment:
-    """The workers of one run, seen by one life of its coordinator.
+    """The workers of one run, as one coordinator instance knows them.
 
     Parameters
     ----------
@@ -89,39 +89,39 @@ class Deployment:
         outbox: Outbox,
     ) -> None:
         self.phase = Phase.CLAIMING
-        #: the newest manifest that was read or published, so that it need not be read again
+        #: newest manifest that was read or published, or None; kept because a restore then need not read the store
         self.known: Manifest | None = None
         self._settings = settings
         self._placement = placement
         self._registry = registry
         self._restarts = restarts
         self._outbox = outbox
-        #: the claim held, 0 for none; the number of the next incarnation
+        #: number of the held claim and of the next incarnation; 0 without a claim
         self._claim = 0
-        #: newest snapshot of the run's history
+        #: id of the newest snapshot of the run's history, or None without a snapshot
         self._newest: int | None = None
-        #: what workers may still process is not adopted: something failed, or this life has deployed or adopted
+        #: whether running data is not adopted, because of a failure or because this instance has deployed or adopted
         self._must_restore = False
         self._is_over = False
-        #: {worker: what it is still to be deployed with, a message each}
+        #: {worker: unsent chunks of its deployment}
         self._to_deploy: dict[int, deque[tuple[RestoredSubtask, ...]]] = {}
-        #: the run's first stage was launched, and none of its workers has come
+        #: whether the run's first stage was launched and none of its workers has registered
         self._never_started = False
-        #: when the phase has lasted too long; None: it may last
+        #: monotonic seconds of the phase's deadline, or None for no deadline
         self._until: float | None = None
 
     def next_deadline(self) -> float | None:
-        """When `check_deadlines` is due."""
+        """Return the monotonic time at which `check_deadlines` is due, or None."""
         return self._restarts.not_before if self._waits_for_delay else self._until
 
     def check_deadlines(self) -> DeploymentResult | None:
-        """Go on when a delay is over; give the stage up when a phase has lasted too long."""
+        """Continue after a restart delay. Give up the stage after the deadline of a phase."""
         if self._waits_for_delay:
             return self._proceed()
         if self._until is None or self._outbox.now < self._until:
             return None
         if self.phase is Phase.GATHERING and self._never_started:
-            # A barrier stage starts as a whole or not at all, and where it never did it will not the next time.
+            # Do not retry, because a barrier stage starts as a whole or not at all, and a retry would fail again.
             return Unrecoverable(
                 f"none of {self._settings.worker_count} workers registered in {self._settings.gathering_timeout:g} s. "
                 f"The stage starts when Spark has {self._settings.worker_count} free slots at one time: give it more "
@@ -132,19 +132,19 @@ class Deployment:
     # ---------------------------------------------------------------- claims
 
     def await_claim(self) -> None:
-        """A rollback was decided: nothing is deployed before its claim is there."""
+        """Wait for the claim of a rollback. Nothing is deployed before the claim."""
         self._enter(Phase.CLAIMING, None)
 
     def claimed(self, claim: int, newest: int | None) -> DeploymentResult | None:
-        """A claim was taken; the run goes on from the snapshot `newest` of its history."""
+        """Continue the run under a new claim, from the snapshot `newest` of its history (None: no snapshot)."""
         self._claim, self._newest = claim, newest
         self._outbox.broadcast(Welcome(claim, self._settings.worker_count))
         return self._gather()
 
-    # ---------------------------------------------------------------- who is there
+    # ---------------------------------------------------------------- workers and stages
 
     def registered(self, registration: WorkerRegistered) -> DeploymentResult | None:
-        """A worker came, or came back."""
+        """Register a worker, also a worker that registers again."""
         worker = registration.worker
         if registration.launch != self._registry.launch or not 0 <= worker < self._settings.worker_count:
             self._outbox.send(worker, Quit("its stage is over: a newer one takes, or has taken, its place"))
@@ -152,24 +152,24 @@ class Deployment:
         self._never_started = False
         result = self.lost(worker, "it registered anew")
         self._registry.register(registration)
-        if self._claim:  # a life that has no claim yet cannot say who it is; `claimed` will
+        if self._claim:  # before the first claim, `claimed` sends Welcome
             self._outbox.send(worker, Welcome(self._claim, self._settings.worker_count))
         return result or self._proceed()
 
     def lost(self, worker: int, reason: str) -> DeploymentResult | None:
-        """A worker is gone."""
+        """Remove a lost worker."""
         if worker not in self._registry:
             return None
         self._registry.remove(worker)
         return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
 
     def failed(self, worker: int, incarnation: int, reason: str) -> DeploymentResult | None:
-        """Nothing runs at this worker any more."""
+        """Handle the failure of a worker, where no subtask runs any more."""
         if incarnation == self._registry.incarnation and self.phase in DEPLOYED:
             return self._broken(reason)
         if worker not in self._registry or not incarnation or self._registry[worker].running != incarnation:
             return None
-        # What this life might have adopted is broken.
+        # This instance could have adopted the data of the worker; now the data must be restored.
         self._registry[worker].running = 0
         if self._must_restore:
             return None
@@ -177,9 +177,9 @@ class Deployment:
         return self._count(reason) or self._proceed()
 
     def stage_launched(self, launch: str) -> DeploymentResult | None:
-        """Only who registers with `launch` belongs to the run from now on."""
+        """Accept only workers that register with `launch`."""
         if launch == self._registry.launch:
-            return None  # said again
+            return None  # repeated event
         result = self._lose_stage("another barrier stage was launched") if self._registry.launch else None
         self._registry.new_stage(launch)
         self._never_started = not self._restarts.history and not self._must_restore
@@ -187,20 +187,20 @@ class Deployment:
         return result
 
     def stage_ended(self, launch: str, reason: str) -> DeploymentResult | None:
-        """All workers of the stage are gone, or of no use any more."""
+        """Drop the workers of a stage that has ended."""
         if not launch or launch != self._registry.launch:
             return None
         return self._lose_stage(f"the barrier stage failed: {reason}")
 
     def give_up_stage(self, reason: str) -> DeploymentResult | None:
-        """A whole deadline has passed. Who hangs in user code hears no message: only the end of the stage ends him."""
+        """Cancel the stage after a deadline, because a worker that hangs in user code receives no message."""
         if self._registry.launch:
             self._outbox.put(CancelStage(self._registry.launch, reason))
-        self._restarts.is_counted = False  # so this is a failure of its own
+        self._restarts.is_counted = False  # because this is a separate failure
         return self._lose_stage(reason)
 
     def _lose_stage(self, reason: str) -> DeploymentResult | None:
-        # Spark lets the survivors of a failed stage linger for seconds; the next stage needs their slots.
+        # Quit, because survivors of a failed stage linger for seconds, and the next stage needs their slots.
         self._outbox.broadcast(Quit(reason))
         self._registry.new_stage("")
         if self.phase in DEPLOYED:
@@ -209,33 +209,33 @@ class Deployment:
             self._enter(Phase.GATHERING, self._settings.gathering_timeout)
         return None if self._restarts.is_counted else self._count(reason)
 
-    # ---------------------------------------------------------------- how far they are
+    # ---------------------------------------------------------------- progress of the workers
 
     def manifest_read(self, manifest: Manifest) -> DeploymentResult | None:
-        """Answer to `ReadManifest`."""
+        """Store the manifest that answers `ReadManifest`, and continue."""
         self.known = manifest
-        return self._gather()  # some may have left in the meantime
+        return self._gather()  # gather again, because workers may have been lost
 
     def deploy_taken(self, worker: int, incarnation: int) -> None:
-        """A worker has an instalment: the next one goes out."""
+        """Send the next chunk to a worker that received a chunk."""
         is_current = incarnation == self._registry.incarnation and self.phase is Phase.RESTORING
         if is_current and self._to_deploy.get(worker):
             self._deploy_next(worker)
 
     def restored(self, worker: int, incarnation: int) -> DeploymentResult | None:
-        """A worker has its state and channel state."""
+        """Record that a worker has restored its state and channel state."""
         if incarnation != self._registry.incarnation or self.phase is not Phase.RESTORING:
             return None
         self._registry[worker].restored = incarnation
         return None if self._registry.not_restored() else Restored(self._is_over)
 
     def connect(self) -> None:
-        """All are restored: let them connect."""
+        """Make the workers connect to their peers, because all workers are restored."""
         self._enter(Phase.CONNECTING, self._settings.gathering_timeout)
         self._outbox.broadcast(Connect(self._registry.incarnation, self._registry.addresses()))
 
     def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
-        """A worker has connections to all of its peers. Once all have, they are told to start (PROTOCOL 6.1)."""
+        """Record that a worker is connected to its peers. When all are connected, start them (PROTOCOL 6.1)."""
         if incarnation != self._registry.incarnation or self.phase is not Phase.CONNECTING:
             return None
         self._registry[worker].connected = incarnation
@@ -263,7 +263,7 @@ class Deployment:
                 self._registry.incarnation = running[0]
                 self._enter(Phase.RUNNING, None)
                 return Adopted()
-            # Some failed while no coordinator was there.
+            # Some workers failed while no coordinator ran.
             result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
             if result is not None:
                 return result
@@ -288,15 +288,15 @@ class Deployment:
 
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
-        # Nodes that were added to the graph since a final snapshot have still to run.
+        # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
         self._is_over = is_final and all(restored.state is not None for restored in plan)
-        # The claim was taken before anything of this incarnation exists, so its number is the incarnation's.
+        # Use the claim's number, because the claim was taken before anything of this incarnation existed.
         self._registry.incarnation = self._claim
         for worker in self._registry.numbers():
             own = (restored for restored in plan if self._placement[restored.subtask] == worker)
             self._to_deploy[worker] = deque(deploy_chunks(own))
             self._deploy_next(worker)
-        # What may be written in the time of a snapshot can be read in it.
+        # Reuse the snapshot timeout, because a state that was written in that time can be read in that time.
         self._enter(Phase.RESTORING, self._settings.policy.timeout)
 
     def _deploy_next(self, worker: int) -> None:
@@ -305,7 +305,7 @@ class Deployment:
         self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, has_more=bool(waiting)))
 
     def _broken(self, reason: str) -> IncarnationFailed:
-        """PROTOCOL 6.1: several reports in one incarnation are one failure, so only the first finds it deployed."""
+        """Leave the deployed phases, because several reports in one incarnation are one failure (PROTOCOL 6.1)."""
         self.await_claim()
         return IncarnationFailed(reason)
 

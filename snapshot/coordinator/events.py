@@ -1,4 +1,4 @@
-"""Every event into the coordinator and every effect out of it, besides the workers' and the fence's."""
+"""Events and effects of the coordinator, except the control messages and the fence's events and effects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from snapshot.stored.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """First event of a life."""
+    """First event of a coordinator instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerMessageReceived:
-    """A control message came from the worker with this number."""
+    """A control message of the worker with this number was received."""
 
     worker: int
     message: WorkerMessage
@@ -29,7 +29,7 @@ class WorkerMessageReceived:
 class WorkerLost:
     """The control connection of a worker ended, or its heartbeats stopped.
 
-    Not said of a connection after a newer one of the same worker has brought its registration.
+    No such event follows for an old connection once the same worker has registered on a newer connection.
     """
 
     worker: int
@@ -38,9 +38,9 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class StageLaunched:
-    """The barrier stage is about to be submitted: its workers, and no others, register with this token.
+    """The barrier stage is about to be submitted. Only its workers register with this token.
 
-    Said before any of them can register, and again to each new life of the coordinator.
+    The event comes before any of these workers can register, and again to each new coordinator instance.
     """
 
     launch: str
@@ -48,7 +48,7 @@ class StageLaunched:
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """The barrier stage is gone; some of its workers may linger."""
+    """The barrier stage has ended. Some of its workers may linger."""
 
     launch: str
     reason: str
@@ -56,53 +56,53 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswered:
-    """The store did what the fence had asked."""
+    """The store performed the fence's effect."""
 
     answer: Answer
-    #: what came of `AskStore.check`; None: nothing was checked
+    #: answer to `AskStore.check`, or None when nothing was checked
     check: ClaimSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRead:
-    """The manifest to restore from, verified."""
+    """The manifest to restore from was read and checked."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestUnreadable:
-    """The snapshot to restore from is damaged or missing, or the store gave up."""
+    """The snapshot to restore from is damaged or missing, or the store failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsDeleted:
-    """Answer to `DeleteSnapshots`: these are removed; what it named besides is pinned, or the store failed."""
+    """Answer to `DeleteSnapshots`: the removed snapshots. The rest is pinned, or the store failed."""
 
     snapshot_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequested:
-    """The driver wants one."""
+    """The driver requested a snapshot."""
 
     request: SnapshotRequest
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInitiated:
-    """Subtasks have started this one themselves: simulations may, anywhere (PROTOCOL 3.1). The id is a free one."""
+    """Subtasks have started a snapshot themselves, under a free id. Simulations may do so (PROTOCOL 3.1)."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The driver wants the run to end, after the snapshot that `request` asks for if there is one.
+    """The driver asked the run to end. With a `request`, the run ends after the requested snapshot.
 
-    If that snapshot fails, the run goes on. A new life of the coordinator has to be told again.
+    If the snapshot fails, the run continues. The driver must repeat the event to a new coordinator instance.
     """
 
     request: SnapshotRequest | None
@@ -110,14 +110,14 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class RunGivenUp:
-    """The driver cannot or must not submit the stage again: it was cancelled on Spark's side, or Spark is gone."""
+    """The driver cannot submit the stage again, because Spark cancelled the stage or Spark has ended."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Look at the clock."""
+    """Time has passed, so the coordinator must check its deadlines."""
 
 
 Event = (
@@ -142,7 +142,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SendToWorker:
-    """Send a control message. If the worker is gone, `WorkerLost` will say so."""
+    """Send a control message. If the worker is gone, `WorkerLost` follows."""
 
     worker: int
     message: CoordinatorMessage
@@ -153,15 +153,15 @@ class AskStore:
     """Perform a store effect of the fence."""
 
     effect: StoreEffect
-    #: what is to be written, for `WriteManifest` only
+    #: the manifest to write, for `WriteManifest` only
     manifest: Manifest | None
-    #: may be performed behind a manifest that was written, because the fence asks for it next (PROTOCOL 7.2)
+    #: check to perform after the manifest is written, because the fence asks for it next (PROTOCOL 7.2)
     check: CheckForClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadManifest:
-    """Read and verify; answered by `ManifestRead` or `ManifestUnreadable`."""
+    """Read and check a manifest. The answer is `ManifestRead` or `ManifestUnreadable`."""
 
     run: str
     snapshot_id: int
@@ -169,14 +169,14 @@ class ReadManifest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSnapshots:
-    """Remove these, but not the pinned ones; answered by `SnapshotsDeleted`."""
+    """Remove these snapshots, except pinned snapshots. The answer is `SnapshotsDeleted`."""
 
     snapshot_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CancelStage:
-    """End the stage: workers of it do not come, or do not do what they are told. A new one is to be launched."""
+    """Cancel the stage, because its workers do not register or do not respond. The driver then launches a new stage."""
 
     launch: str
     reason: str
@@ -184,14 +184,14 @@ class CancelStage:
 
 @dataclass(frozen=True, slots=True)
 class CollectOrphans:
-    """Remove, after a grace time, parts that lower incarnations left and no snapshot refers to."""
+    """Remove, after a grace time, parts of lower incarnations that no snapshot refers to."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
-    """Answer one that waits in the driver: with a snapshot, or with the reason why there is none."""
+    """Answer a waiting request of the driver, with a snapshot id or with the reason of its absence."""
 
     request_id: int
     snapshot_id: int | None

@@ -1,11 +1,10 @@
-"""Who may publish, when more than one coordinator believes that it owns the run (PROTOCOL 7).
+"""Decide which coordinator may publish, when several coordinators believe that they own the run (PROTOCOL 7).
 
-Owns one life of one coordinator as far as the fence goes: taking claims, writing bases, publishing manifests.
-A command or an answer of the store goes in, the next thing to do comes out. Must not know how the store is
-reached, what a snapshot holds, or when one is due. ::
+The fence of one coordinator instance takes claims, writes bases and publishes manifests. Commands and answers of the
+store go in, effects come out. Access to the store, the contents of snapshots and their times are outside. ::
 
     Start ─ ListClaims ─ TakeClaim ─ ListHistory ─ WriteBase ─ CheckForClaim ─ Continue
-    Rollback ────────────────┘                                      └──────── Stop, for good
+    Rollback ────────────────┘                                      └──────── Stop, final
     Publish ─ WriteManifest (─ DecideManifest) ─────────────── CheckForClaim ─ Published
 """
 
@@ -50,58 +49,59 @@ from snapshot.stored.history import Base, Claim, history
 
 
 class FenceState(Enum):
-    """Where one life of a coordinator stands."""
+    """State of the fence of one coordinator instance."""
 
     NEW = auto()  #: before `Start`
-    STARTING = auto()  #: this life's first claim is under way; `Continue` or `Stop` will come
-    ROLLING_BACK = auto()  #: a later claim is under way; `Continue` or `Stop` will come
-    READY = auto()  #: the run is ours as far as we know; nothing is being written
-    PUBLISHING = auto()  #: a manifest is under way; `Published`, `Unpublished` or `Stop` will come
+    STARTING = auto()  #: the instance's first claim is being taken; `Continue` or `Stop` follows
+    ROLLING_BACK = auto()  #: a later claim is being taken; `Continue` or `Stop` follows
+    READY = auto()  #: no higher claim is known; nothing is being written
+    PUBLISHING = auto()  #: a manifest is being written; `Published`, `Unpublished` or `Stop` follows
     FENCED = auto()  #: a higher claim exists; every event is ignored
 
 
 class Fence:
-    """The fence's rules for one life of one coordinator.
+    """The fence's rules for one coordinator instance.
 
-    Perform each effect that `step` returns and give its answer back to `step`. At most one store effect is
-    awaited at a time. Each rule of PROTOCOL 7 that a coordinator obeys is one method, named in its docstring.
+    The caller performs each effect that `step` returns, and passes the answer to `step`. At most one store effect is
+    awaited at a time. Each rule of PROTOCOL 7 for a coordinator is one method, whose docstring names the rule.
 
     Parameters
     ----------
     owner
-        The submission that this coordinator works for. Once another owner's claim is above its own, every
-        life of this owner stops instead of taking the run back, so two live drivers never fight over it.
-    life
-        Unique to this object, in all processes.
+        The submission of this coordinator. Once a claim of another owner is above its own claims, every instance of
+        this owner stops and does not take the run back, because two live drivers must never fight over a run.
+        instance
+            Unique to this object, in all processes.
     restore_from
-        Obeyed by the first life of the owner that writes a base; later ones go on from the newest snapshot.
+        The snapshot to restore. Only the first instance of the owner that writes a base uses this value. Later
+        instances continue from the newest snapshot.
     """
 
     def __init__(self, owner: str, instance: str, restore_from: RestoreFrom = "latest") -> None:
         self.owner = owner
         self.instance = instance
-        self.restore_from = restore_from  #: what the next base is to continue from
+        self.restore_from = restore_from  #: the snapshot from which the next base continues
         self.state = FenceState.NEW
-        self.claim = 0  #: number of the claim held, 0 before the first
-        self._own_claims: tuple[int, ...] = ()  #: of all lives of the owner
-        self._history: tuple[int, ...] = ()  #: what `Continue` will tell
+        self.claim = 0  #: number of the held claim, 0 before the first
+        self._own_claims: tuple[int, ...] = ()  #: claims of all instances of the owner
+        self._history: tuple[int, ...] = ()  #: history for the next `Continue`
         self._awaited: StoreEffect | None = None
-        self._queue: tuple[int, ...] = ()  #: snapshots to publish, ascending; the first is under way
-        self._newest_queued = 0  #: highest id ever asked to be published
+        self._queue: tuple[int, ...] = ()  #: snapshots to publish, ascending; the first is being written
+        self._newest_queued = 0  #: highest id of any `Publish`, or 0
 
     def step(self, event: FenceEvent) -> list[FenceEffect]:
-        """Take one event; return what is to be done now, in order. Never blocks.
+        """Process one event. Return the effects to perform now, in order. `step` never blocks.
 
-        After `RestoreRefused` or `SnapshotCorrupt` this life is over: nothing is awaited, nothing follows.
+        After `RestoreRefused` or `SnapshotCorrupt`, the instance has ended: nothing is awaited, nothing follows.
 
         Raises
         ------
         RestoreRefused
-            `restore_from` names a snapshot that is not in the run's history. Nothing was written but a claim.
+            if `restore_from` names a snapshot that is not in the run's history. Only a claim was written.
         SnapshotCorrupt
-            The stored claims and bases contradict each other.
+            if the stored claims and bases contradict each other.
         ValueError
-            A command that does not fit the state: a mistake of the caller.
+            if a command does not fit the state, which is an error of the caller.
         """
         if self.state is FenceState.FENCED:
             return []
@@ -117,7 +117,7 @@ class Fence:
 
     @property
     def claim_check(self) -> CheckForClaim:
-        """Return the question for a higher claim. Numbers have no gaps, so the next claim alone tells."""
+        """Return the check for a higher claim. Reading the next number is enough, because claim numbers have no gaps."""
         return CheckForClaim(self.claim + 1)
 
     # ---- commands
@@ -188,7 +188,7 @@ class Fence:
         return self._take(len(numbers) + 1)
 
     def _on_claim_lost(self, holder: Claim) -> list[FenceEffect]:
-        """At a start go on above, unless the run was ours before. At a rollback somebody newer has it: stop."""
+        """At a start, take the next claim, unless this owner lost the run. At a rollback, stop: a newer claim won."""
         if self.state is FenceState.ROLLING_BACK or (self._own_claims and holder.owner != self.owner):
             return self._stop(holder)
         if holder.owner == self.owner:
@@ -196,8 +196,9 @@ class Fence:
         return self._take(holder.number + 1)
 
     def _on_claim_taken(self, number: int) -> list[FenceEffect]:
-        """PROTOCOL 7.1: the claim comes before the listing. Whatever is published after our listing is then by a
-        coordinator that must see our claim, and so will not act on it.
+        """List the history after the claim was taken (PROTOCOL 7.1).
+
+        A coordinator that publishes after this listing must read the new claim, and therefore stops.
         """
         self.claim = number
         self._own_claims += (number,)
@@ -211,7 +212,7 @@ class Fence:
         return self._ask(WriteBase(Base(self.claim, newest)))
 
     def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
-        """PROTOCOL 7.2: having looked, act on what was written, or stop."""
+        """PROTOCOL 7.2: act on the written base or manifest if no higher claim exists, else stop."""
         if holder is not None:
             return self._stop(holder)
         if self.state is FenceState.PUBLISHING:
@@ -220,13 +221,13 @@ class Fence:
         return [Continue(self.claim, self._history)]
 
     def _on_undecided(self, snapshot_id: int) -> list[FenceEffect]:
-        """PROTOCOL 7.6: only reading the manifest, or an aborted record in its place, decides."""
+        """PROTOCOL 7.6: decide by reading the manifest, or by an aborted record in its place."""
         return self._ask(DecideManifest(snapshot_id))
 
     # ---- steps
 
     def _snapshots(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> tuple[int, ...]:
-        """PROTOCOL 7.3: only what is on the chain of bases counts."""
+        """PROTOCOL 7.3: return the snapshots on the chain of bases, because only these count."""
         return history(bases, manifests)
 
     def _history_to_restore(self, snapshots: tuple[int, ...]) -> tuple[int, ...]:
@@ -242,7 +243,7 @@ class Fence:
         return self._ask(TakeClaim(Claim(number, self.owner, self.instance)))
 
     def _check_claim(self) -> list[FenceEffect]:
-        """PROTOCOL 7.2: after a base or a manifest is written, and before acting on it."""
+        """PROTOCOL 7.2: check for a higher claim after writing a base or a manifest, before acting on the write."""
         return self._ask(self.claim_check)
 
     def _publish_next(self) -> list[FenceEffect]:

@@ -1,6 +1,6 @@
-"""What a fence asks of a run's store, done: each effect once, by whoever runs a coordinator.
+"""Perform the store effects of a fence, each once, for the shell of a coordinator.
 
-Retrying is the caller's business: all but `WriteManifest` may be asked again after an OSError.
+The caller retries. After an OSError, every effect except `WriteManifest` may be repeated.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from snapshot.stored.run_store import RunStore
 
 
 def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> Answer:
-    """Do what a fence asks for.
+    """Perform one store effect.
 
     Parameters
     ----------
     manifest : Manifest or None
-        What is to be written, for `WriteManifest` only.
+        The manifest to write, for `WriteManifest` only.
 
     Raises
     ------
     OSError
-        if the store fails, or contradicts itself. Whether a write happened is then not known.
+        if the store fails, or contradicts itself. The outcome of a write is then not known.
     SnapshotCorrupt
         if a claim, a base or a manifest is damaged.
     """
@@ -57,7 +57,7 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
                 raise OSError(f"{store.backend}: claim {claim.number} is taken, but cannot be read")
             return ClaimTaken(effect) if holder == claim else ClaimLost(effect, holder)
         case ListHistory():
-            bases = store.bases()  # before the manifests: a base may name the newest of them
+            bases = store.bases()  # before the manifests, because a base may name the newest
             return HistoryListed(effect, bases, store.manifests())
         case WriteBase(base):
             if not store.write_base(base):
@@ -75,7 +75,7 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
 
 
 def _decide(store: RunStore, effect: DecideManifest, snapshot_id: int) -> Answer:
-    """PROTOCOL 7.6: win the manifest's place with an aborted record, or read what is there."""
+    """PROTOCOL 7.6: write an aborted record in the manifest's place. If a record is there, read the record."""
     if store.write_manifest(Aborted(store.run, snapshot_id)):
         return ManifestAborted(effect)
     there = store.read_manifest(snapshot_id)

@@ -1,7 +1,7 @@
-"""Every event into the fence and every effect out of it (PROTOCOL 7).
+"""Events and effects of the fence (PROTOCOL 7).
 
-Owns the vocabulary between `snapshot.coordinator.fence` and whoever performs it on a store; holds no rule. Each store
-effect is answered once, by an event that carries it as `asked`; an answer that comes too late is harmless.
+This module holds the records between `snapshot.coordinator.fence` and its shell, and no rule. Each store effect has one
+answer, an event whose field `asked` is the effect. A late answer is harmless.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Literal
 
 from snapshot.stored.history import Base, Claim
 
-#: Where a run goes on: from the newest snapshot of its history, a given one, or None for a fresh start.
+#: snapshot from which a run continues: "latest" of its history, a given id, or None for a fresh start
 RestoreFrom = Literal["latest"] | int | None
 
-# ---- effects: what the store is asked for.
+# ---- effects on the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class ListClaims:
 
 @dataclass(frozen=True, slots=True)
 class TakeClaim:
-    """Put this claim if its number is free; repeat until the store has answered, else numbers get a gap.
+    """Write this claim if its number is free. Repeat until the store answers, because numbers must have no gap.
 
-    Answer: `ClaimTaken`, also when the very same record is already there; else `ClaimLost`.
+    Answer: `ClaimTaken`, also when an identical record is already there; else `ClaimLost`.
     """
 
     claim: Claim
@@ -34,9 +34,9 @@ class TakeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ListHistory:
-    """Read all bases, and only *then* the ids of all manifests (not of aborted records). Answer: `HistoryListed`.
+    """Read all bases, and *then* the ids of all manifests (without aborted records). Answer: `HistoryListed`.
 
-    In the other order a base could name a manifest that the list does not have.
+    The order matters, because a base may name a manifest that an earlier list would lack.
     """
 
     claim: int
@@ -44,7 +44,7 @@ class ListHistory:
 
 @dataclass(frozen=True, slots=True)
 class WriteBase:
-    """Put this base; repeat until the store has answered. Answer: `BaseWritten`."""
+    """Write this base. Repeat until the store answers. Answer: `BaseWritten`."""
 
     base: Base
 
@@ -58,8 +58,9 @@ class CheckForClaim:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Put the manifest of this snapshot. Answer: `ManifestWritten`, or `ManifestUndecided` when something is there
-    already or the outcome is not known.
+    """Write the manifest of this snapshot.
+
+    Answer: `ManifestWritten`, or `ManifestUndecided` when a record is already there or the outcome is not known.
     """
 
     snapshot_id: int
@@ -67,9 +68,9 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class DecideManifest:
-    """Put an aborted record in the manifest's place; where that loses, read what is there (PROTOCOL 7.6).
+    """Write an aborted record in the manifest's place. If a record is already there, read that record (PROTOCOL 7.6).
 
-    Answer: `ManifestWritten`, `ManifestAborted`, or `ManifestUndecided` to be asked again.
+    Answer: `ManifestWritten`, `ManifestAborted`, or `ManifestUndecided`, after which the fence repeats the effect.
     """
 
     snapshot_id: int
@@ -77,15 +78,15 @@ class DecideManifest:
 
 StoreEffect = ListClaims | TakeClaim | ListHistory | WriteBase | CheckForClaim | WriteManifest | DecideManifest
 
-# ---- effects: what the coordinator is told.
+# ---- effects on the coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """The run is this coordinator's: go on from the last id of `history` (empty: from the beginning) under `claim`."""
+    """Continue the run under `claim`, from the last id of `history`. An empty `history` means the beginning."""
 
     claim: int
-    history: tuple[int, ...]  #: ascending ids of the snapshots that are the run's history
+    history: tuple[int, ...]  #: ids of the run's published snapshots, ascending
 
     @property
     def snapshot_id(self) -> int | None:
@@ -95,23 +96,23 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The snapshot is part of the history for good: commit it, acknowledge it."""
+    """Commit and announce the snapshot, because the snapshot is now part of the history."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """The snapshot will never be part of the history; it counts as aborted."""
+    """Treat the snapshot as aborted, because the snapshot will never be part of the history."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`claim` fences this coordinator: write nothing more, tell its workers to quit. Nothing follows.
+    """Write nothing more and send Quit to the workers, because `claim` fences this coordinator. Nothing follows.
 
-    Where `claim` has the same owner, a later or a lost life of the same submission took it; a new life may start.
+    If `claim` has the same owner, another instance of the same submission took the claim. A new instance may start.
     """
 
     claim: Claim
@@ -119,40 +120,40 @@ class Stop:
 
 FenceEffect = StoreEffect | Continue | Published | Unpublished | Stop
 
-# ---- events: commands of the coordinator.
+# ---- events: commands of the coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """First event of a life."""
+    """First event of a coordinator instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Take the next claim for a rollback; answered by `Continue` or `Stop`.
+    """Take the next claim for a rollback. The answer is `Continue` or `Stop`.
 
-    While a claim is already under way, that claim serves. Snapshots that wait to be published are forgotten:
-    whether one of them counts is what the listing under the new claim finds.
+    A claim under way serves the rollback. Snapshots that wait for publication are dropped, because the
+    listing under the new claim decides whether they count.
     """
 
     to: RestoreFrom = (
-        "latest"  #: an older snapshot when the newest is damaged and the user allows it; only after `Continue`
+        "latest"  #: an older snapshot if the newest is damaged and the user allows the loss; only after `Continue`
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """All parts of this snapshot are stored and its certificate holds. Ids ascend, from the block of the claim."""
+    """Publish a snapshot whose parts are stored and whose certificate holds. Ids ascend in the claim's block."""
 
     snapshot_id: int
 
 
-# ---- events: answers of the store.
+# ---- events: answers of the store
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimsListed:
-    """All claims."""
+    """All claims were read."""
 
     asked: ListClaims
     claims: tuple[Claim, ...]
@@ -160,14 +161,14 @@ class ClaimsListed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTaken:
-    """The claim is ours."""
+    """The claim was taken."""
 
     asked: TakeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLost:
-    """The number was taken before, by `holder`."""
+    """The number belongs to the claim `holder`."""
 
     asked: TakeClaim
     holder: Claim
@@ -175,7 +176,7 @@ class ClaimLost:
 
 @dataclass(frozen=True, slots=True)
 class HistoryListed:
-    """All bases, and after them all manifests."""
+    """All bases were read, and after them the ids of all manifests."""
 
     asked: ListHistory
     bases: tuple[Base, ...]
@@ -191,7 +192,7 @@ class BaseWritten:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """Who holds the claim that was looked for, if anybody."""
+    """The checked claim was read; `holder` is None if there is no such claim."""
 
     asked: CheckForClaim
     holder: Claim | None
@@ -206,14 +207,14 @@ class ManifestWritten:
 
 @dataclass(frozen=True, slots=True)
 class ManifestAborted:
-    """An aborted record stands in the manifest's place: it can never be written."""
+    """An aborted record stands in the manifest's place, so the manifest can never be written."""
 
     asked: DecideManifest
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestUndecided:
-    """The write may have happened, or may still happen."""
+    """The write has an unknown outcome, and may still happen."""
 
     asked: WriteManifest | DecideManifest
 

@@ -1,9 +1,8 @@
-"""The coordinator's decisions: deploy, run, publish, roll back, end. A state machine without I/O.
+"""Decide for a run: deploy, run, publish, roll back, end. A state machine without I/O.
 
-``step`` is its one door. The shell around it (a Ray actor, the simulator) performs the effects in order and
-brings what comes of them back as events. Who may publish is `snapshot.coordinator.fence`'s, what is done about
-snapshots is `snapshot.coordinator.snapshot_tracker`'s, how workers come to run is
-`snapshot.coordinator.deployment`'s; here is what follows from what. ::
+Only ``step`` changes the machine. The shell (a Ray actor, the simulator) performs the effects in order, and passes the
+results back as events. `snapshot.coordinator.fence` decides about publishing, `snapshot.coordinator.snapshot_tracker`
+about snapshots, `snapshot.coordinator.deployment` about workers. This machine connects their decisions. ::
 
     CLAIMING ─> GATHERING ─┬─ all still run one incarnation ───────────────┐
        ^          │  ^     └─> RESTORING ─> CONNECTING ─> RUNNING <────────┘
@@ -11,7 +10,7 @@ snapshots is `snapshot.coordinator.snapshot_tracker`'s, how workers come to run 
        │        READING             │           │           │         │
        └──────────── rollback: a worker failed or was lost ─┴─────────┘
 
-Every phase has something that ends it: the store's answer, a trigger, or its deadline.
+Every phase ends by the store's answer, by a trigger, or by its deadline.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 
 
 class Coordinator:
-    """One life of a run's coordinator.
+    """One instance of a run's coordinator.
 
     Parameters
     ----------
     settings : RunSettings
     fence : Fence
-        Fresh; the first event starts it.
+        A fresh fence, which the first event starts.
     launch : str
-        Token of the stage that is known to be newest; "" for none.
+        Token of the newest known stage; "" for none.
     epoch_offset : float
-        Seconds to add to the monotonic time of events for seconds since the epoch.
+        Seconds to add to the monotonic time of events, giving seconds since the epoch.
     """
 
     def __init__(self, settings: RunSettings, fence: Fence, *, launch: str, epoch_offset: float) -> None:
@@ -65,7 +64,7 @@ class Coordinator:
         self.outcome: Outcome | None = None
         self.reason = ""
         self._fence = fence
-        #: what was to be restored could not be used, and a claim was taken to make sure that the run is still ours
+        #: whether restored data was unusable, and a new claim was taken to check that the run still has this owner
         self._has_doubted = False
         self._termination = RunTermination(settings.topology.subtasks)
         placement = settings.topology.place(settings.worker_count)
@@ -77,10 +76,10 @@ class Coordinator:
         self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
         self._deployment = Deployment(settings, placement, self._registry, self._restarts, self._outbox)
 
-    # ---------------------------------------------------------------- the door
+    # ---------------------------------------------------------------- steps and properties
 
     def step(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Take one event. `now`: seconds of a clock that never goes back. Effects are to be performed in order."""
+        """Process one event. Return the effects to perform in order. `now` is in monotonic seconds."""
         self._outbox.now = max(self._outbox.now, now)
         if self.phase is Phase.ENDED:
             self._take_after_end(event)
@@ -89,7 +88,7 @@ class Coordinator:
         return self._outbox.take()
 
     def next_deadline(self) -> float | None:
-        """When `TimePassed` is due; None: not before another event."""
+        """Return the monotonic time at which `TimePassed` is due, or None until another event."""
         if self.phase is Phase.ENDED:
             return None
         times = [self._tracker.table.next_deadline(), self._deployment.next_deadline(), self._termination.until]
@@ -99,7 +98,7 @@ class Coordinator:
 
     @property
     def phase(self) -> Phase:
-        """Where the run stands."""
+        """Phase of the run."""
         if self.outcome is not None:
             return Phase.ENDED
         return self._deployment.phase if self._termination.until is None else Phase.FINISHING
@@ -116,32 +115,32 @@ class Coordinator:
 
     @property
     def restarts(self) -> list[Restart]:
-        """The failures that the run went on from, in order."""
+        """Failures after which the run continued, in order."""
         return self._restarts.history
 
     @property
     def aborted(self) -> list[tuple[int, str]]:
-        """Id and reason of the snapshots that were given up, in order."""
+        """(id, reason) of the aborted snapshots, in order."""
         return self._tracker.aborted
 
     @property
     def pending(self) -> list[int]:
-        """Ids of the snapshots that are being taken, ascending."""
+        """Ids of the pending snapshots, ascending."""
         return sorted(self._tracker.table.pending)
 
     @property
     def table(self) -> SnapshotTable:
-        """All that is known of its snapshots."""
+        """The snapshot table of this instance."""
         return self._tracker.table
 
     @property
     def workers(self) -> dict[int, int]:
-        """Process ids of the workers that are there, by number."""
+        """{worker number: process id} of the registered workers."""
         return self._registry.process_ids()
 
     @property
     def epoch(self) -> float:
-        """Seconds since the epoch, at the last event."""
+        """Seconds since the epoch at the last event."""
         return self._outbox.epoch
 
     def _take(self, event: events.Event) -> None:
@@ -186,7 +185,7 @@ class Coordinator:
             case events.SnapshotRequested(request) | events.StopRequested(SnapshotRequest() as request):
                 self._tracker.refuse(request, self._why_over())
             case _:
-                pass  # too late to matter
+                pass  # late events have no effect
 
     # ---------------------------------------------------------------- workers
 
@@ -214,13 +213,13 @@ class Coordinator:
             case control.SnapshotAcknowledged(incarnation) if self._is_current(incarnation):
                 self._on_acknowledged(message)
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
-                if self.table.is_collecting(snapshot_id):  # once it is whole, only the store can end it (PROTOCOL 7.6)
+                if self.table.is_collecting(snapshot_id):  # later only the store may end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
 
     def _is_current(self, incarnation: int) -> bool:
-        """PROTOCOL 6.1: what another incarnation says is not heard."""
+        """Return whether `incarnation` is deployed. Messages of other incarnations are dropped (PROTOCOL 6.1)."""
         return incarnation == self.incarnation and self._deployment.phase in DEPLOYED
 
     def _on_deployment_result(self, result: DeploymentResult | None) -> None:
@@ -232,9 +231,9 @@ class Coordinator:
             case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
-                self._tracker.announce_min_snapshot_id()  # what was pending is aborted
+                self._tracker.announce_min_snapshot_id()  # because pending snapshots were aborted
                 if self.history:
-                    # Told again: the life before may have published it without having said so.
+                    # Announce again, because the previous instance may have published without an announcement.
                     self._tracker.announce(self.history[-1])
                 self._on_running()
             case Restored(is_over):
@@ -246,7 +245,7 @@ class Coordinator:
 
     def _on_restored(self, is_over: bool) -> None:
         if is_over or self._termination.is_stopping:
-            # Its commits were repeated by the restore, and that is all; so too when a finished run is submitted again.
+            # End now, because the restore has repeated the commits. A finished run submitted again ends here too.
             self._end(*self._termination.result())
         else:
             self._deployment.connect()
@@ -269,9 +268,9 @@ class Coordinator:
             self._fenced(effects)
 
     def _fenced(self, effects: list[fencing.FenceEffect]) -> None:
-        """Act on what the fence decides."""
+        """Perform the fence's effects."""
         decisions = (fencing.Continue, fencing.Published, fencing.Unpublished, fencing.Stop)
-        # What it asks of the store goes first: what it tells may lead to the next command to it.
+        # Store effects come first, because a decision may lead to the next command to the fence.
         for effect in sorted(effects, key=lambda effect: isinstance(effect, decisions)):
             match effect:
                 case fencing.Continue(claim, history):
@@ -309,7 +308,7 @@ class Coordinator:
             self._end(Outcome.FAILED, too_many)
 
     def _on_unusable(self, reason: str) -> None:
-        """What is to be restored is damaged, or gone because another coordinator took the run: a new claim tells."""
+        """Take a new claim, because unusable data is damaged, or is gone because another coordinator took the run."""
         if self._has_doubted or self._deployment.phase not in (Phase.READING, *DEPLOYED):
             self._end(Outcome.FAILED, reason)
         else:
@@ -318,7 +317,7 @@ class Coordinator:
 
     def _end(self, outcome: Outcome, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
-        if outcome is not Outcome.SUPERSEDED:  # else the workers are the other life's
+        if outcome is not Outcome.SUPERSEDED:  # else the workers belong to the other instance
             self._outbox.broadcast(self._farewell())
         self._tracker.close(self._why_over())
 
@@ -330,7 +329,7 @@ class Coordinator:
         return f"the run has ended: {self.reason}"
 
     def _on_committed(self, snapshot_id: int, subtasks: tuple[Subtask, ...]) -> None:
-        """The last snapshot is the newest, so whoever has committed it has committed all."""
+        """End the run after the last commit. The last snapshot is the newest, so its commit includes all others."""
         if self.phase is Phase.FINISHING and snapshot_id >= self.history[-1] and self._termination.committed(subtasks):
             self._end(*self._termination.result())
 
@@ -361,7 +360,7 @@ class Coordinator:
             self._on_requested(request)
 
     def _trigger_waiting(self) -> None:
-        """Start what the driver waits for; and when all is quiet: whether a graph is over is read from a snapshot."""
+        """Start requested snapshots. When all workers are idle, start a snapshot to detect termination."""
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_requested()
             if self._registry.all_idle and not self._tracker.table.pending:
@@ -396,7 +395,7 @@ class Coordinator:
             self._renew_or_trigger()
 
     def _renew_or_trigger(self) -> None:
-        """Go on with snapshots; under a new claim where the ids of this one are used up (PROTOCOL 3.2)."""
+        """Continue with snapshots. Take a new claim when the ids of the claim are used up (PROTOCOL 3.2)."""
         if self._tracker.table.is_used_up:
             self._roll_back("all snapshot ids of its claim were used; a new claim brings new ones")
         else:

@@ -1,4 +1,4 @@
-"""One step of the coordinator: when it is, and what was decided, in the order in which it is to be performed."""
+"""Collect the effects of one step of the coordinator, and hold the time of the step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 
 
 class Outbox:
-    """Gathers effects; knows the time, and whom "all" are.
+    """Collect effects in the order of performance.
 
     Parameters
     ----------
     registry : WorkerRegistry
     epoch_offset : float
-        Seconds from monotonic time to seconds since the epoch.
+        Seconds to add to monotonic time, giving seconds since the epoch.
     """
 
     def __init__(self, registry: WorkerRegistry, epoch_offset: float) -> None:
@@ -30,19 +30,19 @@ class Outbox:
         return self.now + self.epoch_offset
 
     def put(self, effect: Effect) -> None:
-        """Have it performed after all that was put before."""
+        """Add an effect behind all earlier effects."""
         self._effects.append(effect)
 
     def send(self, worker: int, message: CoordinatorMessage) -> None:
-        """Send to one worker."""
+        """Send a message to one worker."""
         self.put(SendToWorker(worker, message))
 
     def broadcast(self, message: CoordinatorMessage) -> None:
-        """Send to every worker that is there."""
+        """Send a message to every registered worker."""
         for worker in self._registry.numbers():
             self.send(worker, message)
 
     def take(self) -> list[Effect]:
-        """All that was put since the last call."""
+        """Remove and return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects

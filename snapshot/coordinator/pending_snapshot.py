@@ -1,4 +1,4 @@
-"""A snapshot from its request to its publication: the small records that the coordinator keeps of it."""
+"""Records of a snapshot from its request to its publication."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from snapshot.stored.contribution import SnapshotTimings
 
 @dataclass(frozen=True)
 class SnapshotPolicy:
-    """When snapshots are taken and given up. Times in seconds."""
+    """Times and limits of snapshots. Times are in seconds."""
 
-    #: between two that are triggered by time; None: none is
+    #: seconds between two snapshots that time triggers, or None for no such snapshots
     interval: float | None
-    #: from the trigger to the last acknowledgement; then it is aborted
+    #: seconds from the trigger to the last acknowledgement, after which a snapshot is aborted
     timeout: float
-    #: from the end of one to the next that time or a node triggers
+    #: seconds from the end of a snapshot to the next snapshot that time or a node triggers
     min_pause: float
-    #: pending at one time
+    #: snapshots that may be pending at one time
     max_concurrent: int
-    #: failures in a row that are only noted; one more rolls the run back
+    #: failures in a row that are only recorded; a further failure rolls the run back
     tolerable_failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """Somebody in the driver asked for a snapshot and waits for it."""
+    """A request of the driver for a snapshot. The driver waits for the answer."""
 
     request_id: int
     pinned: bool
-    #: None: those of the topology
+    #: subtasks that start the snapshot, or None for the topology's initiators
     initiators: tuple[Subtask, ...] | None
-    #: monotonic time after which nobody waits any more; None: never
+    #: monotonic seconds at which the request expires, or None for no deadline
     deadline: float | None
 
 
 class Initiator(Enum):
-    """Why a snapshot was started."""
+    """Cause of a snapshot."""
 
     INTERVAL = "interval"
-    #: somebody in the driver asked for it
+    #: the driver requested the snapshot
     REQUEST = "order"
-    #: a node did, or subtasks started it themselves
+    #: a node requested the snapshot, or subtasks started the snapshot themselves
     NODE = "node"
-    #: all workers are idle: it tells whether the run, or a cycle, is over
+    #: all workers are idle; the snapshot shows whether the run, or a cycle, has terminated
     IDLE = "idle"
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """A subtask's part came, at a time of the coordinator; what the subtask spent, on its own clock."""
+    """Acknowledgement of a subtask's part. `at` is by the coordinator's clock, `timings` by the subtask's clock."""
 
     subtask: Subtask
     at: float
@@ -69,16 +69,16 @@ class PendingSnapshot:
     requests: list[SnapshotRequest]
     initiator: Initiator
     records: dict[Subtask, SubtaskRecord] = field(default_factory=dict)
-    #: the last that came so far
+    #: newest acknowledgement, or None before the first
     last: Acknowledgement | None = None
-    #: all acknowledged; the fence has it, and only the store can end it now (PROTOCOL 7.6)
+    #: whether all subtasks have acknowledged. From then on only the store may end the snapshot (PROTOCOL 7.6)
     is_publishing: bool = False
 
     @property
     def pinned(self) -> bool:
-        """Somebody wants it kept."""
+        """Whether a request pins the snapshot."""
         return any(request.pinned for request in self.requests)
 
     def missing(self, subtasks: Sequence[Subtask]) -> list[Subtask]:
-        """Those of `subtasks` that have not acknowledged."""
+        """Return the subtasks of `subtasks` that have not acknowledged."""
         return [subtask for subtask in subtasks if subtask not in self.records]

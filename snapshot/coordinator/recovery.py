@@ -1,6 +1,6 @@
-"""The recovery plan: from a manifest to what each subtask starts from.
+"""Plan a recovery: from a manifest to the restored state of each subtask.
 
-Says what would be lost where the graph has changed, and refuses it unless it was allowed by name.
+A changed graph may lose data. `plan_restore` names the loss, and refuses the restore unless the loss was allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind
 from snapshot.stored.topology_record import topology_of_record
 
-#: What `submit(allow=...)` may name.
+#: names that `submit(allow=...)` accepts
 CHANGED_GRAPH = "changedGraph"
 DROPPED_MESSAGES = "droppedMessages"
 REPEATED_OUTPUT = "repeatedOutput"
@@ -23,17 +23,17 @@ ALLOWANCES = (CHANGED_GRAPH, DROPPED_MESSAGES, REPEATED_OUTPUT)
 
 
 def fresh_start(topology: Topology) -> list[RestoredSubtask]:
-    """Every subtask as it was submitted."""
+    """Return the plan of a fresh start, with every subtask as submitted."""
     return [RestoredSubtask(subtask, None, (), (), ()) for subtask in topology.subtasks]
 
 
 def plan_restore(topology: Topology, manifest: Manifest, allow: Collection[str]) -> list[RestoredSubtask]:
-    """What every subtask of `topology` starts from, out of the snapshot of `manifest`.
+    """Return the restored state of every subtask of `topology`, from the snapshot of `manifest`.
 
     Raises
     ------
     RestoreRefused
-        if the snapshot is of another graph and that was not allowed; says each difference.
+        if the snapshot is of another graph and the change was not allowed. The error names each difference.
     """
     stored = topology_of_record(manifest.topology)
     where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
@@ -70,14 +70,14 @@ def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: 
 
 
 class _Plan:
-    """Looks up by channel what a manifest lists by subtask."""
+    """Index the numbers and parts of a manifest by channel, because a manifest lists them by subtask."""
 
     def __init__(self, topology: Topology, manifest: Manifest) -> None:
         self._topology = topology
         self._records = {record.subtask: record for record in manifest.records}
-        #: {channel: (p, S)} of the channels that the graph still has
         known = dict.fromkeys(topology.channels)
         sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
+        #: {channel: (p, S)} of the channels that the graph still has
         self._numbers = {
             entry.channel: (entry.processed, sent[entry.channel])
             for record in manifest.records

@@ -1,4 +1,4 @@
-"""When to try again after a failure, and when to give up."""
+"""Decide when to restart after a failure, and when to give up."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 class RestartPolicy:
     """Exponential delay between a failure and the restore after it.
 
-    Restarts count as one row until a snapshot is published between them.
+    Restarts without a published snapshot between them count as one row.
 
     Parameters
     ----------
     maxRestarts : int or None
-        Restarts in one row before the run fails; None: no limit.
+        Restarts in a row before the run fails, or None for no limit.
     firstDelay : float
         Seconds before the first restart of a row.
     delay : float
-        Seconds before the second.
+        Seconds before the second restart of a row.
     multiplier : float
-        Each further delay is this many times the one before.
+        Factor from each delay to the next delay.
     maxDelay : float
-        Seconds; no delay is longer.
+        Longest delay in seconds.
     """
 
     maxRestarts: int | None = 10
@@ -40,33 +40,33 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One failure that the run went on from: kept and shown."""
+    """A failure after which the run continued."""
 
     at: float  #: seconds since the epoch
     reason: str
 
 
 class Restarts:
-    """Applies a policy to the failures of one run."""
+    """Apply a restart policy to the failures of one run."""
 
     def __init__(self, policy: RestartPolicy) -> None:
         self.history: list[Restart] = []
-        #: monotonic seconds: workers are not deployed again before
+        #: monotonic seconds before which workers are not deployed again
         self.not_before = 0.0
-        #: the failure that the run recovers from now is counted; what follows from it is not one more
+        #: whether the present failure is counted; its consequences are not counted again
         self.is_counted = False
         self._policy = policy
         self._in_a_row = 0
-        #: seconds before the restart after the next one
+        #: seconds before the next restart of the row, except the first
         self._delay = policy.delay
 
     def note_progress(self) -> None:
-        """A snapshot was published: what comes now is a new row."""
+        """Start a new row of restarts, because a snapshot was published."""
         self._in_a_row = 0
         self._delay = self._policy.delay
 
     def count(self, reason: str, now: float, epoch: float) -> str | None:
-        """Count a failure; the reason to give up, if there were too many in a row."""
+        """Count a failure. Return the reason to give up after too many failures in a row, else None."""
         policy = self._policy
         if policy.maxRestarts is not None and self._in_a_row >= policy.maxRestarts:
             return f"{reason}\n(after {self._in_a_row} restarts in a row; maxRestarts is {policy.maxRestarts})"

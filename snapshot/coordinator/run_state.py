@@ -1,4 +1,4 @@
-"""What a run is told to be, where it stands, and how it ended: the words that the coordinator shares with its shell."""
+"""Settings, phases and outcomes of a run, which the coordinator shares with its shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snapshot.plan.topology import Topology
 
 
 class Phase(Enum):
-    """Where the run stands; the diagram is in `snapshot.coordinator.machine`."""
+    """Phase of the run. The diagram is in `snapshot.coordinator.machine`."""
 
     CLAIMING = "claiming"
     GATHERING = "gathering"
@@ -23,38 +23,38 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-#: Phases in which workers hold data of the current incarnation, so that losing one means rolling back.
+#: phases in which workers hold data of the current incarnation, so that losing a worker causes a rollback
 DEPLOYED = (Phase.RESTORING, Phase.CONNECTING, Phase.RUNNING, Phase.FINISHING)
 
 
 class Outcome(Enum):
-    """How it ended, for this life of the coordinator."""
+    """End of the run, for this coordinator instance."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
     #: another submission took the run
     FENCED = "fenced"
-    #: a newer life of the same submission took over: this one leaves, the run goes on
+    #: a newer instance of the same submission took the run: this instance exits, and the run continues
     SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What the driver decided for a run."""
+    """Settings of the driver for a run."""
 
     run: str
     topology: Topology
     worker_count: int
     policy: SnapshotPolicy
     restart_policy: RestartPolicy
-    #: newest snapshots that retention keeps, besides the pinned
+    #: number of newest snapshots that retention keeps, besides pinned snapshots
     retained: int
     #: names of `snapshot.coordinator.recovery.ALLOWANCES`
     allow: tuple[str, ...]
-    #: (run, snapshot_id) that a fork starts from while it has no snapshot of its own
+    #: (run, snapshot_id) from which a fork starts while the fork has no own snapshot; None without a fork
     forked_from: tuple[str, int] | None
-    #: seconds for all workers to register, after which the stage is given up
+    #: seconds for all workers to register; then the coordinator gives up the stage
     gathering_timeout: float
-    #: seconds for the missing ones to come back when others of the stage are there: a task forks a new worker at once
+    #: seconds for missing workers to register again while other workers are there, because tasks fork workers at once
     regathering_timeout: float

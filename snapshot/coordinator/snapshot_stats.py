@@ -1,7 +1,8 @@
-"""What is told of the snapshots of one life of a coordinator: how each stands or ended, and where its time went.
+"""Report the snapshots of one coordinator instance: state, result, sizes and durations.
 
-Owns the reports and their words, which people, the page and the metrics read. Decides nothing. Durations of subtasks
-come from their own hosts, the rest from the coordinator's clock: times of two clocks are never subtracted, only spans.
+People, the page and the metrics read these reports and their keys. This module decides nothing. Durations of subtasks
+come from their hosts' clocks, all others from the coordinator's clock. Times of two clocks are never subtracted, only
+durations, because the clocks differ.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 from snapshot.coordinator.pending_snapshot import PendingSnapshot
 from snapshot.stored.part import Handle
 
-#: Reports that are kept, the newest: at two snapshots a second most of a minute, at one in ten seconds a quarter of
-#: an hour. They are told again whenever somebody asks how the run stands.
+#: number of the newest reports to keep. At two snapshots a second, these cover most of a minute; at one in ten seconds,
+#: a quarter of an hour. Every query of the run's status sends all of these reports.
 REPORTS_MAX = 100
 
 
 class SnapshotState(Enum):
-    """How a snapshot stands, as this life of the coordinator knows it."""
+    """State of a snapshot, as this coordinator instance knows the state."""
 
     PENDING = "pending"
     PUBLISHED = "published"
@@ -28,39 +29,39 @@ class SnapshotState(Enum):
 
 
 class SnapshotStats:
-    """Reports of the snapshots of one life of a coordinator.
+    """Reports of the snapshots of one coordinator instance.
 
-    `reports` may be called on another thread than the rest: a snapshot is reported as closed before it stops pending.
+    `reports` may run on another thread, because a snapshot is reported as closed before the snapshot stops pending.
 
     Parameters
     ----------
     subtask_count : int
-        All of the run's.
+        Number of the run's subtasks.
     epoch_offset : float
-        Seconds to add to the times of snapshots for seconds since the epoch.
+        Seconds to add to the times of snapshots, giving seconds since the epoch.
     """
 
     def __init__(self, subtask_count: int, epoch_offset: float) -> None:
         self._subtask_count = subtask_count
         self._epoch_offset = epoch_offset
         self._closed: deque[dict[str, Any]] = deque(maxlen=REPORTS_MAX)
-        #: {snapshot_id: it, and why it would be aborted}; only the next claim tells (PROTOCOL 7.6)
+        #: {snapshot_id: (snapshot, reason if aborted)}; only the next claim decides (PROTOCOL 7.6)
         self._undecided: dict[int, tuple[PendingSnapshot, str]] = {}
 
     def published(self, snapshot: PendingSnapshot, now: float) -> None:
-        """It is."""
+        """Report a published snapshot."""
         self._closed.append(self._report(snapshot, SnapshotState.PUBLISHED, "", now))
 
     def aborted(self, snapshot: PendingSnapshot, reason: str, now: float) -> None:
-        """It is, or will never be whole."""
+        """Report a snapshot that was aborted, or that can never be complete."""
         self._closed.append(self._report(snapshot, SnapshotState.ABORTED, reason, now))
 
     def undecided(self, snapshot: PendingSnapshot, reason: str) -> None:
-        """Its manifest may have been written or not; `reason` is why, if not."""
+        """Record a snapshot whose manifest has an unknown outcome. `reason` applies if the write failed."""
         self._undecided[snapshot.snapshot_id] = (snapshot, reason)
 
     def decide(self, history: Sequence[int], now: float) -> None:
-        """The store was listed: what was undecided is published if `history` has it, and else is not."""
+        """Decide the undecided snapshots after a listing: those in `history` are published, the rest are aborted."""
         for snapshot, reason in self._undecided.values():
             if snapshot.snapshot_id in history:
                 self.published(snapshot, now)
@@ -69,7 +70,7 @@ class SnapshotStats:
         self._undecided = {}
 
     def reports(self, pending: Iterable[PendingSnapshot], now: float) -> list[dict[str, Any]]:
-        """The newest `REPORTS_MAX`, oldest first, those that are pending included."""
+        """Return the newest `REPORTS_MAX` reports, oldest first, including pending snapshots."""
         still_open = [*pending, *(snapshot for snapshot, _ in list(self._undecided.values()))]
         open_reports = [self._report(snapshot, SnapshotState.PENDING, "", now) for snapshot in still_open]
         by_id = {report["id"]: report for report in (*open_reports, *list(self._closed))}
@@ -95,7 +96,7 @@ class SnapshotStats:
         }
 
     def _split(self, snapshot: PendingSnapshot, published_at: float | None) -> dict[str, Any]:
-        """Where the time went: the way of the subtask that acknowledged last, once there is no later one."""
+        """Return the durations of the last subtask to acknowledge, or None values while parts are missing."""
         last = snapshot.last
         if last is None or len(snapshot.records) < self._subtask_count:
             return dict.fromkeys(("slowest", "triggerMs", "alignMs", "captureMs", "uploadMs", "publishMs"))
@@ -103,7 +104,7 @@ class SnapshotStats:
         trigger = last.at - snapshot.started_at - (timings.align + timings.capture + timings.upload)
         return {
             "slowest": str(last.subtask),
-            # Below zero only by the drift of two clocks, or where a simulation starts one that is told of later.
+            # Negative only by the drift of two clocks, or if a simulation starts a snapshot before the event.
             "triggerMs": _milliseconds(max(0.0, trigger)),
             "alignMs": _milliseconds(timings.align),
             "captureMs": _milliseconds(timings.capture),

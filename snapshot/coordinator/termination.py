@@ -1,7 +1,7 @@
-"""The end of a run: what a consistent snapshot says of it, and who has still to commit the last snapshot.
+"""Decide the termination of a run from a consistent snapshot, and track the commits of the last snapshot.
 
-Termination of a cyclic part is a stable property (Chandy & Lamport 1985, section 4): if it holds in a
-consistent cut, it holds from then on. So it is read from snapshots, never from counters that were polled.
+Termination of a cycle is a stable property (Chandy & Lamport 1985, section 4): a stable property that holds in a
+consistent cut holds from then on. Termination is therefore read from snapshots, never from polled counters.
 """
 
 from __future__ import annotations
@@ -16,64 +16,67 @@ from snapshot.stored.certificate import SubtaskRecord
 
 
 class RunTermination:
-    """The end of one run, as far as this life of its coordinator knows of it.
+    """The termination of one run, as this coordinator instance knows it.
 
     Parameters
     ----------
     subtasks : sequence of Subtask
-        All of the run's.
+        All subtasks of the run.
     """
 
     def __init__(self, subtasks: Sequence[Subtask]) -> None:
-        #: the driver's request for the snapshot after which the run is to stop
+        #: id of the driver's request for the snapshot after which the run stops, or None
         self.stop_request: int | None = None
-        #: that snapshot is published: the run ends as soon as everybody has committed it, whatever fails until then
+        #: whether that snapshot is published. The run then ends after all commits, whatever fails until then
         self.is_stopping = False
-        #: when the commits of the last snapshot take too long; None: the last one is not published, or not deployed
+        #: monotonic deadline of the commits; None while the last snapshot is not published or not deployed
         self.until: float | None = None
         self._subtasks = subtasks
         self._waiting: dict[Subtask, None] = {}
 
     def is_last(self, requests: Sequence[SnapshotRequest], *, is_final: bool) -> bool:
-        """Whether the run ends with the snapshot that was just published and met `requests`."""
+        """Return whether the run ends with the snapshot that was just published for `requests`."""
         self.is_stopping |= not is_final and any(request.request_id == self.stop_request for request in requests)
         return is_final or self.is_stopping
 
     def await_commits(self, until: float) -> None:
-        """The last snapshot is published: everybody is to commit it."""
+        """Wait until the monotonic time `until` for all commits, because the last snapshot is published."""
         self._waiting = dict.fromkeys(self._subtasks)
         self.until = until
 
     def committed(self, subtasks: Sequence[Subtask]) -> bool:
-        """Note commits of the last snapshot; True once nobody is awaited."""
+        """Record commits of the last snapshot. Return whether all subtasks have committed."""
         for subtask in subtasks:
             self._waiting.pop(subtask, None)
         return not self._waiting
 
     def roll_back(self) -> None:
-        """Commits are repeated by the restore; nobody is awaited until then."""
+        """Await no commits until the restore, because the restore repeats all commits."""
         self.until = None
 
     def who_is_late(self) -> str:
-        """For people: those who have not committed."""
+        """Name the subtasks that have not committed, for an error message."""
         return f"{', '.join(map(str, self._waiting))} have not committed the last snapshot in time"
 
     def result(self) -> tuple[Outcome, str]:
-        """How the run has ended, and why."""
+        """Return the outcome of the run, and the reason."""
         if self.is_stopping:
             return Outcome.STOPPED, "stopped by the driver, after a snapshot"
         return Outcome.FINISHED, "all nodes have ended"
 
 
 def is_final(records: Sequence[SubtaskRecord]) -> bool:
-    """Every subtask has sent its end, and every channel is empty: the run's result."""
+    """Return whether the run has ended: every subtask has ended, and every channel is empty."""
     return all(record.status.ended for record in records) and not any(
         handle.channel is not None for record in records for handle in record.handles
     )
 
 
 def ended_components(topology: Topology, records: Sequence[SubtaskRecord]) -> list[Component]:
-    """The cycles that are over and whose members have not all ended: passive, empty, no timers, outer inputs ended."""
+    """Return the terminated cycles whose members have not all ended.
+
+    A terminated cycle is passive and empty, has no timers, and all its outer inputs have ended.
+    """
     by_subtask = {record.subtask: record for record in records}
     return [part for part in topology.components if part.cyclic and _is_over(part, topology, by_subtask)]
 

@@ -1,4 +1,4 @@
-"""Which workers of the newest stage are there, and how far each is in becoming part of an incarnation."""
+"""Record the registered workers of the newest stage, and the progress of each in the incarnation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from snapshot.coordinator.control import WorkerRegistered
 
 @dataclass(slots=True)
 class RegisteredWorker:
-    """One registered worker. Each field but the first holds an incarnation, 0 for none."""
+    """A registered worker. Each field except the first holds an incarnation, or 0 for none."""
 
     registration: WorkerRegistered
-    #: whose data it processes
+    #: incarnation whose data the worker processes
     running: int
-    #: which it has restored
+    #: incarnation that the worker has restored
     restored: int = 0
-    #: in which it has connections to all peers
+    #: incarnation in which the worker is connected to all peers
     connected: int = 0
-    #: in which nothing will happen at it without a message from elsewhere
+    #: incarnation in which the worker does nothing until a message arrives
     idle: int = 0
 
 
@@ -29,13 +29,13 @@ class WorkerRegistry:
     ----------
     worker_count : int
     launch : str
-        Token of the stage; "" while there is none.
+        Token of the stage, or "" without a stage.
     """
 
     def __init__(self, worker_count: int, launch: str) -> None:
         self.worker_count = worker_count
         self.launch = launch
-        #: number of the claim of the last rollback: all are to be part of it. 0 before the first
+        #: number of the last rollback's claim, which all workers must join; 0 before the first
         self.incarnation = 0
         self._workers: dict[int, RegisteredWorker] = {}
 
@@ -46,60 +46,60 @@ class WorkerRegistry:
         return self._workers[worker]
 
     def numbers(self) -> list[int]:
-        """Those that are there, ascending."""
+        """Return the numbers of the registered workers, ascending."""
         return sorted(self._workers)
 
     def process_ids(self) -> dict[int, int]:
-        """Of those that are there, by number. May be called on any thread."""
+        """Return {worker number: process id} of the registered workers. Any thread may call this method."""
         return {worker: worker_entry.registration.pid for worker, worker_entry in sorted(self._workers.copy().items())}
 
     def missing(self) -> list[int]:
-        """Those that are not there, ascending."""
+        """Return the numbers of the missing workers, ascending."""
         return [worker for worker in range(self.worker_count) if worker not in self._workers]
 
     @property
     def all_there(self) -> bool:
-        """Every worker has registered."""
+        """Whether every worker has registered."""
         return len(self._workers) == self.worker_count
 
     def register(self, registration: WorkerRegistered) -> None:
-        """A worker came, or came back."""
+        """Register a worker, also a worker that registers again."""
         self._workers[registration.worker] = RegisteredWorker(registration, registration.incarnation)
 
     def remove(self, worker: int) -> None:
-        """A worker is gone."""
+        """Remove a worker."""
         del self._workers[worker]
 
     def new_stage(self, launch: str) -> None:
-        """Forget everybody: only who registers with `launch` belongs to the run now (PROTOCOL 6.4)."""
+        """Remove all workers. Only workers that register with `launch` belong to the run (PROTOCOL 6.4)."""
         self.launch = launch
         self._workers.clear()
 
     def running(self) -> list[int]:
-        """The incarnations whose data they process, each once, ascending; 0 stands for those that process none."""
+        """Return the distinct incarnations that workers process, ascending. 0 stands for workers without data."""
         return sorted(dict.fromkeys(worker_entry.running for worker_entry in self._workers.values()))
 
     def not_restored(self) -> list[int]:
-        """Those that are not restored under the incarnation, ascending."""
+        """Return the workers that have not restored the incarnation, ascending."""
         return [worker for worker in self.numbers() if self[worker].restored != self.incarnation]
 
     def not_connected(self) -> list[int]:
-        """Those that are not connected in the incarnation, ascending."""
+        """Return the workers that are not connected in the incarnation, ascending."""
         return [worker for worker in self.numbers() if self[worker].connected != self.incarnation]
 
     def note_idle(self, worker: int, incarnation: int) -> None:
-        """A worker has nothing to do in `incarnation`; 0: it is busy.
+        """Record that a worker is idle in `incarnation`, or busy for 0.
 
-        Also heard before this life of the coordinator knows the incarnation: it may be said only once.
+        An incarnation that this instance does not know yet is recorded too, because a worker reports each change once.
         """
         if worker in self._workers:
             self._workers[worker].idle = incarnation
 
     @property
     def all_idle(self) -> bool:
-        """Nothing will happen anywhere, unless it is on its way already."""
+        """Whether all workers are idle. Messages may still be in flight."""
         return self.all_there and all(worker_entry.idle == self.incarnation for worker_entry in self._workers.values())
 
     def addresses(self) -> tuple[bytes, ...]:
-        """Where each is reached by its peers, by number; call only when all are there."""
+        """Return the addresses for the peers, in the order of worker numbers. All workers must be registered."""
         return tuple(self._workers[worker].registration.address for worker in range(self.worker_count))

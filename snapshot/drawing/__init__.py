@@ -1,4 +1,4 @@
-"""What Cutline shows of itself in notebooks: graphs, snapshots, space-time diagrams. Gives text and bytes, no files.
+"""Draw graphs, snapshots and space-time diagrams for notebooks, as text and bytes, not as files.
 
-Whatever needs matplotlib or networkx imports it when something is drawn, so that all else works without.
+Drawing code imports matplotlib or networkx only when a drawing is made, because all other code must work without them.
 """

@@ -1,6 +1,7 @@
-"""What all drawings share: colours, sizes of text, room for labels, and the file. Needs matplotlib.
+"""Provide all drawings with colours, text sizes, places for labels, and the file. Needs matplotlib.
 
-Colours are Okabe and Ito's: told apart in print, and by the colour-blind. None says anything alone.
+The colours are Okabe and Ito's, because they differ in print and for colour-blind readers. No fact is shown by colour
+alone.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from matplotlib.textpath import TextPath
 BLUE, GREEN, PINK, ORANGE, SKY, RED = "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00"
 INK, CALM, PALE = "#222222", "#555555", "#BBBBBB"
 
-#: Points.
+#: sizes of text, in points
 SMALL, NORMAL = 6.5, 8.0
 
-#: Of a PNG: sharp on paper at the size of the drawing.
+#: resolution of a PNG, sharp on paper at the size of the drawing
 _DOTS_PER_INCH = 120
-#: Around a text, in heights of its type.
+#: space around a text, in heights of its type
 _PADDING = 0.15
 _POINTS_PER_INCH = 72.0
-#: Of a line of text, in heights of its type.
+#: height of a line of text, in heights of its type
 _LINE_HEIGHT = 1.25
 
 
 def rendered(make: Callable[[], Figure], form: str) -> bytes:
-    """What `make` draws as a file of the form ``svg`` or ``png``. Equal drawings give equal files."""
+    """Render the figure of `make` as a file of the form ``svg`` or ``png``. Equal drawings give equal files."""
     style = mpl.rc_context(
         {
             "svg.hashsalt": "cutline",
             "svg.fonttype": "none",
             "font.family": "DejaVu Sans",
             "font.size": NORMAL,
-            "text.parse_math": False,  # what is between two dollars is the user's, and no formula
+            "text.parse_math": False,  # because dollars in the user's text are no formula
         }
     )
     with style, warnings.catch_warnings():
-        # An SVG is shown with the fonts of who looks at it, which may have the glyph.
+        # Ignore missing glyphs, because an SVG is shown with the viewer's fonts, which may have the glyph.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         file = BytesIO()
         nameless = {"Date": None} if form == "svg" else {}
@@ -51,7 +52,7 @@ def rendered(make: Callable[[], Figure], form: str) -> bytes:
 
 
 def text_size(lines: Iterable[str], points: float, *, bold: bool = False) -> tuple[float, float]:
-    """Width and height in inches that text takes."""
+    """Return the width and height of text, in inches."""
     font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
     widths = [
         TextPath((0, 0), line, size=points, prop=font).get_extents().width if line.strip() else 0 for line in lines
@@ -61,7 +62,7 @@ def text_size(lines: Iterable[str], points: float, *, bold: bool = False) -> tup
 
 
 class Labels:
-    """Writes on axes so that nothing is written over something else, where there is room.
+    """Write labels on axes without overlaps, where there is room.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class Labels:
         self._taken: list[tuple[float, float, float, float]] = []
 
     def keep_free(self, at: tuple[float, float], width: float, height: float) -> None:
-        """Nothing is to be written here; sizes in inches."""
+        """Reserve a box without labels. Sizes are in inches."""
         self._taken.append(self._box(at, width, height))
 
     def write(
@@ -90,7 +91,7 @@ class Labels:
         bold: bool = False,
         optional: bool = False,
     ) -> None:
-        """Write at the first of the places that is free; where none is, at the first one, or nowhere if `optional`."""
+        """Write at the first free place. Without a free place, write at the first place, or nowhere if `optional`."""
         width, height = text_size(text.splitlines(), points, bold=bold)
         choices = list(places)
         free = [at for at in choices if not self._is_taken(self._box(at, width, height))]

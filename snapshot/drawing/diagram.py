@@ -1,6 +1,6 @@
-"""Space-time diagrams of runs, simulated or real: subtasks, messages, markers, cuts, what is in flight across them.
+"""Draw space-time diagrams of simulated or real runs: subtasks, messages, markers, cuts, messages in flight.
 
-``print(trace.diagram(-60))`` for terminals and failing tests; in a notebook a diagram shows itself.
+In terminals and failing tests, use ``print(trace.diagram(-60))``. A notebook shows a diagram as a drawing.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from snapshot.trace_events import EventLog
 
 
 class Diagram:
-    """A slice of a trace, drawn. Nothing is drawn before it is asked for.
+    """The diagram of a slice of a trace. Drawing happens on demand.
 
     Parameters
     ----------
     trace : EventLog
     start, stop : int, optional
-        Which events, as in ``trace.events[start:stop]``.
+        Slice of the events, as in ``trace.events[start:stop]``.
     """
 
     def __init__(self, trace: EventLog, start: int | None = None, stop: int | None = None) -> None:
         self._picture = Picture(trace, start, stop)
 
     def text(self) -> str:
-        """In characters: time runs downwards, a column a subtask; more than 8 subtasks are told in a table."""
+        """Return the diagram in characters: time runs downwards, a column a subtask; above 8 subtasks, a table."""
         return text_of(self._picture)
 
     def svg(self) -> str:
-        """As a drawing: time runs to the right, a line a subtask. Equal diagrams are equal texts.
+        """Return the diagram as SVG: time runs to the right, a line a subtask. Equal diagrams give equal SVG.
 
         Raises
         ------
         ImportError
-            where matplotlib is missing.
+            if matplotlib is missing.
         """
         return self._drawn("svg").decode()
 
     def png(self) -> bytes:
-        """The same as an image.
+        """Return the drawing as a PNG image.
 
         Raises
         ------
         ImportError
-            where matplotlib is missing.
+            if matplotlib is missing.
         """
         return self._drawn("png")
 

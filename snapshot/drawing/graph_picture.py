@@ -1,4 +1,4 @@
-"""A graph, drawn: what is written in its nodes and on its edges. The door to the drawing of graphs."""
+"""Draw a graph, and choose the text in its nodes and on its edges."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
 if TYPE_CHECKING:
     from snapshot.graph import Graph
 
-#: Characters of a name of the user's that a box or an edge has room for.
+#: characters of a user's name that a box or an edge has room for
 _CHARACTERS = 28
-#: So many edges that are all alike are told once.
+#: number of edges from which identical notes are written once, in the caption
 _EDGES_OF_A_KIND = 6
 
 
 def svg_of_graph(graph: Graph) -> str:
-    """The graph as SVG; what is wrong with it, where it cannot be built; what to install, where that is missing."""
+    """Return the graph as SVG, or an SVG text with the graph's errors or the missing package."""
     try:
         topology = build(graph, "unaligned").topology
     except GraphError as error:
@@ -29,12 +29,12 @@ def svg_of_graph(graph: Graph) -> str:
 
 
 def svg_of_topology(topology: Topology) -> str:
-    """A graph that was built.
+    """Return the SVG of a compiled topology.
 
     Raises
     ------
     ImportError
-        where matplotlib is missing.
+        if matplotlib is missing.
     """
     with needs_matplotlib():
         from snapshot.drawing.graph_plot import EdgeNote, graph_plotted
@@ -52,12 +52,12 @@ def svg_of_topology(topology: Topology) -> str:
 
 
 def class_of(node: NodeSpec) -> str:
-    """The name of its class, without the module's."""
+    """Return the name of the node's class, without the module."""
     return shortened(node.class_name.rpartition(".")[2], _CHARACTERS)
 
 
 def role(node: NodeSpec) -> str:
-    """Whether it is a source or a sink, and how many subtasks it has."""
+    """Return the node's role (source, sink or node) and its number of subtasks."""
     kinds = [kind for kind, holds in (("source", node.is_source), ("sink", node.is_sink)) if holds] or ["node"]
     return f"{' and '.join(kinds)}, {node.parallelism} subtask{'s' * (node.parallelism > 1)}"
 

@@ -1,6 +1,6 @@
-"""A graph as a drawing: boxes for nodes, arrows for edges, both with words. Needs matplotlib.
+"""Plot a graph: boxes for nodes, arrows for edges, both with text. Needs matplotlib.
 
-Sources and sinks have shapes of their own besides colours: a source points to the right, a sink has a wall there.
+Sources and sinks differ by shape and by colour: a source points to the right, a sink has a wall at its right.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from snapshot.drawing.canvas import CALM, INK, NORMAL, RED, SMALL, Labels, rende
 from snapshot.drawing.layout import Point, layout
 from snapshot.plan.topology import EdgeSpec, NodeSpec, Topology
 
-#: Inches: around the text of a box, between boxes, around all.
+#: inches around the text of a box, between boxes, and around the drawing
 _PADDING, _GAP_WIDTH, _GAP_HEIGHT, _MARGIN = 0.12, 0.55, 0.6, 0.15
 _BOX_WIDTH_MIN = 0.9
-#: The point of a source, the wall of a sink, a loop above its box; inches.
+#: inches of a source's point, a sink's wall, and a loop above its box
 _POINT, _WALL, _LOOP = 0.14, 0.06, 0.42
-#: Fills of sources, sinks and all others.
+#: fill colours of sources, sinks and other nodes
 _SOURCE, _SINK, _OTHER = "#DCEFE8", "#FBE6D6", "#F2F2F2"
-#: How far edges bend, in their lengths: as little as leads past all boxes. Two that meet bend apart.
+#: bends of edges, in edge lengths; an edge takes the first bend that avoids all boxes. Opposite edges bend apart
 _BENDS, _BENDS_APART = (0.0, 0.2, -0.2, 0.4, -0.4), (0.2, 0.4)
-#: Where there are more edges, labels that have no room are left out.
+#: edges; above this number, labels without room are omitted
 _LABELLED_EDGES_MAX = 12
-#: Shares of an edge at which it is looked whether it leads through a box, and at which its label may stand.
+#: shares of an edge's length where crossings with boxes are checked, and where the label may stand
 _STEPS = tuple(number / 20 for number in range(1, 20))
 _SHARES = (0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeNote:
-    """What is written on an edge."""
+    """Text on an edge."""
 
     lines: Sequence[str]
-    is_loud: bool  #: something is in flight: the edge is thick, in the colour of alarm
+    is_loud: bool  #: messages are in flight; the edge is thick and red
 
 
 def graph_plotted(
@@ -47,16 +47,16 @@ def graph_plotted(
     caption: str,
     form: str,
 ) -> bytes:
-    """The drawing as a file of the form ``svg`` or ``png``.
+    """Return the drawing as a file of the form ``svg`` or ``png``.
 
     Parameters
     ----------
     nodes : mapping of str to sequence of str
-        What is written in each node, below its name.
+        Text in each node, below the node's name.
     edges : mapping of (str, str) to EdgeNote
-        Likewise on each edge, by names of source and target.
+        Text on each edge, by the names of source and target.
     caption : str
-        Below all.
+        Text below the drawing.
     """
     return rendered(lambda: _Plot(topology, nodes, edges, caption).figure, form)
 
@@ -75,12 +75,12 @@ class _Plot:
         self._notes, self._edges = nodes, edges
         self._box = self._box_size()
         width, height = self._unit_size()
-        # Distances downwards are negative here.
+        # y is negated, because y grows upwards in matplotlib and downwards in a layout.
         self._centres = {node: Point(x * width, -y * height) for node, (x, y) in layout(topology).points.items()}
         self._bends = {(e.source, e.target): self._bend(e) for e in topology.edges if e.source != e.target}
         left, right, low, high = self._bounds()
         self.figure = Figure(figsize=(right - left, high - low))
-        # Labels at the edge and the caption lie outside: the file is made as large as they need.
+        # The axes fill the figure, because the saved file grows to include labels and the caption outside the axes.
         self._axes = self.figure.add_axes((0, 0, 1, 1))
         self._axes.set_xlim(left, right)
         self._axes.set_ylim(low, high)
@@ -96,7 +96,7 @@ class _Plot:
     # ---------------------------------------------------------------- sizes, in inches
 
     def _box_size(self) -> tuple[float, float]:
-        """Of all boxes, so that the widest text fits."""
+        """Return the size of all boxes, so that the widest text fits."""
         names = [text_size([node.name], NORMAL, bold=True) for node in self._topology.nodes]
         notes = [text_size(self._notes[node.name], SMALL) for node in self._topology.nodes]
         width = max(size[0] for size in names + notes) + 2 * _PADDING
@@ -104,13 +104,13 @@ class _Plot:
         return max(width, _BOX_WIDTH_MIN), height
 
     def _unit_size(self) -> tuple[float, float]:
-        """From one place to the next: a box, and room for what is written between two."""
+        """Return the distance between two places: a box, and room for the text between two boxes."""
         label = max((text_size(note.lines, SMALL, bold=note.is_loud)[0] for note in self._edges.values()), default=0.0)
         loops = any(edge.source == edge.target for edge in self._topology.edges)
         return self._box[0] + label + _GAP_WIDTH, self._box[1] + _GAP_HEIGHT + (_LOOP if loops else 0.0)
 
     def _bounds(self) -> tuple[float, float, float, float]:
-        """Left, right, low, high of all boxes and edges."""
+        """Return left, right, low and high of all boxes and edges."""
         aside, up = (side / 2 + _MARGIN for side in self._box)
         points = [
             (at.x + x, at.y + y) for at in self._centres.values() for x in (-aside, aside + _POINT) for y in (-up, up)
@@ -171,9 +171,9 @@ class _Plot:
             self._labels.write(text, places, colour, bold=note.is_loud, optional=is_optional)
 
     def _loop(self, node: str) -> tuple[Path, list[tuple[float, float]]]:
-        """An edge from a node to itself, and where its label may stand."""
+        """Return the path of an edge from a node to itself, and the places of its label."""
         (x, y), (width, height) = self._centres[node], self._box
-        # Over the left half, for most edges leave to the right.
+        # Draw over the left half, because most edges leave to the right.
         middle, top, aside = x - width / 5, y + height / 2, width / 6
         turns = [(middle + share * aside, top + up) for share, up in ((-1, 0), (-2, _LOOP), (2, _LOOP), (1, 0))]
         return Path(turns, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]), [(middle, top + _LOOP)]
@@ -195,7 +195,7 @@ class _Plot:
 
 
 def _parabola(start: Point, stop: Point, bend: float, shares: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Points of an edge, as matplotlib's ``arc3``."""
+    """Return points of an edge, in the shape of matplotlib's ``arc3``."""
     turn_x = (start.x + stop.x) / 2 + bend * (stop.y - start.y)
     turn_y = (start.y + stop.y) / 2 - bend * (stop.x - start.x)
     for share in shares:

@@ -1,6 +1,6 @@
-"""Pieces of HTML for notebooks, and lines of text as SVG where nothing can be drawn. Needs no library.
+"""Make HTML for notebooks, and SVG from lines of text where no drawing is possible. Needs no library.
 
-Everything that comes from outside is escaped here, and nowhere else.
+This module escapes all text from outside. No other module does.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from html import escape
 from textwrap import wrap
 
-#: Pixels.
+#: pixels
 _LINE, _MARGIN, _CHARACTER = 18, 8, 8
-#: Characters of a line.
+#: characters of a line
 _LINE_WIDTH = 100
 
 
 def svg_of_lines(lines: Sequence[str]) -> str:
-    """Text, a line below the other; long ones go on in the next."""
+    """Return lines of text as SVG. Long lines are wrapped."""
     rows = [row for line in lines for row in wrap(line, _LINE_WIDTH, subsequent_indent="    ") or [""]]
     width = 2 * _MARGIN + _CHARACTER * max(map(len, rows), default=0)
     height = 2 * _MARGIN + _LINE * len(rows)
@@ -34,12 +34,12 @@ def svg_of_lines(lines: Sequence[str]) -> str:
 
 @contextmanager
 def needs_matplotlib() -> Iterator[None]:
-    """Around the import of what draws.
+    """Wrap an import that needs matplotlib.
 
     Raises
     ------
     ImportError
-        where matplotlib is missing; says what to install.
+        if matplotlib is missing. The error names the package to install.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def needs_matplotlib() -> Iterator[None]:
 
 
 def drawn_or_text(draw: Callable[[], str]) -> str:
-    """A drawing; where matplotlib is missing, what to install: a notebook shows it and goes on."""
+    """Return a drawing, or an SVG text that names the missing package, because a notebook must not fail."""
     try:
         return draw()
     except ImportError as error:
@@ -59,19 +59,19 @@ def drawn_or_text(draw: Callable[[], str]) -> str:
 
 _CELL = "'text-align:left;vertical-align:top;padding:2px 10px 2px 0;max-width:52em;overflow-wrap:break-word'"
 
-#: Of its own size, a drawing that still can be read.
+#: smallest readable size of a drawing, as a share of its own size
 _SMALLEST = 0.7
 _WIDTH = re.compile(r'width="([0-9.]+)(pt|)"')
 
 
 def card(title: str, facts: Iterable[tuple[str, str]], *rest: str) -> str:
-    """A heading, facts by name on a line, and what is HTML already."""
+    """Return a heading, a line of named facts, and the HTML texts of `rest`."""
     lines = " &nbsp; ".join(f"{escape(name)}&nbsp;<b>{escape(value)}</b>" for name, value in facts)
     return f'<div><div style="font-size:115%"><b>{escape(title)}</b></div><div>{lines}</div>{"".join(rest)}</div>'
 
 
 def picture(svg: str) -> str:
-    """A drawing, on white in a dark notebook too; made smaller to fit, and scrolled where that is not enough."""
+    """Return a drawing on a white background. A wide drawing shrinks to fit, and scrolls below its smallest size."""
     drawing = svg[svg.index("<svg") :]
     width = _WIDTH.search(drawing)
     least = f"min-width:{float(width[1]) * _SMALLEST:.0f}{width[2]}" if width else ""
@@ -80,7 +80,7 @@ def picture(svg: str) -> str:
 
 
 def table(summary: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left_out: int, is_open: bool) -> str:
-    """A table that can be folded; it says how many rows are left out."""
+    """Return a foldable table, with the number of omitted rows."""
     lines = [_row("th", heads), *(_row("td", row) for row in rows)]
     more = f"<div>and {left_out} more</div>" if left_out else ""
     fold = "<details open>" if is_open else "<details>"
@@ -92,5 +92,5 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def link(address: str, text: str) -> str:
-    """A link that opens beside the notebook."""
+    """Return a link that opens in a new browser tab."""
     return f'<div><a href="{escape(address)}" target="_blank" rel="noopener">{escape(text)}</a></div>'

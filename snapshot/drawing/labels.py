@@ -1,4 +1,4 @@
-"""Values, messages, events, sizes and times in few words: for people, wherever something is shown to them."""
+"""Format values, messages, events, sizes and times as short text for people."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.trace_events import Event, Kind
 
-#: Characters of a value that a verdict shows: enough to know it again.
+#: characters of a value in a verdict, enough to recognise the value
 _CHARACTERS = 60
-#: Entries of a container, and depth, that are looked at before it is shortened.
+#: entries of a container, and depth, that are formatted before the text is shortened
 _ENTRIES, _DEPTH = 30, 5
 
 
-#: Kinds whose payload is no message.
+#: kinds of events whose payload is no message
 _WITH_COUNTS = (Kind.RESTORED, Kind.CUT)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class _Brief(Repr):
-    """`repr` that does not write out a million entries, and survives what a user's own `__repr__` raises."""
+    """A `repr` that limits the entries, and survives errors of a user's `__repr__`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class _Brief(Repr):
         self.maxstring = self.maxother = self.maxlong = 2 * _CHARACTERS
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """Like all others in its own order, not sorted."""
+        """Format a dict in its own order, not sorted."""
         if level <= 0 and x:
             return "{...}"
         pairs = [f"{self.repr1(key, level - 1)}: {self.repr1(x[key], level - 1)}" for key in islice(x, self.maxdict)]
@@ -42,27 +42,27 @@ _BRIEF = _Brief()
 
 
 def shortened(text: str, characters: int = _CHARACTERS) -> str:
-    """The beginning of a text, where it is long."""
+    """Shorten a text to at most `characters`."""
     return text if len(text) <= characters else text[: characters - 3] + "..."
 
 
 def brief(value: Any, characters: int = _CHARACTERS) -> str:
-    """A value on one line."""
+    """Format a value on one line."""
     return shortened(" ".join(_BRIEF.repr(value).split()), characters)
 
 
 def shown(packed: bytes | None, codec: Codec, characters: int = _CHARACTERS) -> str:
-    """An encoded message; None stands for the end of the stream."""
+    """Format an encoded message. None stands for the end of the stream."""
     if packed is None:
         return "the end of the stream"
     try:
         return brief(codec.decode(packed), characters)
-    except NotSerialisable:  # its class may be known to the workers only
+    except NotSerialisable:  # because only the workers may know its class
         return f"({len(packed)} bytes that cannot be read here)"
 
 
 def size_text(size_bytes: int) -> str:
-    """As ``1.5 MiB``."""
+    """Format a size in bytes, as ``1.5 MiB``."""
     amount, unit = float(size_bytes), 0
     while amount >= 1024 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -70,17 +70,17 @@ def size_text(size_bytes: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """As ``1 channel`` or ``2 channels``."""
+    """Format a count with its noun, as ``1 channel`` or ``2 channels``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration_text(seconds: float) -> str:
-    """As ``35 ms`` or ``1.25 s``."""
+    """Format a duration in seconds, as ``35 ms`` or ``1.25 s``."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def format_event(event: Event, codec: Codec) -> str:
-    """An event."""
+    """Format an event on one line."""
     where = "" if event.channel is None else f" on {event.channel}"
     which = f" of message {event.number}" if event.number else ""
     what = f" ({shown(event.payload, codec)})" if event.payload and event.kind not in _WITH_COUNTS else ""

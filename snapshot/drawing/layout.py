@@ -1,8 +1,8 @@
-"""Where the nodes of a graph stand when it is drawn: in layers from left to right, those of a cycle on a ring.
+"""Place the nodes of a drawn graph in layers from left to right, and the nodes of a cycle on a ring.
 
-Sugiyama, Tagawa & Toda 1981, in short: cycles are one block each; a block stands behind all that lead to it; an edge
-over several layers keeps a place free in each; the order in a layer follows the neighbours. Must not know inches,
-shapes or colours. Equal topologies give equal layouts.
+The method is a short form of Sugiyama, Tagawa & Toda 1981. A cycle is one block. A block stands to the right of all its
+predecessors. An edge over several layers reserves a place in each. The order in a layer follows the neighbours. Inches,
+shapes and colours are outside. Equal topologies give equal layouts.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from snapshot.plan.topology import Component, Topology
 
-#: Places from one node of a ring to the next, along the ring.
+#: distance between neighbours on a ring, in places along the ring
 _RING_STEP = 1.25
-#: Places that an edge keeps free where it passes a layer.
+#: places that an edge reserves in a layer that it passes
 _PASSAGE = 0.6
-#: Walks over the layers, each in both directions, in which their orders settle.
+#: passes over the layers, each in both directions, until the orders are stable
 _SWEEPS = 4
 
 
 class Point(NamedTuple):
-    """To the right, and downwards."""
+    """A point: x to the right, y downwards."""
 
     x: float
     y: float
@@ -30,10 +30,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where nodes stand, in places: two nodes are at least about one place apart."""
+    """Positions of nodes, in places. Two nodes are at least about one place apart."""
 
-    points: dict[str, Point]  #: {node: its centre}
-    width: float  #: of all, half a place around the outermost centres included
+    points: dict[str, Point]  #: {node: centre}
+    width: float  #: total width, including half a place around the outermost centres
     height: float
 
 
@@ -41,17 +41,17 @@ class Layout:
 class _Block:
     """A component, or the passage of an edge through a layer."""
 
-    nodes: dict[str, Point] = field(default_factory=dict)  #: centres, from the middle of the block
+    nodes: dict[str, Point] = field(default_factory=dict)  #: {node: centre}, relative to the middle of the block
     width: float = 1.0
     height: float = 1.0
     layer: int = 0
     before: list[_Block] = field(default_factory=list)
     after: list[_Block] = field(default_factory=list)
-    y: float = 0.0  #: of its middle, from the middle of its layer
+    y: float = 0.0  #: middle of the block, relative to the middle of its layer
 
 
 def positions(topology: Topology) -> dict[str, tuple[float, float]]:
-    """Where each node stands: (x, y) from 0 to 1, to the right and downwards; messages go mostly to the right."""
+    """Return {node: (x, y)} from 0 to 1, to the right and downwards. Most messages go to the right."""
     placed = layout(topology)
     return {node: (point.x / placed.width, point.y / placed.height) for node, point in placed.points.items()}
 
@@ -77,12 +77,12 @@ def layout(topology: Topology) -> Layout:
 
 
 def _layers(topology: Topology) -> list[list[_Block]]:
-    """All blocks, each behind those that lead to it: components are in topological order."""
+    """Return the layers of blocks. Each block stands behind its predecessors; components are in topological order."""
     blocks = [_block(topology, component) for component in topology.components]
     pairs = dict.fromkeys(
         (topology.node(edge.source).component, topology.node(edge.target).component) for edge in topology.edges
     )
-    # By target, so that the layer of each source is final when it counts.
+    # Sort by target, because the layer of each source must be final before its use.
     outer = sorted((pair for pair in pairs if pair[0] != pair[1]), key=lambda pair: (pair[1], pair[0]))
     for source, target in outer:
         blocks[target].layer = max(blocks[target].layer, blocks[source].layer + 1)
@@ -95,7 +95,7 @@ def _layers(topology: Topology) -> list[list[_Block]]:
 
 
 def _lead(source: _Block, target: _Block, layers: list[list[_Block]]) -> None:
-    """Connect two blocks, with a passage in each layer between."""
+    """Connect two blocks, with a passage in each layer between them."""
     last = source
     for number in range(source.layer + 1, target.layer):
         passage = _Block(width=0.0, height=_PASSAGE, layer=number)
@@ -108,7 +108,7 @@ def _lead(source: _Block, target: _Block, layers: list[list[_Block]]) -> None:
 
 
 def _settle(layer: list[_Block], *, forward: bool) -> None:
-    """Order a layer by the middles of the neighbours, and stack it around its own."""
+    """Order a layer by the middles of the neighbours, and stack its blocks around the layer's middle."""
 
     def wished(block: _Block) -> float:
         neighbours = block.before if forward else block.after
@@ -122,7 +122,7 @@ def _settle(layer: list[_Block], *, forward: bool) -> None:
 
 
 def _block(topology: Topology, component: Component) -> _Block:
-    """A node, or a ring of nodes that begins at its left."""
+    """Make the block of a component: a node, or a ring of nodes that begins at the left."""
     order = _round(topology, component)
     count = len(order)
     if count == 1:
@@ -135,7 +135,7 @@ def _block(topology: Topology, component: Component) -> _Block:
 
 
 def _round(topology: Topology, component: Component) -> list[str]:
-    """The nodes of a component so that neighbours follow each other, from one that is entered from outside."""
+    """Return the nodes of a component in the order of neighbours, from a node with an edge from outside."""
     inside = dict.fromkeys(component.nodes)
     entered = [edge.target for edge in topology.edges if edge.target in inside and edge.source not in inside]
     successors: dict[str, list[str]] = {node: [] for node in inside}

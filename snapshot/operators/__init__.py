@@ -1,1 +1,1 @@
-"""What `snapshot.operators.aggregate` computes with: distinct keys to numbers, and totals by those numbers."""
+"""Keyed aggregates: the nodes, the numbers of distinct keys, and the totals by these numbers."""

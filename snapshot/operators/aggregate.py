@@ -1,4 +1,4 @@
-"""Counts, sums, extremes and means by key, a batch at a time: `KeyedAggregate`, and `PartialAggregate` ahead of it."""
+"""Aggregate batches by key: `KeyedAggregate`, and `PartialAggregate` before a `KeyedAggregate`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from snapshot.node import Context, Node
 from snapshot.operators.groups import TOTALS, Aggregates, Function, Groups
 from snapshot.plan.schemas import to_arrow_schema
 
-#: A `PartialAggregate` that knows more groups forgets them when it has sent them: each sending looks at all of them.
+#: groups; beyond this number a `PartialAggregate` drops its groups after sending, because each sending scans all groups
 _KNOWN_GROUPS_MAX: Final = 1 << 16
 
 
 class KeyedAggregate(Node):
-    """Aggregates rows by key, and sends one row a key when all inputs have ended.
+    """Aggregate rows by key, and send one row for each key when all inputs have ended.
 
-    Takes batches of rows, or of what a `PartialAggregate` sends; messages are gathered by the edge's schema, so the
-    edge needs one. With more than one subtask the edge must be keyed by the same columns, or by some of them: each
-    subtask aggregates what comes to it.
+    Inputs are batches of rows, or the batches of a `PartialAggregate`. The edge needs a schema, because messages are
+    gathered into batches by the schema. With more than one subtask the edge must be keyed by the same columns, or by
+    some of these columns, because each subtask aggregates only its own rows.
 
-    What it sends is sorted by the keys, nulls last: key columns first, then the outputs in the order given. As in
-    SQL, rows with a null in a key are a group, nulls are not counted, and a sum, min, max or mean of nothing is
-    null. Sums of integers are exact, in 64 bits. Sums of floats depend, in the last digits, on the order in which
-    rows come; NaN is greater than every number. Of what it keeps and sends, text in dictionaries is plain text.
+    The result is sorted by the keys, nulls last. Key columns come first, then the outputs in the given order. As in
+    SQL, rows with a null in a key form a group, and nulls are not counted. A sum, min, max or mean of no values is
+    null. Sums of integers are exact, in 64 bits. The last digits of sums of floats depend on the order of the rows. NaN
+    is greater than every number. Dictionary-encoded text becomes plain text in the state and in the result.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class KeyedAggregate(Node):
     Raises
     ------
     GraphError
-        if they cannot be meant.
+        if the keys or the aggregates are invalid.
 
     Examples
     --------
@@ -51,11 +51,11 @@ class KeyedAggregate(Node):
         _check(type(self).__name__, columns, aggregates)
         self._aggregates = Aggregates(columns, cast("Mapping[str, tuple[str, Function]]", dict(aggregates)))
         self._groups: Groups | None = None
-        #: the last schema that was found to fit the groups
+        #: last schema that was checked against the groups, or None
         self._fitting: pa.Schema | None = None
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Add the rows of a batch, or the totals that a `PartialAggregate` made of rows."""
+        """Add the rows of a batch, or the totals of a `PartialAggregate`."""
         groups = self._groups_for(batch.schema, context)
         if _are_totals(batch.schema):
             groups.merge(batch)
@@ -63,16 +63,16 @@ class KeyedAggregate(Node):
             groups.add(batch)
 
     def onEnd(self, context: Context) -> None:
-        """Send the result, if that was the last input and any row came."""
+        """Send the result after the last input has ended, if the node received any row."""
         if not context.inputs and self._groups is not None:
             context.send(self._groups.result())
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """One row a group: its keys, and the totals so far. None before the first batch."""
+        """Return one row for each group, with its keys and totals, or None before the first batch."""
         return None if self._groups is None else self._groups.state()
 
     def restoreState(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore the groups. Raise RestoreRefused if the snapshot holds other columns."""
         if state is None:
             return
         expected = self._aggregates.state_names()
@@ -100,32 +100,32 @@ class KeyedAggregate(Node):
         return self._groups
 
     def _schema_of(self, given: pa.Schema) -> pa.Schema:
-        """Of the groups that batches make which have the schema `given`."""
+        """Return the schema of the groups for batches with the schema `given`."""
         if _are_totals(given):
             return self._aggregates.merged_schema(given)
         return self._aggregates.state_schema(given)
 
 
 class PartialAggregate(KeyedAggregate):
-    """Aggregates the rows of its own subtask by key, and now and then sends one row for each group that changed.
+    """Aggregate the rows of one subtask by key, and send one row for each changed group from time to time.
 
-    For the sender's side of a keyed edge into a `KeyedAggregate` of the same keys and aggregates, which adds up what
-    comes: instead of rows, groups go from worker to worker. Worth it where keys repeat; what comes of both is what the
-    one would give alone, but for the last digits of sums of floats. Its own input may be spread in any way.
+    The node stands on the sender's side of a keyed edge into a `KeyedAggregate` with the same keys and aggregates.
+    Groups are sent between workers, not rows, which helps where keys repeat. Both nodes together give the result of the
+    `KeyedAggregate` alone, except for the last digits of sums of floats. The node's input may have any partitioning.
 
     Parameters
     ----------
     keys, aggregates
-        as of `KeyedAggregate`.
+        As in `KeyedAggregate`.
     rows : int
         Rows that are aggregated before the groups are sent.
     seconds : float
-        How long the first of them waits at most.
+        Longest wait of the first of these rows, in seconds.
 
     Raises
     ------
     GraphError
-        if they cannot be meant.
+        if a parameter is invalid.
     """
 
     def __init__(
@@ -140,16 +140,16 @@ class PartialAggregate(KeyedAggregate):
         if rows < 1 or not seconds > 0:
             raise GraphError(f"PartialAggregate: rows={rows}, seconds={seconds}: at least 1 row, more than 0 seconds")
         self._rows_max, self._seconds = rows, seconds
-        #: rows that were not sent yet, and when their groups are to be sent
+        #: unsent rows, and the time in seconds since the epoch at which their groups are sent
         self._rows, self._due_at = 0, 0.0
 
     def schemaOf(self, rows: str | pa.Schema) -> pa.Schema:
-        """The schema of what it sends, for the edge behind it, when rows of this schema (DDL or Arrow) come.
+        """Return the schema of the sent batches for input rows of the schema `rows` (DDL or Arrow).
 
         Raises
         ------
         GraphError
-            if they cannot be aggregated.
+            if such rows cannot be aggregated.
         """
         try:
             return self._schema_of(to_arrow_schema(rows)).with_metadata(TOTALS)
@@ -157,7 +157,7 @@ class PartialAggregate(KeyedAggregate):
             raise GraphError(f"PartialAggregate: {error}") from error
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Add the rows of a batch, and send the groups if that was enough."""
+        """Add the rows of a batch. Send the groups after enough rows."""
         if not batch.num_rows:
             return
         super().onBatch(batch, context)
@@ -169,21 +169,21 @@ class PartialAggregate(KeyedAggregate):
             self._send_groups(context)
 
     def onTimer(self, at: float, context: Context) -> None:
-        """The first rows have waited long enough."""
+        """Send the groups, because the first rows have waited for `seconds`."""
         self._send_groups(context)
 
     def onEnd(self, context: Context) -> None:
-        """Send what is left, if that was the last input."""
+        """Send the remaining groups after the last input has ended."""
         if not context.inputs:
             self._send_groups(context)
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """The groups that were not sent yet, and of how many rows, due when."""
+        """Return the unsent groups, the number of their rows, and the time of their sending."""
         groups = None if self._groups is None or not self._rows else self._groups.changed()
         return groups, self._rows, self._due_at
 
     def restoreState(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore the unsent groups. Raise RestoreRefused for the state of another node."""
         if not isinstance(state, tuple) or len(state) != 3:
             raise RestoreRefused(f"the snapshot holds {type(state).__qualname__}, which no PartialAggregate keeps")
         groups, rows, due_at = state
@@ -205,7 +205,7 @@ def _are_totals(schema: pa.Schema) -> bool:
 
 
 def _check(node: str, keys: Sequence[str], aggregates: Mapping[str, tuple[str, str]]) -> None:
-    """Refuse what cannot be meant."""
+    """Raise GraphError for invalid keys or aggregates."""
     functions = get_args(Function)
     wrong = [f"{output!r}: {asked!r}" for output, asked in aggregates.items() if not _is_asked_well(asked)]
     if wrong:

@@ -1,6 +1,6 @@
-"""From key columns to the numbers of groups, and back. Each distinct key, nulls included, gets a number once.
+"""Map key columns to numbers of groups, and back. Each distinct key, nulls included, receives a number once.
 
-Each column is numbered by itself; several are joined from the left, a pair of numbers being one integer::
+Each column is numbered separately. Several columns are joined from the left, with a pair of numbers in one integer::
 
     integers ──IntegerColumn──> numbers ─┐
                                          ├─ (left << 32 | right) ──IntegerTable──> numbers of pairs ─> ...
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from snapshot.errors import NodeError
 from snapshot.operators.integer_table import Integers, IntegerTable
 
-#: Two numbers make one 64-bit integer. The groups' state would take more than 64 GB before.
+#: groups, because two numbers must fit one 64-bit integer. The state of so many groups takes more than 64 GB
 GROUPS_MAX: Final = 1 << 31
 
 _PAIR_BITS: Final = 32
@@ -27,24 +27,24 @@ _RIGHT: Final = (1 << _PAIR_BITS) - 1
 
 
 class _Column(Protocol):
-    """Numbers the distinct values of one key column."""
+    """Number the distinct values of one key column."""
 
     def __len__(self) -> int: ...
 
     def numbers(self, column: pa.Array) -> Integers:
-        """The number of each row's value."""
+        """Return the number of each row's value."""
 
     def values(self, kind: pa.DataType) -> pa.Array:
-        """The values, by number."""
+        """Return the values, in the order of their numbers."""
 
 
 class GroupKeys:
-    """The distinct keys of `kinds`, numbered in the order in which batches bring them.
+    """The distinct keys of the types `kinds`, numbered in the order of their first batches.
 
     Parameters
     ----------
     kinds : sequence of pyarrow.DataType
-        One a key column, as `key_type` gives them.
+        Type of each key column, as `key_type` returns the type.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
@@ -56,12 +56,12 @@ class GroupKeys:
         return len(self._pairs[-1] if self._pairs else self._columns[0])
 
     def numbers(self, columns: Sequence[pa.Array]) -> Integers:
-        """The number of each row's group; groups that are new are added.
+        """Return the number of each row's group. Add new groups.
 
         Raises
         ------
         NodeError
-            if there are more than `GROUPS_MAX`.
+            if there are more than `GROUPS_MAX` groups.
         """
         numbers = self._columns[0].numbers(columns[0])
         for pairs, numbered, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
@@ -71,7 +71,7 @@ class GroupKeys:
         return numbers
 
     def columns(self) -> list[pa.Array]:
-        """The key columns of all groups, by number."""
+        """Return the key columns of all groups, in the order of group numbers."""
         found: list[pa.Array] = []
         pairs: Integers | None = None
         for table, numbered, kind in zip(self._pairs[::-1], self._columns[:0:-1], self._kinds[:0:-1], strict=True):
@@ -83,12 +83,12 @@ class GroupKeys:
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a key column of `kind` has among the groups: a dictionary is but a layout.
+    """Return the type of a key column of `kind` in the groups. A dictionary has its value type.
 
     Raises
     ------
     TypeError
-        if its values cannot be keys.
+        if values of this type cannot be keys.
     """
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if _is_integer(value) or any(matches(value) for matches in _TEXTS):
@@ -107,12 +107,12 @@ _TEXTS = (
 
 
 class _Integers:
-    """Of integers and bools. Null has a number too, between those of the values."""
+    """A column of integers or bools. Null has a number too, between the numbers of the values."""
 
     def __init__(self) -> None:
-        #: a value for each number but that of null
+        #: the values, without null
         self._table = IntegerTable()
-        #: how many values were numbered before null; None: no null has come
+        #: count of values before the first null, or None without a null
         self._null: int | None = None
 
     def __len__(self) -> int:
@@ -141,15 +141,15 @@ class _Integers:
 
 
 class _Texts:
-    """Of text and bytes. Arrow looks up all rows of a batch in a table that it makes of the known values each time.
+    """A column of text or bytes. For each batch, Arrow makes a table of the known values and finds all rows in it.
 
-    Where that has more values than the batch rows, or a value is new, Arrow finds the distinct values of the batch, and
-    a dict their numbers: 2.8 times as long for 65,536 rows of 10,000 values.
+    A second way serves new values, and batches with fewer rows than known values: Arrow finds distinct values of the
+    batch, and a dict finds their numbers. This takes 2.8 times as long for 65,536 rows of 10,000 values.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        #: the keys of `_numbers`, as they were when they were last looked up
+        #: keys of `_numbers` at the last search, or None before the first
         self._known: pa.Array | None = None
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ class _Texts:
             places = pc.fill_null(places.cast(pa.int64()), len(values))
             values = pa.concat_arrays([values, pa.nulls(1, values.type)])
         rows = places.to_numpy(zero_copy_only=False)
-        # A dictionary may hold what no row refers to, and that is no group.
+        # Only used values become groups, because a dictionary may hold values without rows.
         used = np.flatnonzero(np.bincount(rows, minlength=len(values)))
         by_place = np.zeros(len(values), dtype=np.int64)
         by_place[used] = self._learn(values.take(pa.array(used)).to_pylist())
@@ -197,7 +197,7 @@ class _Texts:
 
 
 def _without_views(column: pa.Array) -> pa.Array:
-    """Arrow looks up no views, and makes no dictionaries of those that hold nulls."""
+    """Cast a view type, because Arrow cannot search views, nor dictionary-encode views with nulls."""
     if pa.types.is_string_view(column.type):
         return column.cast(pa.large_string())
     if pa.types.is_binary_view(column.type):
@@ -206,7 +206,7 @@ def _without_views(column: pa.Array) -> pa.Array:
 
 
 def _as_integers(column: pa.Array) -> Integers:
-    """The values of a column without nulls, in 64 bits; of an unsigned one the same bits."""
+    """Return the values of a column without nulls in 64 bits. Unsigned values keep their bits."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     values = column.to_numpy(zero_copy_only=False)
@@ -215,7 +215,7 @@ def _as_integers(column: pa.Array) -> Integers:
 
 
 def _from_integers(values: Integers, kind: pa.DataType) -> pa.Array:
-    """The inverse of `_as_integers`, in memory of its own."""
+    """Invert `_as_integers`. The result has its own memory."""
     if pa.types.is_uint64(kind):
         return pa.array(values.view(np.uint64).copy())
     array = pa.array(values.copy())

@@ -1,4 +1,4 @@
-"""The groups of a keyed aggregate: their keys and totals, as they grow, are stored, and are told at the end.
+"""Hold the groups of a keyed aggregate: keys and totals, as state and as result.
 
 ::
 
@@ -22,7 +22,7 @@ from snapshot.operators.group_keys import GroupKeys, key_type
 from snapshot.operators.integer_table import Integers
 from snapshot.operators.totals import Measure, SumOverflow, Total, make_total, numbers_of, total_type
 
-#: Metadata of the schema of totals that are to be added up. Names do not say it: rows may have a column "count(x)" too.
+#: metadata of the schema of totals; names are not enough, because rows may also have a column "count(x)"
 TOTALS: Final = {b"cutline": b"totals"}
 
 Function = Literal["count", "sum", "min", "max", "mean"]
@@ -30,30 +30,30 @@ Function = Literal["count", "sum", "min", "max", "mean"]
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What is asked for: key columns, and ``{output: (column, function)}``."""
+    """Requested aggregates: key columns, and ``{output: (column, function)}``."""
 
     keys: tuple[str, ...]
     outputs: Mapping[str, tuple[str, Function]]
 
     def measures(self) -> dict[str, dict[Measure, None]]:
-        """What must be kept of each column. Always the count: a sum of nothing is null."""
+        """Return the measures of each column. The count is always kept, because a sum of no values is null."""
         kept: dict[str, dict[Measure, None]] = {}
         for column, function in self.outputs.values():
             kept.setdefault(column, {"count": None})["sum" if function == "mean" else function] = None
         return kept
 
     def state_names(self) -> list[str]:
-        """The columns of the state, and of what is merged."""
+        """Return the column names of the state and of merged totals."""
         totals = [_name(measure, column) for column, measures in self.measures().items() for measure in measures]
         return [*self.keys, *totals]
 
     def state_schema(self, given: pa.Schema) -> pa.Schema:
-        """The schema of the state when batches have the schema `given`.
+        """Return the schema of the state for batches with the schema `given`.
 
         Raises
         ------
         TypeError
-            if a column is missing, or its type has no such keys or totals.
+            if a column is missing, or its type cannot be a key or have the total.
         """
         fields = [pa.field(name, key_type(_type_of(given, name))) for name in self.keys]
         for column, measures in self.measures().items():
@@ -62,7 +62,7 @@ class Aggregates:
         return pa.schema(fields)
 
     def merged_schema(self, given: pa.Schema) -> pa.Schema:
-        """The same when batches of totals have the schema `given`. Raises as `state_schema`."""
+        """Return the schema of the state for batches of totals with the schema `given`. Raise as `state_schema`."""
         if given.names != self.state_names():
             raise TypeError(f"they are totals {given.names}, where {self.state_names()} are added up")
         fields = [pa.field(name, key_type(_type_of(given, name))) for name in self.keys]
@@ -82,7 +82,7 @@ class Groups:
     ----------
     aggregates : Aggregates
     schema : pyarrow.Schema
-        Of the state.
+        Schema of the state.
     """
 
     def __init__(self, aggregates: Aggregates, schema: pa.Schema) -> None:
@@ -94,7 +94,7 @@ class Groups:
             column: {measure: make_total(measure, next(types)) for measure in measures}
             for column, measures in aggregates.measures().items()
         }
-        #: groups that `take` has returned at least once
+        #: number of groups that `take` has returned at least once
         self._taken_count = 0
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Groups:
                 self._add_column(groups, batch.column(name), totals)
 
     def merge(self, state: pa.RecordBatch) -> None:
-        """Add the totals of groups that `state`, `changed` or `take` returned, of these aggregates. Raises as `add`."""
+        """Add totals that `state`, `changed` or `take` of the same aggregates returned. Raise as `add` does."""
         groups = self._keys.numbers([state.column(name) for name in self._aggregates.keys])
         for name, totals in self._totals.items():
             for measure, total in totals.items():
@@ -124,14 +124,14 @@ class Groups:
                     total.merge(groups[known], numbers_of(column.drop_null()), len(self._keys))
 
     def changed(self) -> pa.RecordBatch:
-        """What `state` returns, of the groups that are new or got values since `take` was called last."""
+        """Return the state of the groups that are new or received values since the last call of `take`."""
         state, is_changed = self.state(), np.arange(len(self._keys)) >= self._taken_count
         for totals in self._totals.values():
             is_changed |= totals["count"].values(len(self._keys)) > 0
         return state if is_changed.all() else state.take(pa.array(np.flatnonzero(is_changed)))
 
     def take(self) -> pa.RecordBatch:
-        """What `changed` returns, marked as totals; all totals begin anew."""
+        """Return the result of `changed`, marked as totals, and reset all totals."""
         changed = self.changed()
         for totals in self._totals.values():
             for total in totals.values():
@@ -140,14 +140,14 @@ class Groups:
         return changed.replace_schema_metadata(TOTALS)
 
     def state(self) -> pa.RecordBatch:
-        """Keys and totals, in memory of their own."""
+        """Return keys and totals of all groups, in separate memory."""
         arrays = self._keys.columns()
         for totals in self._totals.values():
             arrays += [self._kept(totals, measure) for measure in totals]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def result(self) -> pa.RecordBatch:
-        """The groups with what is asked for."""
+        """Return the sorted groups with the requested outputs."""
         arrays = dict(zip(self._aggregates.keys, self._keys.columns(), strict=True))
         for output, (column, function) in self._aggregates.outputs.items():
             arrays[output] = self._output(column, function)
@@ -156,7 +156,7 @@ class Groups:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """Say of which column it is that something does not fit."""
+        """Convert errors of values that do not fit into NodeErrors that name the column."""
         try:
             yield
         except SumOverflow as error:
@@ -168,7 +168,7 @@ class Groups:
             raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
 
     def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
-        # These may hold nulls that `null_count` does not know.
+        # Decode first, because these types may hold nulls that `null_count` does not count.
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         elif pa.types.is_run_end_encoded(column.type):
@@ -189,7 +189,7 @@ class Groups:
         return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
 
     def _kept(self, totals: Mapping[Measure, Total], measure: Measure) -> pa.Array:
-        """A total of every group; null where there is none."""
+        """Return a total of every group, with null for groups without values."""
         total, counts = totals[measure], totals["count"].values(len(self._keys))
         values = total.values(len(self._keys)).copy()
         return pa.array(values, mask=None if measure == "count" else counts == 0).cast(total.kind)

@@ -1,8 +1,8 @@
-"""A hash table from 64-bit integers to their numbers 0, 1, 2, ..., that is asked a column at a time.
+"""Map 64-bit integers to their numbers 0, 1, 2, ... by a hash table that is searched a column at a time.
 
-Owns the probing, nothing else: nulls, types and text are `snapshot.operators.group_keys`'s business. Open
-addressing in two NumPy arrays, so that a look-up of a whole column is a few vector steps: 3 ns a value while the
-table is in the cache, where a new Arrow or pandas index for each batch takes 10 to 60.
+This module only probes; `snapshot.operators.group_keys` handles nulls, types and text. The table uses open addressing
+in two NumPy arrays, because a search of a whole column is then a few vector steps. A search takes 3 ns a value while
+the table is in the cache. A new Arrow or pandas index for each batch takes 10 to 60 ns a value.
 
 ::
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 
 def grown(array: npt.NDArray[Any], length: int, fill: Any) -> npt.NDArray[Any]:
-    """`array` itself if it has `length` elements, else a longer copy; `fill` is what the new ones hold."""
+    """Return `array` if it has `length` elements, else a longer copy whose new elements are `fill`."""
     if length <= len(array):
         return array
     longer = np.full(max(length, 2 * len(array)), fill, dtype=array.dtype)
@@ -29,31 +29,31 @@ def grown(array: npt.NDArray[Any], length: int, fill: Any) -> npt.NDArray[Any]:
 
 Integers = npt.NDArray[np.int64]
 
-#: Slots of an empty table, as a power of two.
+#: slots of an empty table, as an exponent of two
 _FIRST_SLOTS_LOG2: Final = 10
 
-#: A table is doubled when there are fewer slots for each value: at 2 or more a value is found in 1.5 probes or less.
+#: slots for each value, below which a table is doubled; with 2 or more, a search takes 1.5 probes or less
 _SLOTS_PER_VALUE_MIN: Final = 2
 
-#: The golden ratio's bits (Knuth, The Art of Computer Programming 3, 6.4): neighbours go far apart.
+#: the golden ratio's bits (Knuth, The Art of Computer Programming 3, 6.4), which place neighbours far apart
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 _EMPTY: Final = -1
 
-#: Values from 0 to here have a place of their own in 8 MB at most: ids are often such numbers.
+#: values below this limit have a direct index of at most 8 MB, because ids are often small numbers
 _SMALL_MAX: Final = 1 << 20
 
-#: Values that are looked up at a time, so that what is between two steps stays in the cache (128 KiB an array).
+#: values of one search, because the intermediate arrays must stay in the cache (128 KiB an array)
 _BLOCK_ROWS: Final = 16 * 1024
 
 
 class IntegerTable:
-    """Numbers distinct integers in the order in which they are added; those of one `numbers` call ascending."""
+    """Number distinct integers in the order of addition. New integers of one `numbers` call are numbered ascending."""
 
     def __init__(self) -> None:
         self._values: Integers = np.zeros(0, dtype=np.int64)
         self._count = 0
-        #: the numbers of small values, by value, as far as they were asked for: found in one step
+        #: number of each small value searched so far, by value, because this index needs one step only
         self._of_small: Integers = np.full(0, _EMPTY, dtype=np.int64)
         self._make_slots(_FIRST_SLOTS_LOG2)
 
@@ -62,11 +62,11 @@ class IntegerTable:
 
     @property
     def values(self) -> Integers:
-        """The integers, by number. Not to be changed; the table never changes what it returned."""
+        """The integers, in the order of their numbers. Neither callers nor the table may change the array."""
         return self._values[: self._count]
 
     def numbers(self, values: Integers) -> Integers:
-        """The number of each value; values that are new are added."""
+        """Return the number of each value. Add new values."""
         greatest = int(values.max()) if len(values) else _EMPTY
         if not 0 <= greatest < _SMALL_MAX or values.min() < 0:
             return self._lookup(values)
@@ -89,7 +89,7 @@ class IntegerTable:
         return numbers
 
     def _find(self, values: Integers) -> Integers:
-        """The number of each value, or `_EMPTY`."""
+        """Return the number of each value, or `_EMPTY`."""
         at = self._home(values)
         numbers: Integers = self._slot_numbers.take(at)
         rest = np.flatnonzero(self._slot_values.take(at) != values)
@@ -104,7 +104,7 @@ class IntegerTable:
         return numbers
 
     def _add(self, values: Integers) -> None:
-        """Number `values`, which are distinct and absent."""
+        """Add `values`, which must be distinct and absent."""
         first, self._count = self._count, self._count + len(values)
         self._values = grown(self._values, self._count, 0)
         self._values[first : self._count] = values
@@ -121,19 +121,19 @@ class IntegerTable:
         self._slot_numbers = np.full(1 << log2, _EMPTY, dtype=np.int64)
 
     def _place(self, values: Integers, first: int) -> None:
-        """Give each value a slot; their numbers begin at `first`."""
+        """Place each value in a slot. The numbers of the values begin at `first`."""
         numbers = np.arange(first, first + len(values))
         at, step = self._home(values), 0
         while len(values):
             free = np.flatnonzero(self._slot_numbers[at] == _EMPTY)
             self._slot_values[at[free]] = values[free]
             self._slot_numbers[at[free]] = numbers[free]
-            # Where several want one slot, the last has got it.
+            # Of several values for the same slot, NumPy stores the last.
             left = np.flatnonzero(self._slot_numbers[at] != numbers)
             step += 1
             values, numbers, at = values[left], numbers[left], (at[left] + step) & self._last_slot
 
     def _home(self, values: Integers) -> Integers:
-        """The slot where the search for each value begins."""
+        """Return the first slot of the search for each value."""
         bits = values.view(np.uint64)
         return (((bits ^ (bits >> np.uint64(32))) * _GOLDEN) >> self._shift).view(np.int64)

@@ -1,6 +1,6 @@
-"""One total a group, of one column: how values are added, column by column, by the numbers of their groups.
+"""Keep the totals of one column: values are added by the numbers of their groups.
 
-Knows neither keys nor names. Values come as 64-bit integers or floats, without nulls.
+Keys and names are outside. Values are 64-bit integers or floats, without nulls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from snapshot.operators.integer_table import Integers, grown
 
-#: What is kept of a column. A mean is made of a sum and a count.
+#: kinds of totals. A mean is computed from a sum and a count
 Measure = Literal["count", "sum", "min", "max"]
 
 Values = npt.NDArray[Any]
@@ -26,7 +26,7 @@ _LOW_HALF: Final = (1 << _HALF_BITS) - 1
 
 
 class SumOverflow(ArithmeticError):
-    """A group's sum does not fit 64 bits; `group` is its number."""
+    """The sum of the group with number `group` does not fit 64 bits."""
 
     def __init__(self, group: int) -> None:
         super().__init__(group)
@@ -34,31 +34,31 @@ class SumOverflow(ArithmeticError):
 
 
 class Total(Protocol):
-    """One total for each group."""
+    """Totals of all groups, one total for each group."""
 
-    #: the type that totals have when they are stored or told
+    #: type of totals in the state and in the result
     kind: pa.DataType
 
     def add(self, groups: Integers, values: Values, group_count: int) -> None:
-        """Add each value to the total of its group. Raises `SumOverflow`, after which nothing here is of use."""
+        """Add each value to the total of its group. Raise `SumOverflow`, after which the totals are unusable."""
 
     def values(self, group_count: int) -> Values:
-        """The totals, by number of group; a view."""
+        """Return a view of the totals, in the order of group numbers."""
 
     def merge(self, groups: Integers, totals: Values, group_count: int) -> None:
-        """Add totals that another one made of other values. Raises as `add`."""
+        """Add totals of other values. Raise as `add` does."""
 
     def clear(self) -> None:
-        """Begin anew; what `values` returned before is changed too."""
+        """Reset all totals. Arrays that `values` returned before change too."""
 
 
 def total_type(measure: Measure, kind: pa.DataType) -> pa.DataType:
-    """The type of the totals of a column of `kind`.
+    """Return the type of the totals of a column of `kind`.
 
     Raises
     ------
     TypeError
-        if it has no such totals.
+        if such a column has no such totals.
     """
     if measure == "count":
         return pa.int64()
@@ -70,7 +70,7 @@ def total_type(measure: Measure, kind: pa.DataType) -> pa.DataType:
 
 
 def make_total(measure: Measure, kind: pa.DataType) -> Total:
-    """An empty total; `kind` is its `total_type`."""
+    """Make an empty total. `kind` is its `total_type`."""
     is_integer = pa.types.is_integer(kind)
     match measure:
         case "count":
@@ -78,14 +78,14 @@ def make_total(measure: Measure, kind: pa.DataType) -> Total:
         case "sum":
             return _IntegerSums(kind) if is_integer else _Accumulated(kind, np.add, 0.0)
         case "min":
-            # NaN is greater than all numbers, as Spark and PostgreSQL have it; fmin forgets it when a number comes.
+            # NaN is greater than all numbers, as in Spark and PostgreSQL; fmin therefore prefers a number to NaN.
             return _Accumulated(kind, np.minimum, _INTEGER_MAX) if is_integer else _Accumulated(kind, np.fmin, np.nan)
         case "max":
             return _Accumulated(kind, np.maximum, _INTEGER_MIN if is_integer else -np.inf)
 
 
 class _Accumulated:
-    """Totals that a ufunc makes of the values, beginning at `start`."""
+    """Totals computed by a ufunc, with the initial value `start`."""
 
     def __init__(self, kind: pa.DataType, ufunc: np.ufunc, start: float) -> None:
         self.kind = kind
@@ -95,7 +95,7 @@ class _Accumulated:
 
     def add(self, groups: Integers, values: Values, group_count: int) -> None:
         self._totals = grown(self._totals, group_count, self._start)
-        with np.errstate(all="ignore"):  # infinities and NaN are results of floats like others
+        with np.errstate(all="ignore"):  # because infinities and NaN are ordinary results of floats
             self._ufunc.at(self._totals, groups, values)
 
     def values(self, group_count: int) -> Values:
@@ -110,7 +110,7 @@ class _Accumulated:
 
 
 class _Counts(_Accumulated):
-    """How many values came."""
+    """Counts of values."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind, np.add, 0)
@@ -128,7 +128,7 @@ class _IntegerSums(_Accumulated):
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind, np.add, 0)
-        #: no total is farther from 0 than this
+        #: upper bound of the absolute values of all totals
         self._reach = 0
 
     def add(self, groups: Integers, values: Values, group_count: int) -> None:
@@ -146,7 +146,7 @@ class _IntegerSums(_Accumulated):
         np.add.at(self._totals, groups, values)
 
     def _add_halves(self, groups: Integers, values: Values) -> None:
-        """Add where a sum may overflow: upper and lower halves apart, so that it is seen."""
+        """Add upper and lower halves separately, because an overflow is then detected."""
         low, high = self._totals & _LOW_HALF, self._totals >> _HALF_BITS
         np.add.at(low, groups, values & _LOW_HALF)
         np.add.at(high, groups, values >> _HALF_BITS)
@@ -162,12 +162,12 @@ def _reach(values: Values) -> int:
 
 
 def numbers_of(column: pa.Array) -> Values:
-    """The values of a column of integers or floats without nulls, in 64 bits.
+    """Return the values of a column of integers or floats without nulls, in 64 bits.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        if an unsigned one is beyond 63 bits.
+        if an unsigned value is beyond 63 bits.
     """
     wide = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
     return cast("Values", column.cast(wide).to_numpy(zero_copy_only=False))

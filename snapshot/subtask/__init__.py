@@ -1,1 +1,1 @@
-"""One subtask at work: the user's node, the marker rules, and what it contributes to snapshots. No I/O."""
+"""The machine of one subtask: the user's node, the marker rules, and the parts of snapshots. No I/O."""

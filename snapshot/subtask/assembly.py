@@ -1,7 +1,7 @@
-"""Assembles one subtask from the built graph: node, ends, edges, context, recorder.
+"""Assemble one subtask from the compiled graph: node, channel ends, edges, context, recorder.
 
-What comes from outside (chance, logger, spill files, counters of a snapshot) is given by the host. A node that
-keeps state but declares none is warned of, because that state would be lost at the first restore.
+The host passes the random generator, the logger, the spill files and the counters of a snapshot. A node that keeps
+state without `snapshotState` causes a warning, because a restore would lose that state.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from random import Random
 
 
-#: An attribute that is larger, a model above all, is not compared: it would be pickled at every snapshot.
+#: bytes; a larger attribute, such as a model, is not compared, because each snapshot would pickle the attribute again
 _COMPARED_BYTES_MAX = 64 * 1024
 
 
 class LostStateCheck:
-    """Compares the attributes of a node without `snapshotState` with those that it was added with."""
+    """Compare the attributes of a node without `snapshotState` with its attributes at the start."""
 
     def __init__(self, node: Node, subtask: Subtask, logger: LoggerAdapter[Any]) -> None:
         self._node = node
@@ -56,7 +56,7 @@ class LostStateCheck:
             self._at_start = {n: p for n, p in pickled.items() if p is None or len(p) <= _COMPARED_BYTES_MAX}
 
     def warn(self) -> None:
-        """Warn once, by name, of attributes that changed while the node ran. Called at snapshots."""
+        """Warn once, by name, of attributes that changed while the node ran. Each snapshot calls this method."""
         if self._at_start is None:
             return
         changed = [
@@ -71,46 +71,46 @@ class LostStateCheck:
 
 
 def _pickled(value: object) -> bytes | None:
-    """Comparable bytes; None for what cannot be pickled, such as a connection that `open` made."""
+    """Pickle a value for comparison. Return None for an unpicklable value, such as a connection that `open` made."""
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything
+    except Exception:  # noqa: BLE001  # because pickling runs the value's own code
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredChannels:
-    """The counters and the in-flight messages that a subtask starts with; empty on a fresh run (PROTOCOL 6.2)."""
+    """Counters and channel states that a subtask starts with; empty on a fresh run (PROTOCOL 6.2)."""
 
-    #: {input channel: p}
+    #: {input channel: p}, the number of the last processed message
     processed: Mapping[ChannelId, int] = field(default_factory=dict)
-    #: {input channel: its channel state, receiver's part then sender's part}
+    #: {input channel: channel state}, the receiver's part before the sender's part
     frames: Mapping[ChannelId, tuple[Frame, ...]] = field(default_factory=dict)
-    #: {output channel: S}
+    #: {output channel: S}, the number of the last sent message
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskEnvironment:
-    """What a host gives to every subtask that it runs."""
+    """Values and functions that a host passes to each of its subtasks."""
 
     run: str
     incarnation: int
     codec: Codec
     limits: SubtaskLimits
-    #: an out-buffer's file, for channels inside a cycle
+    #: returns the spill file of an output buffer; called for channels inside a cycle
     spill_of: Callable[[ChannelId], Spill | None]
     logger_of: Callable[[Subtask], LoggerAdapter[Any]]
     chance_of: Callable[[Subtask], Random]
-    #: seconds of a clock that never goes back, to tell how long snapshots take
+    #: seconds of a monotonic clock, for the durations of snapshots
     stopwatch: Callable[[], float]
-    #: given to what is made of a subtask; None: it is not observed
+    #: returns the observer of a subtask, or None for no observer
     observer_of: Callable[[Subtask], Observer | None] = lambda _: None
 
 
 @dataclass(slots=True)
 class SubtaskParts:
-    """All that `SubtaskMachine` is made of."""
+    """Parts from which a `SubtaskMachine` is made."""
 
     subtask: Subtask
     topology: Topology
@@ -126,21 +126,21 @@ class SubtaskParts:
     limits: SubtaskLimits
     cutting: CutSettings
     lost_state: LostStateCheck
-    #: what `context.requestSnapshot` does; set by the machine
+    #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
 
     @property
     def is_source(self) -> bool:
-        """Whether the node is to be polled."""
+        """Return whether the node is polled."""
         return isinstance(self.node, Source)
 
     def bind_requests(self, ask: Callable[[], None]) -> None:
-        """Have `context.requestSnapshot` call `ask`."""
+        """Make `context.requestSnapshot` call `ask`."""
         self.requests.append(ask)
 
     def partitions(self) -> tuple[str, ...]:
-        """This subtask's share of what the source can read independently."""
+        """Return this subtask's share of the source's partitions."""
         if not isinstance(self.node, Source) or not defines(self.node, "partitions"):
             return ()
         return tuple(self.node.partitions())[self.subtask.index :: self.context.parallelism]
@@ -149,12 +149,12 @@ class SubtaskParts:
 def assemble(
     subtask: Subtask, compiled: CompiledGraph, environment: SubtaskEnvironment, restored: RestoredChannels
 ) -> SubtaskParts:
-    """Make everything that surrounds a fresh copy of the node.
+    """Unpickle a fresh copy of the node, and make the parts around the node.
 
     Raises
     ------
     GraphError
-        if the node's module is not here.
+        if the node's module is not installed in this process.
     NodeError
         if the node cannot be unpickled for another reason.
     """
@@ -210,7 +210,7 @@ def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
             f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
             "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
         ) from error
-    except Exception as error:  # unpickling runs the user's code, which may raise anything
+    except Exception as error:  # because unpickling runs the user's code, which may raise anything
         raise NodeError(f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})") from error
     assert isinstance(node, Node)
     return node
@@ -260,7 +260,7 @@ def _recorder(subtask: Subtask, topology: Topology) -> Recorder:
         subtask,
         inputs,
         outputs,
-        # All edges into one node agree (PROTOCOL 4.1), so one answers for all.
+        # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1).
         aligned_inputs=bool(inputs) and topology.edge_of(inputs[0]).alignment.aligned,
         aligned_outputs=frozenset(c for c in outputs if topology.edge_of(c).alignment.aligned),
     )

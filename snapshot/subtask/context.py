@@ -1,7 +1,7 @@
-"""The context that a subtask's hooks are given; the contract is `snapshot.node.Context`.
+"""Implement the context that is passed to a subtask's hooks. `snapshot.node.Context` is the contract.
 
-It holds what the hooks may see and passes what they ask for to the subtask; it decides nothing.
-A node whose only edge goes by hash sends by one function instead of three, because it is the hot path of keyed streams.
+The context holds values for the hooks, and passes their calls to the subtask. The context makes no decisions.
+A node whose only edge is a hash edge sends by one function, not three, because keyed streams have their hot path there.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 _RecordBatch = pa.RecordBatch
 _VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
 
-#: `Context.send`
+#: type of `Context.send`
 Send = Callable[..., None]
 
 
 def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send) -> Send | None:
-    """The function; None where only the ordinary way does.
+    """Return a shorter `send` for a hash edge, or None where only `otherwise` is correct.
 
     Parameters
     ----------
     edge : OutputEdge
-        The only one that leaves the subtask.
+        The only edge that leaves the subtask.
     pack : callable
-        Encodes a message as the edge's ends do.
+        Encodes a message in the same way as the edge's channel senders.
     otherwise : callable
-        The ordinary way.
+        The general `send`, called for messages that the short function cannot send.
     """
     if edge.transforms:
         return None
     ends = {index: end for index, end in edge.ends.items() if isinstance(end, ChannelSender)}
-    if len(ends) < len(edge.ends):  # an observer is to see each message
+    if len(ends) < len(edge.ends):  # because an observer must receive each message
         return None
     if isinstance(edge.partitioner, HashPartitioner):
         return _by_key(edge.partitioner, ends, pack, otherwise)
@@ -75,7 +75,7 @@ def _by_key(
                 index = None
             else:
                 kind, piece = _VALUES, pack(message)
-        except Exception:  # noqa: BLE001  # the ordinary way meets it again, and says what it is
+        except Exception:  # noqa: BLE001  # because `otherwise` raises the error again, with its cause
             index = None
         if index is None or (end := ends[index]).open_kind is not kind:
             otherwise(message, to)
@@ -88,15 +88,15 @@ def _by_key(
     return send
 
 
-#: Messages for each channel from which on it is cheaper to share them out and encode them together.
+#: messages for each channel; from this number on, dividing and encoding the messages together is cheaper
 _TOGETHER_MIN = 16
 
-#: A counter is a whole number up to here, as far as every reader of JSON takes one; beyond it is a float.
+#: counters below this limit are integers, because every JSON reader accepts them; larger counters are floats
 _WHOLE_MAX = 2**53
 
 
 class SubtaskContext(Context):
-    """The one context of one subtask, reused for every call."""
+    """The context of one subtask, reused for every call."""
 
     def __init__(
         self,
@@ -123,14 +123,14 @@ class SubtaskContext(Context):
         self.key = None
         self.now = 0.0
         self.logger = logger
-        #: {metric: sum of increments since the worker last took them}
+        #: {metric: sum of increments since the worker last read and cleared the metrics}
         self.metrics: dict[str, float] = {}
-        #: the hook that runs and must not send
+        #: name of the running hook that must not send, or ""
         self._silent_hook = ""
-        #: nodes that may not be sent to any more: the members of an ended component
+        #: nodes that refuse messages, because they are members of an ended component
         self._closed_outputs: tuple[str, ...] = ()
         self._edges = {edge.target: edge for edge in edges}
-        #: what a message goes along that names no receiver
+        #: edges for a message without a named receiver
         self._open_edges = edges
         self._timers = timers
         self._chance = chance
@@ -138,27 +138,27 @@ class SubtaskContext(Context):
         self._ask_snapshot = ask_snapshot
 
     @property
-    def random(self) -> Random:  # type: ignore[override]  # made when a node asks: its state is 2.5 KB in each snapshot
+    def random(self) -> Random:  # type: ignore[override]  # made on demand: 2.5 KB in each snapshot
         if self._random is None:
             self._random = self._chance()
         return self._random
 
     def random_state(self) -> Any:
-        """What `restore_random` needs; None if the node never asked for chance."""
+        """Return the state for `restore_random`, or None if the node never used `random`."""
         return None if self._random is None else self._random.getstate()
 
     def restore_random(self, state: Any) -> None:
-        """Go on with the chance of the snapshot."""
+        """Restore the random generator of the snapshot."""
         if state is not None:
             self.random.setstate(state)
 
     def send_directly(self, pack: Callable[[Any], bytes]) -> None:
-        """Use the shortest way that there is for `send`.
+        """Replace `send` by the shorter function of `direct_send`, where there is such a function.
 
         Parameters
         ----------
         pack : callable
-            Encodes a message as the edges' ends do.
+            Encodes a message in the same way as the edges' channel senders.
         """
         if len(self._edges) == 1:
             [edge] = self._edges.values()
@@ -167,26 +167,26 @@ class SubtaskContext(Context):
                 self.send = direct  # type: ignore[method-assign]
 
     def silence(self, hook: str) -> None:
-        """`hook` runs, which must not send, nor by a `send` that was kept from another hook."""
+        """Refuse messages while `hook` runs. Refuse also a `send` method that another hook has kept."""
         self._silent_hook = hook
         for edge in self._edges.values():
             edge.forbid(f"{self.subtask}: {hook} must not send")
 
     def unsilence(self) -> None:
-        """It is over."""
+        """Accept messages again, because the silent hook has returned."""
         self._silent_hook = ""
         for edge in self._edges.values():
             edge.forbid("")
         self.close_outputs(self._closed_outputs)
 
     def close_outputs(self, nodes: tuple[str, ...]) -> None:
-        """Members of an ended component may not be sent to any more; what names no receiver goes past them."""
+        """Refuse messages to the members of an ended component. A message without a named receiver skips them."""
         self._closed_outputs = nodes
         self._open_edges = tuple(edge for target, edge in self._edges.items() if target not in nodes)
         for name in nodes:
             self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         if nodes:
-            self.__dict__.pop("send", None)  # the direct one knows nothing of this
+            self.__dict__.pop("send", None)  # because the direct function does not check closed outputs
 
     def send(self, message: Any, to: str | Subtask | None = None) -> None:
         self._send(message, to)
@@ -203,7 +203,7 @@ class SubtaskContext(Context):
             self._edge(to).emit(message)
 
     def sendAll(self, messages: Iterable[Any], to: str | Subtask | None = None) -> None:
-        # Other iterables may yield one object again and again, changed each time.
+        # Only a list or a tuple is safe, because another iterable may yield the same object again with new contents.
         if self._silent_hook or isinstance(to, Subtask) or not isinstance(messages, list | tuple):
             super().sendAll(messages, to)
             return
@@ -239,7 +239,7 @@ class SubtaskContext(Context):
         self.metrics[metric] = total if -_WHOLE_MAX < total < _WHOLE_MAX else float(total)
 
     def _plain(self, metric: object, by: Any) -> float:
-        """NumPy's numbers and others as Python's: no others travel to the coordinator."""
+        """Convert a number to a Python number, because only Python numbers are sent to the coordinator."""
         if type(metric) is not str:
             raise NodeError(f"{self.subtask}: increment: the name of a metric is a str, not {metric!r}")
         try:

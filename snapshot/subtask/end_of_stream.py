@@ -1,7 +1,7 @@
-"""Which inputs of a subtask have ended, seen from the strongly connected component that it is in.
+"""Track the ended inputs of a subtask, inside and outside its strongly connected component.
 
-Channels from outside end by a numbered message. Channels inside a cycle carry none: a cycle ends as a whole,
-when the coordinator reads from a snapshot that it is over (PROTOCOL 5).
+Channels from outside the component end by a numbered message. Channels inside a cycle carry no such message,
+because a cycle ends as a whole: the coordinator reads the termination from a snapshot (PROTOCOL 5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from snapshot.stored.certificate import SubtaskStatus
 
 
 class EndOfStream:
-    """The ends of one subtask's inputs.
+    """The ended and the open inputs of one subtask.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class EndOfStream:
             self._open.setdefault(channel.source.node, []).append(channel)
 
     def channel_ended(self, channel: ChannelId) -> bool:
-        """Note an end; True if with it the whole input ``channel.source.node`` has ended."""
+        """Record the end of a channel. Return whether all channels from ``channel.source.node`` have ended."""
         rest = self._open[channel.source.node]
         rest.remove(channel)
         if not rest:
@@ -49,21 +49,21 @@ class EndOfStream:
 
     @property
     def inner_ended(self) -> bool:
-        """The cycle that this subtask is on was ended; nothing may be sent into it any more."""
+        """Whether the cycle of this subtask has ended. An ended cycle accepts no messages."""
         return bool(self.inner_inputs) and not self.open_inner_inputs()
 
     def open_inner_inputs(self) -> list[ChannelId]:
-        """The channels inside the cycle that have not ended."""
+        """Return the channels inside the cycle that have not ended."""
         still_open = [channel for channels in self._open.values() for channel in channels]
         return [channel for channel in self.inner_inputs if channel in still_open]
 
     @property
     def all_ended(self) -> bool:
-        """No input is open."""
+        """Whether every input has ended."""
         return not self._open
 
     def status(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> SubtaskStatus:
-        """What a snapshot says of this subtask's progress towards the end."""
+        """Return the subtask status that a snapshot stores. Termination is decided from this status."""
         still_open = [channel for channels in self._open.values() for channel in channels]
         outer_ended = all(channel in self.inner_inputs for channel in still_open)
         return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted)

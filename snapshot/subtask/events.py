@@ -1,7 +1,7 @@
-"""Every control event of a subtask, every event of its marker rules, and every effect of these rules.
+"""Control events of a subtask, events of the marker rules, and effects of these rules.
 
 Events are in the past tense, effects in the imperative. Both hold names and ids, never messages, counters or states.
-An effect takes those from the channel ends when it is performed, because nothing happens in between.
+Performing an effect reads those from the channel ends, because nothing happens between the step and the effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from snapshot.ids import ChannelId
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequested:
-    """This subtask is to start `snapshot_id`. `running` are the ids that are not settled, ascending."""
+    """The coordinator asked this subtask to start `snapshot_id`. `running` lists the unsettled ids, ascending."""
 
     snapshot_id: int
     running: tuple[int, ...]
@@ -23,7 +23,7 @@ class SnapshotRequested:
 
 @dataclass(frozen=True, slots=True)
 class MarkerArrived:
-    """A marker came off the link. It may have overtaken data that still waits in the in-queue."""
+    """A marker arrived from the link. The marker may have overtaken data that still waits in the input queue."""
 
     channel: ChannelId
     marker: Marker
@@ -31,7 +31,7 @@ class MarkerArrived:
 
 @dataclass(frozen=True, slots=True)
 class MarkerReached:
-    """All messages ahead of an aligned marker have been processed."""
+    """The subtask has processed all messages ahead of an aligned marker."""
 
     channel: ChannelId
     snapshot_id: int
@@ -39,45 +39,45 @@ class MarkerReached:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentTimedOut:
-    """The time that `snapshot_id` was given to align at this subtask is over."""
+    """The alignment timeout of `snapshot_id` at this subtask has passed."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class MinSnapshotIdRaised:
-    """Every snapshot below `min_snapshot_id` is settled: published or aborted."""
+    """Every snapshot below `min_snapshot_id` is settled, that is, published or aborted."""
 
     min_snapshot_id: int
 
 
-#: What the marker rules know (`snapshot.subtask.recorder`).
+#: events of the marker rules (`snapshot.subtask.recorder`)
 Event = SnapshotRequested | MarkerArrived | MarkerReached | AlignmentTimedOut | MinSnapshotIdRaised
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All subtasks of the run are restored and connected: this subtask may act."""
+    """All subtasks of the run are restored and connected, so this subtask may act."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """The node's `requestSnapshot` was answered, refused, or came too late: events go on."""
+    """The node's `requestSnapshot` was answered, refused, or came too late. The node's events continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPublished:
-    """A snapshot was published: what was prepared up to its cut is to be committed (PROTOCOL 8)."""
+    """A snapshot was published. The subtask commits the output that was prepared up to the cut (PROTOCOL 8)."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentEnded:
-    """The cycle of this subtask is over (PROTOCOL 5; termination is a stable property)."""
+    """The cycle of this subtask has terminated (PROTOCOL 5; termination is a stable property)."""
 
 
-#: What a host passes to `SubtaskMachine.step`.
+#: events that a host passes to `SubtaskMachine.step`
 ControlEvent = (
     Started
     | SnapshotRequested
@@ -92,14 +92,14 @@ ControlEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    """Record the node's state, now."""
+    """Record the node's state immediately."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendMarker:
-    """Put a marker on `channel`: at its head, or, when `aligned`, behind all that was sent."""
+    """Put a marker at the head of `channel`, or, when `aligned`, behind all sent messages."""
 
     channel: ChannelId
     snapshot_id: int
@@ -108,7 +108,7 @@ class SendMarker:
 
 @dataclass(frozen=True, slots=True)
 class StartRecording:
-    """Keep every message of `channel` that is not processed yet, and those that will arrive."""
+    """Record the unprocessed messages of `channel`, and all messages that arrive later."""
 
     channel: ChannelId
     snapshot_id: int
@@ -116,7 +116,7 @@ class StartRecording:
 
 @dataclass(frozen=True, slots=True)
 class StopRecording:
-    """The marker came: what was kept up to message `written` is the receiver's part."""
+    """Stop recording, because the marker arrived. The receiver's part is the recorded messages up to `written`."""
 
     channel: ChannelId
     snapshot_id: int
@@ -125,42 +125,42 @@ class StopRecording:
 
 @dataclass(frozen=True, slots=True)
 class HoldChannel:
-    """Process nothing more from `channel` until it is released."""
+    """Process no message of `channel` until `ReleaseChannel`."""
 
     channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChannel:
-    """Go on with `channel`."""
+    """Process the messages of `channel` again."""
 
     channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
 class StartAlignmentTimer:
-    """Alignment of `snapshot_id` began here; say so when its time is over."""
+    """Start the alignment timeout of `snapshot_id`, because alignment began at this subtask."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class OvertakeWithMarkers:
-    """Markers of `snapshot_id`, and lower ones, that still wait in out-buffers go to the head."""
+    """Move the waiting markers of `snapshot_id` and of lower ids to the head of their output buffers."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteRecording:
-    """A marker came on every input since the cut: nothing more belongs to `snapshot_id` here."""
+    """Complete the recording of `snapshot_id`, because a marker arrived on every input."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardRecording:
-    """`snapshot_id` was aborted: forget what was kept for it."""
+    """Discard all recorded data of `snapshot_id`, because `snapshot_id` is settled."""
 
     snapshot_id: int
 

@@ -1,8 +1,8 @@
-"""One input of a subtask: turns the frames of its receiving end into calls of the node's hooks.
+"""Turn the frames of one channel receiver into calls of the node's hooks.
 
-Where a batch meets a node that only has `onMessage`, its rows go in one by one, as dicts. Where messages meet a node
-that only has `onBatch`, those of a frame are gathered to a batch by the edge's schema. Inputs that have something to
-process are kept apart, because then the cost of a turn does not grow with inputs that have nothing.
+A node that only has `onMessage` receives the rows of a batch as dicts, one dict a call. For a node that only has
+`onBatch`, the messages of a frame are gathered into a batch by the edge's schema. `ReadyInputs` holds only inputs with
+something to process, because then the cost of a turn does not grow with empty inputs.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from snapshot.subtask.observer import ObservedNode, Observer
 
 
 class ReadyInputs:
-    """Round robin, so that a busy input does not starve the others.
+    """Order the ready inputs by round robin, because a busy input must not starve the rest.
 
     Parameters
     ----------
     inputs : iterable of InputProcessor
-        All that there are.
+        All inputs of the subtask.
     """
 
     def __init__(self, inputs: Iterable[InputProcessor]) -> None:
         self._inputs = {each.end.channel: each for each in inputs}
-        #: held or not
+        #: {channel: input with something to process}, including held channels
         self._waiting = {channel: each for channel, each in self._inputs.items() if not each.end.drained}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def __iter__(self) -> Iterator[InputProcessor]:
-        """Those that wait now, whose turn is first ahead."""
+        """Iterate over a copy of the ready inputs, in the order of their turns."""
         return iter(list(self._waiting.values()))
 
     def get(self, channel: ChannelId) -> InputProcessor | None:
-        """The input, if something waits there."""
+        """Return the input of `channel` if the input is ready, else None."""
         return self._waiting.get(channel)
 
     def mark_ready(self, channel: ChannelId) -> None:
-        """Something has come: it waits its turn, unless it has one already."""
+        """Add the input of `channel` behind the ready inputs. A ready input keeps its turn."""
         self._waiting.setdefault(channel, self._inputs[channel])
 
     def requeue(self, turn: InputProcessor) -> None:
-        """It had its turn, and waits for the next one if anything is left."""
+        """Move the input behind the ready inputs after its turn. Remove a drained input."""
         channel = turn.end.channel
         del self._waiting[channel]
         if not turn.end.drained:
@@ -63,20 +63,20 @@ class ReadyInputs:
 
 
 class InputProcessor:
-    """Feeds one channel to the node.
+    """Pass the messages of one channel to the node.
 
     Parameters
     ----------
     end : ChannelReceiver
     node : Node
     context : SubtaskContext
-        Its `sender` and `key` are set before each call.
+        `handle` sets `sender` and `key` before the node's hooks run.
     backpressure : BackpressureFlag
-        No further message is handled once it is closed.
+        While the flag is closed, no further message is handled.
     key_of : callable or None
-        The key of a message behind a hash edge.
+        Returns the key of a message of a hash edge; None for edges without a key.
     schema : pyarrow.Schema or None
-        Of the edge; needed to gather messages.
+        Schema of the edge, or None if none was declared. Gathering messages needs a schema.
     observer : Observer, optional
     """
 
@@ -101,13 +101,13 @@ class InputProcessor:
         self._schema = schema
         self._takes_messages = defines(node, "onMessage")
         self._takes_batches = defines(node, "onBatch")
-        #: the head frame and its decoded messages, so that a slice that stops inside it decodes it once
+        #: the head frame and its decoded messages, or None; kept because several slices may share one frame
         self._decoded: tuple[Frame, list[Any] | pa.RecordBatch] | None = None
 
     def handle(self, frame: Frame, limit: int) -> int:
-        """Give messages of the head frame to the node until `limit`, its end, or the gate closes.
+        """Pass messages of the head frame to the node, until `limit`, the frame's end, or backpressure.
 
-        Returns the number of messages handled. Whatever a hook raises passes through: the caller knows the subtask.
+        Return the number of handled messages. A hook's error passes through, because the caller names the subtask.
         """
         context = self._context
         context.sender = self.end.channel.source
@@ -125,7 +125,7 @@ class InputProcessor:
         return done
 
     def _handle_each(self, messages: list[Any]) -> int:
-        """The hot loop: one call of `onMessage` a message. The iterator counts, not we."""
+        """Call `onMessage` for each message. The iterator counts, because this loop is hot."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
         rest = iter(messages)
         for message in rest:
@@ -135,7 +135,7 @@ class InputProcessor:
         return len(messages) - length_hint(rest)
 
     def _handle_keyed(self, messages: list[Any], key_of: Callable[[Any], Any]) -> int:
-        """The same, behind a hash edge."""
+        """Set `context.key` and call `onMessage` for each message of a hash edge."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
         rest = iter(messages)
         for message in rest:
@@ -151,10 +151,10 @@ class InputProcessor:
         return self._decoded[1]
 
     def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
-        """As the node takes them."""
+        """Convert decoded messages to the form that the node's hooks accept."""
         if isinstance(messages, pa.RecordBatch):
             if self._schema is not None and not messages.schema.equals(self._schema):
-                # The sender checks it too; but a restored batch was sent by the graph of its snapshot.
+                # The sender checks the schema too. A restored batch, however, was sent by the graph of its snapshot.
                 raise NodeError(
                     f"{self.end.channel}: a batch with the schema\n{messages.schema}\n"
                     f"came on an edge that has\n{self._schema}"
@@ -163,8 +163,8 @@ class InputProcessor:
         return messages if self._takes_messages else self._gathered(messages)
 
     def _gathered(self, messages: list[Any]) -> pa.RecordBatch:
-        """Messages as one batch; each must have the columns of the schema, and no others, which would be lost."""
-        assert self._schema is not None  # the graph is not built without it
+        """Gather messages into one batch. Refuse extra columns, because the batch would lose their values."""
+        assert self._schema is not None  # because compiling the graph checks for a schema
         names = self._schema.names
         try:
             columns = [pa.array([m[field.name] for m in messages], field.type) for field in self._schema]

@@ -1,4 +1,4 @@
-"""The core's limits: each with its reason. Those of sockets and stores stand beside them."""
+"""Limits of a subtask, each with its reason. Limits of sockets and stores stand in their own modules."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SubtaskLimits:
-    """What one subtask may hold.
+    """Limits on the memory of one subtask.
 
     Parameters
     ----------
     recorded_bytes_max : int
-        Channel state that the snapshots which run at one time may keep; beyond it they are aborted (PROTOCOL 1.7).
-        The default is what 256 channels with full windows hold twice.
+        Bytes of channel state that all running snapshots may hold together. Beyond the limit, these snapshots are
+        aborted (PROTOCOL 1.7). The default is twice the bytes of 256 channels with full windows.
     state_bytes_max : int
-        One serialised state. The default is the largest MessagePack binary.
+        Bytes of one serialised state. The default is the largest MessagePack binary.
     """
 
     recorded_bytes_max: int = 512 * 1024 * 1024
     state_bytes_max: int = 2**32 - 1
 
 
-#: Messages that a subtask handles before the worker looks at its sockets again: a marker waits at most this
-#: long, and a look costs about as much as ten messages.
+#: messages that a subtask handles before the worker polls its sockets again. A marker waits for at most this many
+#: messages. One poll costs about as much as ten messages.
 SLICE_MESSAGES_MAX = 512
 
-#: Polls of one source before the worker looks at its sockets again.
+#: polls of one source before the worker polls its sockets again
 SLICE_POLLS_MAX = 64

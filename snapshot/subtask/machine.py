@@ -1,8 +1,8 @@
-"""One subtask: the user's node, its channel ends, its recorder. The only caller of the node's hooks.
+"""Run one subtask: the user's node, its channel ends, its recorder. Only this machine calls the node's hooks.
 
-No I/O and no clock. A host (a worker, the simulator, the explorer) passes control events to `step`, frames to
-`deliver`, and turns to `run`; each call carries the time. Reports are taken from it. So the calls of a host, in order,
-are a log that replays. After an error escapes, the machine is finished and only `close` may follow.
+The machine has no I/O and no clock. A host (a worker, the simulator, the explorer) passes control events to `step` and
+frames to `deliver`, calls `run` for turns, and takes the reports. Time is a parameter of the calls. The calls of a
+host, in order, are therefore a log that replays. After an error escapes, the host may call only `close`.
 
 ::
 
@@ -46,7 +46,7 @@ from snapshot.subtask.two_phase import PreparedOutput
 
 
 class Status(Enum):
-    """Where a subtask is in its life; the diagram is the module's."""
+    """Phase of a subtask. The module's docstring has the diagram."""
 
     CREATED = "created"
     RESTORED = "restored"
@@ -55,12 +55,12 @@ class Status(Enum):
 
 
 class SubtaskMachine:
-    """Runs one subtask.
+    """Run one subtask.
 
     Parameters
     ----------
     parts : SubtaskParts
-        The node and all that surrounds it, made by `snapshot.assembly` from the graph.
+        The node and the parts around the node, made by `snapshot.subtask.assembly` from the compiled graph.
     """
 
     def __init__(self, parts: SubtaskParts) -> None:
@@ -82,26 +82,26 @@ class SubtaskMachine:
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
-        #: seconds that the restored `Context.now` is ahead of this host's clock
+        #: seconds by which the restored `Context.now` is ahead of this host's clock
         self._lead = 0.0
         self._asked = False
         parts.bind_requests(self._ask_snapshot)
         if self.observer is not None:
             self.observer.attached(self.node, self.inputs, self.outputs)
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- restore, start, close
 
     def restore(self, state: bytes | memoryview | None, now: float) -> None:
-        """Bring the node to life: from a snapshot's state part, or afresh where `state` is None.
+        """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
-        Commits again what the snapshot holds (PROTOCOL 8).
+        Commit again the prepared output that the snapshot holds (PROTOCOL 8).
 
         Raises
         ------
         NodeError
             if a hook fails.
         RestoreRefused
-            if the state cannot be read here.
+            if this machine cannot read the state.
         """
         assert self.status is Status.CREATED
         self._tick(now)
@@ -127,11 +127,11 @@ class SubtaskMachine:
             self.observer.restored()
 
     def _start(self) -> None:
-        """Discard what was prepared beyond the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
+        """Discard output prepared after the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
         if self.status is Status.ENDED:
             return
         assert self.status is Status.RESTORED
-        # Only now, when every subtask has committed again what the snapshot holds: parallel sinks may share a place.
+        # Discard only after every subtask has committed its output again, because parallel sinks may share a place.
         if isinstance(self.node, Sink) and defines(self.node, "discardUncommitted"):
             with calling("discardUncommitted", self.subtask):
                 self.node.discardUncommitted(self.context)
@@ -142,18 +142,18 @@ class SubtaskMachine:
         self._end_if_over()
 
     def close(self) -> str | None:
-        """Let the node release what it holds. Best effort: a failure is returned as text, never raised."""
+        """Call the node's `close`. Return an error as text, or None. `close` never raises."""
         self.context.silence("close")
         try:
             self.node.close()
-        except Exception:  # noqa: BLE001  # user code may raise anything, and nothing depends on it any more
+        except Exception:  # noqa: BLE001  # because user code may raise anything
             return traceback.format_exc()
         return None
 
-    # ---------------------------------------------------------------- what a link brings
+    # ---------------------------------------------------------------- frames
 
     def deliver(self, channel: ChannelId, frame: Frame) -> None:
-        """A frame came. Raises ChannelError on a gap or a repeat."""
+        """Queue a frame of a link. Raise ChannelError on a gap or a repeat."""
         end = self.inputs[channel]
         end.deliver(frame)
         self._ready_inputs.mark_ready(channel)
@@ -163,14 +163,14 @@ class SubtaskMachine:
     # ---------------------------------------------------------------- control
 
     def step(self, event: ControlEvent, now: float) -> None:
-        """Take one control event to its end; what comes of it is in `take_reports` and in the out-buffers.
+        """Process one control event. The results are in `take_reports` and in the output buffers.
 
         Parameters
         ----------
         event : ControlEvent
-            A marker or a request must not come before `Started` (PROTOCOL 5.4).
+            A marker or a snapshot request must not come before `Started` (PROTOCOL 5.4).
         now : float
-            seconds since the epoch; `Context.now` of hooks that act. A cut has the time of the last event before it
+            Seconds since the epoch, for `Context.now` of sending hooks. A cut has the time of the last event before it.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class SubtaskMachine:
                 assert_never(event)
 
     def _marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
-        """Act upon a marker at once, not behind the data that waits here (PROTOCOL 1.2)."""
+        """Process a marker immediately, not behind the waiting data (PROTOCOL 1.2)."""
         assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
         if self.observer is not None:
             self.observer.marker_arrived(channel, marker)
@@ -218,7 +218,7 @@ class SubtaskMachine:
             self.backpressure.closed -= 1
 
     def _published(self, snapshot_id: int) -> None:
-        """Commit what was prepared up to the snapshot, in order, and call `onPublished`."""
+        """Commit the output prepared up to the snapshot, in order. Then call `onPublished`."""
         with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
         if defines(self.node, "onPublished"):
@@ -232,7 +232,7 @@ class SubtaskMachine:
         if self.status is not Status.RUNNING:
             return
         self.context.close_outputs(self._ends.inner_outputs)
-        for channel in self._ends.open_inner_inputs():  # none, if a new coordinator repeats the message
+        for channel in self._ends.open_inner_inputs():  # empty if a new coordinator repeats the message
             self._input_ended(channel)
         self._end_if_over()
 
@@ -240,11 +240,11 @@ class SubtaskMachine:
 
     @property
     def runnable(self) -> bool:
-        """A turn would handle a message, or an ended subtask would pass a marker on (PROTOCOL 5.2), now."""
+        """Whether a turn would now handle a message, or pass a marker of an ended subtask on (PROTOCOL 5.2)."""
         return self.status in (Status.RUNNING, Status.ENDED) and not self.backpressure.closed and any(self._ready())
 
     def next_wake(self) -> float | None:
-        """When a turn is due without any message: the next timer or poll. None: never; it may be in the past."""
+        """Return the time of the next timer or poll, which may be in the past. None without timers and polls."""
         if self.status is not Status.RUNNING:
             return None
         due = [at for at in (self._timers.next_at(), self._poll_at if not self._exhausted else None) if at is not None]
@@ -252,36 +252,36 @@ class SubtaskMachine:
 
     @property
     def idle(self) -> bool:
-        """Nothing will happen here without a message from elsewhere."""
+        """Whether this subtask does nothing until a message arrives."""
         if self.status is Status.ENDED:
             return True
         return self._exhausted and not len(self._timers) and not self._ready_inputs
 
     def run(self, now: float, limit: int) -> int:
-        """One turn: timers that are due, then messages of each ready input in turn, then polls.
+        """Run one turn: due timers, then messages of the ready inputs in their order, then polls.
 
         Parameters
         ----------
         now : float
-            seconds since the epoch
-        limit : int
-            messages to handle at most; one batch may go beyond it
+            Seconds since the epoch.
+            limit : int
+                Messages to handle at most. One batch may exceed the limit.
 
         Returns
         -------
         int
-            events handled: messages, timers and polls. 0: nothing could be done.
+            Handled messages, timers and polls. 0 if there was nothing to do.
         """
         self._tick(now)
         if self.status is Status.ENDED:
-            return self._handle_messages(limit)  # nothing but markers can wait here (PROTOCOL 5.2)
+            return self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2)
         done = self._fire_timers(limit)
         done += self._handle_messages(limit - done)
         done += self._poll(limit)
         return done
 
     def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
-        """Handle up to `limit` messages of one channel only; for a host that chooses the order itself."""
+        """Handle up to `limit` messages of one channel, for a host that chooses the order itself."""
         self._tick(now)
         if self.backpressure.closed:
             return 0
@@ -295,53 +295,53 @@ class SubtaskMachine:
     # ---------------------------------------------------------------- one event at a time
 
     def poll_next(self, now: float) -> None:
-        """Poll the source, and nothing else; for a host that chooses the order itself, as the next methods are."""
+        """Poll the source once and do nothing else. A host that chooses the order itself calls this method."""
         self._tick(now)
         self._poll(1)
 
     def fire_next(self, now: float) -> None:
-        """Fire the next timer that is due, and nothing else."""
+        """Fire the next due timer and do nothing else. A host that chooses the order itself calls this method."""
         self._tick(now)
         self._fire_timers(1)
 
     def inject(self, message: object, now: float) -> None:
-        """Pass the node a message that came on no channel."""
+        """Pass a message that came on no channel to the node."""
         self._tick(now)
         self.context.sender = None
         with calling("onMessage", self.subtask):
             self.node.onMessage(message, self.context)
 
     def may_handle(self, channel: ChannelId) -> bool:
-        """Whether the next message of an input may be handled now."""
+        """Return whether the next message of an input may be handled now."""
         end = self.inputs[channel]
         return end.ready and not self.backpressure.closed and self._may_take(end)
 
     def next_poll_at(self) -> float | None:
-        """When the source may be polled, or None."""
+        """Return the time in seconds when the source may be polled, or None while no poll is allowed."""
         if self._exhausted or self.status is not Status.RUNNING or self.backpressure.closed or self._spilling:
             return None
         return self._poll_at - self._lead
 
     def next_timer_at(self) -> float | None:
-        """When the next timer fires, or None."""
+        """Return the time in seconds when the next timer fires, or None."""
         at = self._timers.next_at()
         return None if at is None or self.status is not Status.RUNNING or self.backpressure.closed else at - self._lead
 
     # ---------------------------------------------------------------- reports
 
     def seal(self) -> None:
-        """Close all open frames, so that they can be taken."""
+        """Close all open frames, because only closed frames can be taken for the links."""
         for end in self.outputs.values():
             if end.has_open_frame:
                 end.seal()
 
     def take_reports(self) -> list[Report]:
-        """What happened since the last call."""
+        """Return the reports since the last call."""
         reports, self._reports = self._reports, []
         return reports + self.snapshotter.take_reports()
 
     def validate(self) -> None:
-        """Assert every invariant of the subtask; called by tests and by the simulator."""
+        """Assert every invariant of the subtask. Tests and the simulator call this method."""
         self.snapshotter.recorder.validate()
         for end in self.inputs.values():
             end.validate()
@@ -430,7 +430,7 @@ class SubtaskMachine:
         return any(self.outputs[channel].buffer.spilling for channel in self._ends.inner_output_channels)
 
     def _may_take(self, end: ChannelReceiver) -> bool:
-        """While an out-buffer inside the cycle spills, nothing is taken from outside the cycle (PROTOCOL 9.2)."""
+        """Refuse messages from outside the cycle while an output buffer inside the cycle spills (PROTOCOL 9.2)."""
         return not self._ends.inner_output_channels or end.channel in self._ends.inner_inputs or not self._spilling
 
     def _ask_snapshot(self) -> None:
@@ -440,7 +440,7 @@ class SubtaskMachine:
             self._reports.append(SnapshotAsked(self.subtask))
 
     def _input_ended(self, channel: ChannelId) -> None:
-        """A channel is closed once its end is processed (PROTOCOL 5.1); `onEnd` once all of an edge are."""
+        """Mark a channel as ended (PROTOCOL 5.1). After the last channel of an edge, call `onEnd`."""
         self.inputs[channel].ended = True
         if not self._ends.channel_ended(channel):
             return
@@ -463,7 +463,7 @@ class SubtaskMachine:
         self._reports.append(SubtaskEnded(self.subtask))
 
     def _capture(self, snapshot_id: int) -> tuple[tuple[Buffer, ...], SubtaskStatus]:
-        """prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
+        """Call prepareCommit, then snapshotState, then serialise, all before the next event (PROTOCOL 8)."""
         if self.observer is not None:
             self.observer.cut(snapshot_id)
         if self._prepared.is_two_phase:

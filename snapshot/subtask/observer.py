@@ -1,7 +1,7 @@
-"""The observer of one subtask: the only way to note what its machine and its channel ends do.
+"""Define the observer of one subtask, the only way to note the actions of its machine and its channel ends.
 
-Given at construction, or not at all. A subtask without an observer takes the short ways and pays nothing for each
-message: senders and nodes are wrapped only where there is an observer. The trace of a real run, the simulator's
+A subtask receives its observer at construction, or never. A subtask without an observer has no cost for a message,
+because senders and nodes are wrapped only where there is an observer. The trace of a real run, the simulator's
 history, the probe and the explorer's log are observers.
 """
 
@@ -23,68 +23,71 @@ Outputs = Mapping[ChannelId, ChannelSender]
 
 
 class Observer:
-    """Notes nothing; override what is of interest. No method may send, change a message, or raise."""
+    """Base class whose methods do nothing. Overriding methods must not send, change a message, or raise."""
 
     def attached(self, node: Node, inputs: Inputs, outputs: Outputs) -> None:
-        """The machine was made; its channel ends have the numbers of the restored channels."""
+        """Called when the machine was made. The channel ends have the numbers of the restored channels."""
 
     def restoring(self) -> None:
-        """The node is about to take its state over, or to begin afresh."""
+        """Called before the node restores its state or starts fresh."""
 
     def restored(self) -> None:
-        """The node was restored and opened."""
+        """Called when the node was restored and opened."""
 
     def hook_begins(self, hook: str) -> None:
-        """``open``, ``poll`` or ``onTimer`` is about to be called."""
+        """Called before the hook ``open``, ``poll`` or ``onTimer``."""
 
     def hook_ended(self, hook: str) -> None:
-        """The hook returned."""
+        """Called when the hook has returned."""
 
     def marker_arrived(self, channel: ChannelId, marker: Marker) -> None:
-        """A marker came off a link, and is about to be acted upon."""
+        """Called when a marker arrived from a link, before the marker is processed."""
 
     def marker_sent(self, channel: ChannelId, marker: Marker) -> None:
-        """A marker was taken for the link; until then it could be moved or dropped."""
+        """Called when the link has taken a marker. Until then the marker could be moved or dropped."""
 
     def cut(self, snapshot_id: int) -> None:
-        """The state is about to be captured."""
+        """Called before the state is captured."""
 
     def captured(self, snapshot_id: int, state: Sequence[Buffer]) -> None:
-        """The state was captured and encoded."""
+        """Called when the state was captured and encoded."""
 
     def committed(self, snapshot_id: int) -> None:
-        """Output that was prepared for the snapshot was committed."""
+        """Called when output prepared for the snapshot was committed."""
 
     def published(self, snapshot_id: int) -> None:
-        """The publication of the snapshot was handled."""
+        """Called when the subtask has handled the publication of the snapshot."""
 
     def message_sending(self, channel: ChannelId, message: Any) -> Any:
-        """A message is about to be sent. What is returned goes to `message_sent`, because the receiver owns it then."""
+        """Called before a message is sent. Return the value for `message_sent`.
+
+        `message_sent` must not read the message itself, because the receiver owns a sent message.
+        """
 
     def message_sent(self, channel: ChannelId, kept: Any) -> None:
-        """The message was numbered. Not called where it was refused."""
+        """Called when the message was numbered. Not called for a refused message."""
 
     def rows_sending(self, channel: ChannelId, batch: pa.RecordBatch) -> Any:
-        """A batch is about to be sent; likewise."""
+        """Called before a batch is sent. Return the value for `rows_sent`."""
 
     def rows_sent(self, channel: ChannelId, kept: Any) -> None:
-        """Its rows were numbered."""
+        """Called when the rows of the batch were numbered."""
 
     def end_sent(self, channel: ChannelId) -> None:
-        """The end of the stream was numbered."""
+        """Called when the end of the stream was numbered."""
 
     def message_received(self, channel: ChannelId, message: Any) -> None:
-        """The node is about to handle a message."""
+        """Called before the node handles a message."""
 
     def rows_received(self, channel: ChannelId, batch: pa.RecordBatch) -> None:
-        """The node is about to handle the rows of a batch."""
+        """Called before the node handles the rows of a batch."""
 
     def end_received(self, channel: ChannelId) -> None:
-        """The end of the stream is about to be processed."""
+        """Called before the end of the stream is processed."""
 
 
 class ObservedSender:
-    """A sending end whose messages are observed, one by one; for `OutputEdge`."""
+    """A channel sender for `OutputEdge` that reports each message to an observer."""
 
     def __init__(self, end: ChannelSender, observer: Observer) -> None:
         self.end = end
@@ -115,7 +118,7 @@ class ObservedSender:
 
 
 class ObservedNode(Node):
-    """A node whose messages from one channel are observed; for `InputProcessor`. The node's own attributes stay."""
+    """A node for `InputProcessor` that reports messages of one channel. The wrapped node's attributes do not change."""
 
     def __init__(self, node: Node, observer: Observer, channel: ChannelId) -> None:
         self._node = node
@@ -123,18 +126,18 @@ class ObservedNode(Node):
         self._channel = channel
 
     def onMessage(self, message: Any, context: Context) -> None:
-        """Observe, then handle."""
+        """Report the message, then call the node's `onMessage`."""
         self._observer.message_received(self._channel, message)
         self._node.onMessage(message, context)
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Observe, then handle."""
+        """Report the rows, then call the node's `onBatch`."""
         self._observer.rows_received(self._channel, batch)
         self._node.onBatch(batch, context)
 
 
 class JoinedObserver(Observer):
-    """Several observers of one subtask, asked in order."""
+    """Several observers of one subtask, called in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers

@@ -1,7 +1,7 @@
-"""One outgoing edge at one subtask: from the message that a node sends to the channel that it takes.
+"""Send the messages of one subtask along one edge of the graph.
 
-Applies the edge's chained functions, asks the partitioner, and hands over to the `ChannelSender`. This is the
-hot path of sending, so the way is chosen once, when the edge is built.
+`OutputEdge` applies the chained functions, calls the partitioner, and passes each message to a `ChannelSender`. The
+path of a message is chosen once, when the edge is made, because sending is a hot path.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.declarations import Transform, transformed
 from snapshot.subtask.observer import ObservedSender
 
-#: Rows of a larger batch leave in parts of so many: a part fits the cache while it is spread and encoded, and a marker
-#: waits behind a half-written one for a fraction of a millisecond.
+#: rows of a batch; larger batches are sent in parts, because a part of this size fits the CPU cache. A marker waits
+#: behind a half-written part for a fraction of a millisecond.
 BATCH_ROWS_MAX: Final = 64 * 1024
 
 _RecordBatch = pa.RecordBatch
 
 
 class OutputEdge:
-    """The edge from one subtask to all subtasks of `target` that it has a channel to.
+    """The edge from one subtask to all subtasks of `target` to which `source` has a channel.
 
     Parameters
     ----------
     source : Subtask
     target : str
-        Name of the node at the other end.
+        Name of the target node.
     ends : mapping of int to ChannelSender or ObservedSender
-        By the target subtask's index.
+        {index of the target subtask: channel sender}.
     partitioner : Partitioner
         Chooses among the indexes of `ends`.
     transforms : sequence of Transform
         ``map``, ``flatMap`` and ``filter`` of a stream, applied here, in the sending subtask.
     schema : pyarrow.Schema or None
-        What every batch on this edge must have, if it was declared.
+        Schema of every batch on this edge, or None if none was declared.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class OutputEdge:
         self.schema = schema
         self.transforms = tuple(transforms)
         self._choose = partitioner.choose
-        #: sends a message along this edge
+        #: function that sends a message along this edge
         self.emit: Callable[[Any], None] = self._transformed if transforms else self._partition
 
     def forbid(self, why: str) -> None:
-        """Refuse whatever is sent, with these words, until they are ""."""
+        """Refuse every message with the error text `why`. An empty `why` accepts messages again."""
         for end in self.ends.values():
             end.forbid(why)
 
     def emit_to(self, message: Any, index: int) -> None:
-        """Send to the subtask that the node named itself; chained functions do not apply to a directed message."""
+        """Send to the subtask that the node chose. Chained functions do not apply to a directed message."""
         if index not in self.ends:
             raise NodeError(f"{self.source}: there is no channel to {Subtask(self.target, index)}")
         self._put(index, message)
 
     def emit_all(self, messages: list[Any]) -> None:
-        """`emit` each of them, with a few calls for all."""
+        """Send many messages along this edge, with a few calls in all."""
         kinds = set(map(type, messages))
         shares = None if self.transforms or _RecordBatch in kinds else self._shares(messages)
         if shares is None:
@@ -91,7 +91,7 @@ class OutputEdge:
     def _shares(self, messages: list[Any]) -> Shares | None:
         try:
             return self.partitioner.share(messages)
-        except Exception:  # noqa: BLE001  # one by one meets it again, and says of which message
+        except Exception:  # noqa: BLE001  # because `emit` raises it again, and names the message
             return None
 
     def _transformed(self, message: Any) -> None:
@@ -99,13 +99,13 @@ class OutputEdge:
             self._partition(result)
 
     def _partition(self, message: Any) -> None:
-        """Choose a target for a message, and send it; keyed streams mostly take `direct_send` instead."""
+        """Send a message to its chosen target. Most messages of keyed streams use `direct_send` instead."""
         if type(message) is _RecordBatch:
             self._partition_batch(message)
             return
         try:
             index = self._choose(message)
-        except Exception as error:  # the key may be the user's own function, which may raise anything
+        except Exception as error:  # because the key may be the user's own function
             raise self._no_key(message, error) from error
         if index == EVERY:
             for target in self.ends:
@@ -128,7 +128,7 @@ class OutputEdge:
     def _partition_rows(self, batch: pa.RecordBatch) -> None:
         try:
             parts = self.partitioner.split(batch)
-        except Exception as error:  # as above
+        except Exception as error:  # because the key may be the user's own function
             raise self._no_key(batch, error) from error
         for index, part in parts:
             self._put(index, part)

@@ -1,7 +1,7 @@
-"""What one subtask has gathered for snapshots that are not handed out yet.
+"""Gather one subtask's part of each pending snapshot.
 
-A snapshot is handed out when its state was captured, a marker came on every input, and its marker left every
-out-buffer (before that, a timeout could still move an aligned marker, and with it what the sender saves).
+A part is finished when the state was captured, a marker came on every input, and a marker left every output buffer.
+An aligned marker must leave first, because a timeout may still move the marker and change the sender's part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snapshot.stored.contribution import SnapshotTaken, SnapshotTimings
 
 @dataclass(slots=True)
 class _Pending:
-    #: when the subtask first saw the snapshot, and when it cut
+    #: stopwatch seconds of the first marker or of the request, and of the cut
     seen_at: float
     cut_at: float
     capture_seconds: float = 0.0
@@ -31,14 +31,14 @@ class _Pending:
 
 
 class PendingSnapshots:
-    """The snapshots in the making at one subtask.
+    """The pending snapshots of one subtask.
 
     Parameters
     ----------
     subtask : Subtask
     inputs, outputs : tuple of ChannelId
     stopwatch : callable
-        Seconds of a clock that never goes back; only differences count.
+        Returns seconds of a monotonic clock. Only differences are used.
     """
 
     def __init__(
@@ -52,47 +52,47 @@ class PendingSnapshots:
         self._inputs = inputs
         self._outputs = outputs
         self._stopwatch = stopwatch
-        #: {snapshot that is not open: when it was first seen}
+        #: {snapshot_id before its cut: stopwatch seconds of its first marker}
         self._seen: dict[int, float] = {}
         self._pending: dict[int, _Pending] = {}
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is in the making."""
+        """Whether no snapshot is pending."""
         return not self._pending
 
     def see(self, snapshot_id: int) -> None:
-        """The first marker of a snapshot is here, perhaps before the cut."""
+        """Record the time of a snapshot's first marker, which may come before the cut."""
         if snapshot_id not in self._pending:
             self._seen[snapshot_id] = self._stopwatch()
 
     def open(self, snapshot_id: int) -> None:
-        """The cut is made now: `captured` or `fail` follows at once."""
+        """Record the time of the cut. The caller must call `captured` or `fail` next."""
         now = self._stopwatch()
         self._pending[snapshot_id] = _Pending(self._seen.pop(snapshot_id, now), now)
 
     def captured(self, snapshot_id: int, state: tuple[Buffer, ...], status: SubtaskStatus) -> None:
-        """The node's state, encoded."""
+        """Record the node's encoded state and the subtask status."""
         pending = self._pending[snapshot_id]
         pending.state, pending.status = state, status
         pending.capture_seconds = self._stopwatch() - pending.cut_at
 
     def received(self, snapshot_id: int, channel: ChannelId, cut: ReceivedCut) -> None:
-        """The receiver's part of an input; of a snapshot that failed here, nothing is kept."""
+        """Record the receiver's part of an input. The part of a failed snapshot is dropped."""
         pending = self._pending[snapshot_id]
         if not pending.failed:
             pending.received[channel] = cut
 
     def sent(self, snapshot_id: int, channel: ChannelId, cut: SentCut) -> None:
-        """The sender's part of an output."""
+        """Record the sender's part of an output."""
         self._pending[snapshot_id].sent[channel] = cut
 
     def completed(self, snapshot_id: int) -> None:
-        """A marker came on every input."""
+        """Record that a marker came on every input."""
         self._pending[snapshot_id].completed = True
 
     def fail(self, snapshot_id: int) -> bool:
-        """Never hand this one out; let go of its messages and state. False: it had failed before."""
+        """Mark a snapshot as failed, and drop its messages and state. Return False if there is no such change."""
         pending = self._pending.get(snapshot_id)
         if pending is None or pending.failed:
             return False
@@ -102,25 +102,25 @@ class PendingSnapshots:
         return True
 
     def has_failed(self, snapshot_id: int) -> bool:
-        """It will never be handed out."""
+        """Return whether the snapshot has failed at this subtask."""
         return self._pending[snapshot_id].failed
 
     def discard(self, snapshot_id: int) -> None:
-        """The snapshot was settled without this subtask."""
+        """Drop a snapshot that was settled without this subtask."""
         self._seen.pop(snapshot_id, None)
         self._pending.pop(snapshot_id, None)
 
     def awaiting_markers(self) -> list[int]:
-        """Snapshots with outputs whose marker has not left."""
+        """Return the snapshots with a marker that has not left its output buffer."""
         return [s for s, p in self._pending.items() if len(p.sent) < len(self._outputs)]
 
     def unsettled_outputs(self, snapshot_id: int) -> list[ChannelId]:
-        """The outputs of `snapshot_id` whose marker has not left."""
+        """Return the outputs whose marker of `snapshot_id` has not left."""
         sent = self._pending[snapshot_id].sent
         return [channel for channel in self._outputs if channel not in sent]
 
     def take_finished(self) -> list[SnapshotTaken]:
-        """Hand out what is whole."""
+        """Remove the finished snapshots. Return those that did not fail."""
         finished: list[SnapshotTaken] = []
         for snapshot_id in list(self._pending):
             p = self._pending[snapshot_id]

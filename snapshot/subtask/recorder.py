@@ -1,7 +1,7 @@
-"""The marker rules of one subtask, and nothing else (Chandy & Lamport 1985, section 3; PROTOCOL 1, 3, 4).
+"""Decide the marker rules of one subtask, and nothing else (Chandy & Lamport 1985, section 3; PROTOCOL 1, 3, 4).
 
-The recorder knows which markers came and which are awaited. It knows neither messages nor their numbers
-nor the node. ``step`` is its one door.
+The recorder knows the markers that came and the markers that are awaited. The recorder knows neither messages nor
+their numbers nor the node. Only ``step`` changes the recorder.
 
 ::
 
@@ -12,7 +12,7 @@ nor the node. ``step`` is its one door.
                                                   timed out, or
                                                   overtaken
 
-A snapshot below min_snapshot_id leaves from anywhere to "forgotten", and whatever comes for it later is dropped.
+From each phase, a snapshot below min_snapshot_id becomes "forgotten". Later events of a forgotten snapshot are dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from snapshot.subtask.events import (
 
 
 class Phase(Enum):
-    """Where one snapshot stands at one subtask; the diagram is the module's."""
+    """Phase of one snapshot at one subtask. The module's docstring has the diagram."""
 
     ALIGNING = "aligning"
     RECORDING = "recording"
@@ -58,9 +58,9 @@ class _Snapshot:
     """One snapshot at this subtask."""
 
     phase: Phase
-    #: markers that came: {channel: w of the marker}. Ordered by arrival.
+    #: {channel: w of the arrived marker}, in the order of arrival
     arrived: dict[ChannelId, int] = field(default_factory=dict)
-    #: channels held because their aligned marker was reached; only while ALIGNING
+    #: channels that are held because their aligned marker was reached; empty unless ALIGNING
     held: dict[ChannelId, None] = field(default_factory=dict)
 
 
@@ -70,13 +70,14 @@ class Recorder:
     Parameters
     ----------
     subtask : Subtask
-        Named in errors only.
+        Used in errors only.
     inputs, outputs : tuple of ChannelId
-        All channels of the subtask, ended ones included: a finished subtask goes on sending markers (PROTOCOL 5.2).
+        All channels of the subtask, including ended channels, because an ended subtask still sends markers
+        (PROTOCOL 5.2).
     aligned_inputs : bool
-        True if the edges into this subtask align (all of them agree, PROTOCOL 4.1).
+        True if the edges into this subtask align. All of these edges have the same alignment (PROTOCOL 4.1).
     aligned_outputs : frozenset of ChannelId
-        The outputs on which a marker keeps its place among the messages.
+        Outputs on which a marker keeps its place among the messages.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class Recorder:
         self.aligned_inputs = aligned_inputs
         self.aligned_outputs = aligned_outputs
         self.min_snapshot_id = 0
-        #: {snapshot_id: its standing}, for ids at or above min_snapshot_id
+        #: {snapshot_id: phase and markers}, for ids at or above min_snapshot_id
         self._snapshots: dict[int, _Snapshot] = {}
 
     def step(self, event: Event) -> list[Effect]:
-        """Take one event; the effects are to be performed in order, before anything else happens.
+        """Process one event. The caller must perform the effects in order, before the next event.
 
         Raises
         ------
@@ -119,16 +120,16 @@ class Recorder:
         assert_never(event)
 
     def phase(self, snapshot_id: int) -> Phase | None:
-        """Where `snapshot_id` stands here; None if it is unknown or forgotten."""
+        """Return the phase of `snapshot_id`, or None if the snapshot is unknown or forgotten."""
         snapshot = self._snapshots.get(snapshot_id)
         return snapshot.phase if snapshot else None
 
     def unfinished(self) -> list[int]:
-        """Ids that still align or record here, ascending."""
+        """Return the ids that still align or record at this subtask, ascending."""
         return sorted(s for s, snapshot in self._snapshots.items() if snapshot.phase is not Phase.DONE)
 
     def validate(self) -> None:
-        """Assert every invariant; called by tests after each step and by the simulator."""
+        """Assert every invariant. Tests call this method after each step, and so does the simulator."""
         if not self._snapshots:
             return
         held: list[ChannelId] = []
@@ -145,8 +146,8 @@ class Recorder:
 
     def _on_request(self, snapshot_id: int, running: tuple[int, ...]) -> list[Effect]:
         if snapshot_id < self.min_snapshot_id:
-            return []  # PROTOCOL 3.4: settled already
-        # PROTOCOL 3.3: every lower id that runs is recorded first, so that all subtasks cut in one order.
+            return []  # PROTOCOL 3.4: the snapshot is settled
+        # PROTOCOL 3.3: lower running ids are recorded first, because all subtasks must cut in the same order.
         effects: list[Effect] = []
         for lower in sorted(running):
             if self.min_snapshot_id <= lower < snapshot_id:
@@ -154,7 +155,7 @@ class Recorder:
         return effects + self._cut_unless_cut(snapshot_id)
 
     def _cut_unless_cut(self, snapshot_id: int) -> list[Effect]:
-        # "Already recorded" is a state: the request may come after the first marker did.
+        # "Already recorded" is a state, because the request may come after the first marker.
         if self.phase(snapshot_id) in (None, Phase.ALIGNING):
             return self._cut(snapshot_id)
         return []
@@ -172,20 +173,20 @@ class Recorder:
         if snapshot is not None and snapshot.phase is not Phase.RECORDING:
             snapshot.arrived[channel] = marker.written
             overtaken = snapshot.phase is Phase.ALIGNING and not marker.aligned
-            return self._cut(snapshot_id) if overtaken else []  # PROTOCOL 4.3: whoever meets one cuts at once
+            return self._cut(snapshot_id) if overtaken else []  # PROTOCOL 4.3: an unaligned marker forces the cut
         if snapshot is None:
-            # Marker-receiving rule, first marker: the marker's own channel is closed at once, with what waits
-            # in its queue, which is not empty in general (PROTOCOL 1.4).
+            # Marker-receiving rule, first marker: the marker's own channel is closed at once. The messages in its
+            # queue are the channel state, which is not empty in general (PROTOCOL 1.4).
             self._snapshots[snapshot_id] = _Snapshot(Phase.RECORDING, {channel: marker.written})
             return self._cut(snapshot_id)
         snapshot.arrived[channel] = marker.written
-        # Marker-receiving rule, later marker: the state of the channel is what came since the cut.
+        # Marker-receiving rule, later marker: the channel state is the messages received since the cut.
         return [StopRecording(channel, snapshot_id, marker.written), *self._complete(snapshot_id)]
 
     def _on_reached(self, channel: ChannelId, snapshot_id: int) -> list[Effect]:
         snapshot = self._snapshots.get(snapshot_id)
         if snapshot is None or snapshot.phase is not Phase.ALIGNING:
-            return []  # aborted, or cut without waiting: the marker has nothing more to say
+            return []  # the snapshot was aborted, or cut without waiting
         snapshot.held[channel] = None
         if len(snapshot.held) < len(self.inputs):
             return [HoldChannel(channel)]
@@ -203,14 +204,14 @@ class Recorder:
     def _cut(self, snapshot_id: int) -> list[Effect]:
         """Record the state, send markers, and open every input whose marker has not come."""
         effects: list[Effect] = []
-        # PROTOCOL 3.3 again: what cuts a snapshot before its time does not pass those that still align here.
+        # PROTOCOL 3.3 again: lower snapshots that still align are cut first, because a forced cut must not pass them.
         for lower in sorted(s for s, other in self._snapshots.items() if other.phase is Phase.ALIGNING):
             if lower < snapshot_id:
                 effects += self._cut(lower)
         snapshot = self._snapshots.setdefault(snapshot_id, _Snapshot(Phase.RECORDING))
-        waited = len(snapshot.held) == len(self.inputs)  # aligned to the end, or nothing to wait for
+        waited = len(snapshot.held) == len(self.inputs)  # fully aligned, or no inputs
         effects.append(CaptureState(snapshot_id))
-        # Marker-sending rule: before anything else is sent on the channel.
+        # Marker-sending rule: the marker is sent before any later message on the channel.
         for output in self.outputs:
             effects.append(SendMarker(output, snapshot_id, waited and output in self.aligned_outputs))
         for channel in self.inputs:

@@ -1,4 +1,4 @@
-"""What a subtask tells whoever hosts it: small frozen facts, taken from it after each turn."""
+"""Reports of a subtask to its host: small frozen records, taken after each turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from snapshot.stored.contribution import SnapshotTaken
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFailed:
-    """This subtask could not take its part; the snapshot is to be aborted, the run goes on."""
+    """This subtask could not take its part of a snapshot. The snapshot must be aborted; the run continues."""
 
     snapshot_id: int
     subtask: Subtask
@@ -19,14 +19,14 @@ class SnapshotFailed:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAsked:
-    """The node called `requestSnapshot`; the subtask waits for the answer."""
+    """The node called `requestSnapshot`. The subtask handles no event until the answer."""
 
     subtask: Subtask
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationHandled:
-    """What was prepared up to the snapshot is committed, and the node was told."""
+    """The output prepared up to the snapshot was committed, and `onPublished` was called."""
 
     snapshot_id: int
     subtask: Subtask
@@ -41,7 +41,7 @@ class SubtaskEnded:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentStarted:
-    """A snapshot began to align here; `SubtaskMachine.alignment_timed_out` is due after `timeout` seconds."""
+    """A snapshot began to align at this subtask. `AlignmentTimedOut` is due after `timeout` seconds."""
 
     snapshot_id: int
     subtask: Subtask

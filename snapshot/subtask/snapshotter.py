@@ -1,6 +1,6 @@
-"""Performs the recorder's effects on a subtask's channel ends, and gathers what comes of them.
+"""Perform the recorder's effects on a subtask's channel ends, and gather the results.
 
-The recorder decides by markers alone; here its decisions meet numbers, buffers and the node's state.
+The recorder decides by markers alone. The snapshotter applies the decisions to numbers, buffers and the node's state.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
 
 @dataclass(frozen=True, slots=True)
 class CutSettings:
-    """What the graph and the host set for the cuts of one subtask."""
+    """Settings of the graph and the host for the cuts of one subtask."""
 
-    #: channel state that open recordings may hold together (PROTOCOL 1.7)
+    #: bytes of channel state that open recordings may hold together (PROTOCOL 1.7)
     recorded_bytes_max: int
-    #: seconds, the shortest that an aligned edge of the subtask was given; None: no limit
+    #: seconds; the shortest alignment timeout among the subtask's edges, or None for no limit
     alignment_timeout: float | None
-    #: seconds of a clock that never goes back: only differences count, and only for people
+    #: returns seconds of a monotonic clock. Only differences are used, and only in statistics
     stopwatch: Callable[[], float]
 
 
 class Snapshotter:
-    """Takes one subtask's part in snapshots.
+    """Take one subtask's part in snapshots.
 
     Parameters
     ----------
     recorder : Recorder
     inputs, outputs : mapping of ChannelId to the subtask's ends
     capture : callable
-        Given a snapshot's id, returns the encoded state and the standing, or raises SnapshotAborted. What else
-        it raises ends the subtask.
+        Returns the encoded state and the subtask status for a snapshot id, or raises SnapshotAborted. Any other
+        error ends the subtask.
     settings : CutSettings
     """
 
@@ -77,12 +77,12 @@ class Snapshotter:
         self._reports: list[Report] = []
 
     def step(self, event: Event) -> None:
-        """Take one event to its end."""
+        """Process one event, and perform the recorder's effects."""
         for effect in self.recorder.step(event):
             self._perform(effect)
 
     def limit_recordings(self, *starting: int) -> None:
-        """Give up the open snapshots, and those that are `starting`, if they hold more than they may."""
+        """Fail the unfinished snapshots and the `starting` snapshots if their recordings exceed the limit."""
         if sum(end.recorded_bytes for end in self._inputs.values()) <= self._recorded_bytes_max:
             return
         for snapshot_id in dict.fromkeys([*self.recorder.unfinished(), *starting]):
@@ -91,7 +91,7 @@ class Snapshotter:
             self._fail_by_limit(snapshot_id)
 
     def take_reports(self) -> list[Report]:
-        """What happened since the last call; a snapshot once nothing can change this subtask's part in it."""
+        """Return the reports since the last call. A snapshot is reported when this subtask's part is final."""
         if not self._reports and self._pending.is_empty:
             return []
         for snapshot_id in self._pending.awaiting_markers():
@@ -140,11 +140,11 @@ class Snapshotter:
         try:
             state, status = self._capture(snapshot_id)
         except SnapshotAborted as error:
-            # Markers go out all the same: the others need them until they hear that the snapshot was aborted.
+            # Markers are sent all the same, because other subtasks need the markers until they receive the abort.
             self._fail(snapshot_id, str(error))
         else:
             self._pending.captured(snapshot_id, state, status)
-        # Before any marker is sent: a cycle may have spilled more than memory holds.
+        # Check before any marker is sent, because a cycle may have spilled more than memory holds.
         if sum(end.waiting_bytes for end in self._outputs.values()) > self._recorded_bytes_max:
             self._fail_by_limit(snapshot_id)
 

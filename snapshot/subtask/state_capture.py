@@ -1,4 +1,4 @@
-"""Between a running subtask and its state part: gathers what a snapshot must hold, and puts it back."""
+"""Capture the state part of a running subtask, and restore a subtask from a state part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snapshot.subtask.two_phase import PreparedOutput
 
 @contextmanager
 def calling(hook: str, subtask: Subtask) -> Iterator[None]:
-    """Turn whatever `hook` raises into a NodeError that names it and the subtask."""
+    """Convert an exception of `hook` into a NodeError that names the hook and the subtask."""
     try:
         yield
     except Exception as error:
@@ -26,13 +26,13 @@ def calling(hook: str, subtask: Subtask) -> Iterator[None]:
 
 
 def story(error: BaseException) -> str:
-    """An error as one line, followed by its traceback."""
+    """Format an error as one line, followed by its traceback."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return f"{type(error).__name__}: {error}\n{text}"
 
 
 class StateCapture:
-    """Captures and puts back everything of one subtask that is not channel state.
+    """Capture and restore the state of one subtask, without its channel state.
 
     Parameters
     ----------
@@ -47,18 +47,18 @@ class StateCapture:
         self._prepared = prepared
 
     def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> tuple[Buffer, ...]:
-        """The encoded state part, now.
+        """Return the encoded state part of the present moment.
 
         Raises
         ------
         SnapshotAborted
-            if `snapshotState` fails, or what it returned cannot be serialised or is too large: the run goes on.
+            if `snapshotState` fails, or if its result cannot be serialised or is too large. The run continues.
         """
         parts = self._parts
         try:
             state = self._node_state(self._users_state(snapshot_id), is_exhausted, is_ended).encode(parts.codec)
             parts.lost_state.warn()
-        except Exception as error:  # user code may raise anything
+        except Exception as error:  # because user code may raise anything
             raise SnapshotAborted(f"snapshotState of {parts.subtask}: {story(error)}") from error
         limit = parts.limits.state_bytes_max
         size = sum(memoryview(buffer).nbytes for buffer in state)
@@ -90,7 +90,7 @@ class StateCapture:
         )
 
     def apply(self, kept: NodeState) -> None:
-        """Put back what `capture` gathered, except what the node and the machine keep themselves."""
+        """Restore a captured state, except the fields that the node and the machine restore themselves."""
         context = self._parts.context
         context.now = max(context.now, kept.now)
         context.restore_random(kept.random)

@@ -1,4 +1,4 @@
-"""The timers of one subtask: what is due next, and all of them for the snapshot."""
+"""Hold the timers of one subtask: the next due timer, and all timers for the snapshot."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
-#: Dead entries that are not worth clearing away.
+#: deleted entries that the heap may always hold, because removing so few costs more than keeping them
 _DEAD_ENTRIES_MIN = 64
 
 
 class Timers:
-    """Timers ordered by time, then by registration. One per (time, key); a second registration changes nothing."""
+    """Timers in the order of time, then registration. A second registration of the same (time, key) has no effect."""
 
     def __init__(self) -> None:
-        #: {(at, key): number of its registration}
+        #: {(at, key): number of the registration}
         self._registered: dict[tuple[float, Any], int] = {}
-        #: (at, registration, key); entries that are no longer in `_registered` are passed over
+        #: (at, registration, key); entries without a match in `_registered` are skipped
         self._heap: list[tuple[float, int, Any]] = []
         self._count = 0
 
@@ -24,22 +24,22 @@ class Timers:
         return len(self._registered)
 
     def register(self, at: float, key: Any) -> None:
-        """Fire at `at` for `key`."""
+        """Register a timer that fires at `at` (seconds since the epoch) for `key`."""
         if (at, key) not in self._registered:
             self._count += 1
             self._registered[at, key] = self._count
             heapq.heappush(self._heap, (at, self._count, key))
 
     def delete(self, at: float, key: Any) -> None:
-        """Forget a timer, if it is there."""
+        """Delete a timer, if the timer is registered."""
         self._registered.pop((at, key), None)
-        # A timer that is set anew at each message leaves an entry each time: at most half of the heap may be such.
+        # Rebuild the heap when over half of it is dead, because a timer set again for each message leaves dead entries.
         if len(self._heap) > 2 * len(self._registered) + _DEAD_ENTRIES_MIN:
             self._heap = [entry for entry in self._heap if self._registered.get((entry[0], entry[2])) == entry[1]]
             heapq.heapify(self._heap)
 
     def next_at(self) -> float | None:
-        """When the next one is due; None without any."""
+        """Return the time of the next timer in seconds since the epoch, or None without timers."""
         while self._heap:
             at, number, key = self._heap[0]
             if self._registered.get((at, key)) == number:
@@ -48,7 +48,7 @@ class Timers:
         return None
 
     def pop_due(self, now: float) -> tuple[float, Any] | None:
-        """Remove and return the first timer that is due at `now`."""
+        """Remove and return the first timer due at `now`, or return None."""
         at = self.next_at()
         if at is None or at > now:
             return None
@@ -57,10 +57,10 @@ class Timers:
         return at, key
 
     def state(self) -> list[tuple[float, Any]]:
-        """All timers, in the order in which they fire."""
+        """Return all timers, in the order in which they fire."""
         return sorted(self._registered, key=lambda timer: (timer[0], self._registered[timer]))
 
     def restore(self, state: Iterable[tuple[float, Any]]) -> None:
-        """Register what `state` returned."""
+        """Register the timers that `state` returned."""
         for at, key in state:
             self.register(at, key)

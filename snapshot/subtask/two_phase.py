@@ -1,4 +1,4 @@
-"""Output that a sink has prepared and that is not known to be committed (PROTOCOL 8)."""
+"""Hold the output that a sink has prepared and has not yet committed (PROTOCOL 8)."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from snapshot.subtask.observer import Observer
 
 
 class PreparedOutput:
-    """What one subtask prepared, by snapshot. An abort discards nothing: its output is committed with the next."""
+    """Prepared output of one subtask. An abort discards nothing, because the next commit includes the output."""
 
     def __init__(self, node: Node, observer: Observer | None = None) -> None:
         self._node = node
         self._observer = observer
         self.is_two_phase = isinstance(node, Sink) and defines(node, "commit")
-        #: {snapshot_id: what prepareCommit returned}, in the order of the cuts. That is the order of ids, but for
-        #: snapshots that are aborted: a late marker of one may come after the cut of a higher id.
+        #: {snapshot_id: result of prepareCommit}, in the order of the cuts. Cuts follow the order of ids, except for
+        #: aborted snapshots, because a late marker of an aborted snapshot may come after the cut of a higher id.
         self._values: dict[int, Any] = {}
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Snapshots whose output waits here, in the order of their cuts."""
+        """Snapshots with uncommitted output, in the order of their cuts."""
         return tuple(self.values())
 
     def values(self) -> dict[int, Any]:
-        """All that waits, for the snapshot."""
+        """Return the uncommitted output by snapshot id, for the state part."""
         return {prepared_id: value for prepared_id, value in self._values.items() if value is not None}
 
     def restore(self, values: Mapping[int, Any]) -> None:
-        """Take over what `values` returned."""
+        """Restore the output that `values` returned."""
         self._values = dict(values)
 
     def prepare(self, snapshot_id: int) -> None:
-        """Have the sink prepare its output; whatever it raises passes through."""
+        """Call the sink's `prepareCommit`. Errors of the sink pass through."""
         assert isinstance(self._node, Sink)
-        # None is kept too: it says where, among what is prepared, the cut was.
+        # None is stored too, because its position in the order is the position of the cut.
         self._values[snapshot_id] = self._node.prepareCommit(snapshot_id)
 
     def commit_through(self, snapshot_id: int) -> None:
-        """Commit, in order, what was prepared up to the cut of a published snapshot; the sink's errors pass through.
+        """Commit, in order, the output prepared up to the cut of a published snapshot. The sink's errors pass through.
 
-        What was prepared after that cut waits, whatever its id: a restore would replay the messages behind it.
+        Output prepared after that cut waits, whatever its id, because a restore would replay its messages.
         """
         if snapshot_id not in self._values:
-            return  # committed with a later one, or by the restore
+            return  # a later snapshot or the restore has committed this output
         for prepared_id in list(self._values):
             self._commit(prepared_id)
             if prepared_id == snapshot_id:
                 return
 
     def commit_all(self) -> None:
-        """After a restore: the snapshot that holds them is published, so all of them are to be committed."""
+        """Commit all restored output, because the snapshot that holds the output is published."""
         for prepared_id in list(self._values):
             self._commit(prepared_id)
 

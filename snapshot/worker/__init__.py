@@ -1,1 +1,1 @@
-"""The worker's machine: control messages and reports in, effects out. Pure: no sockets, threads or clock."""
+"""The worker's machine: control messages and reports in, effects out. No sockets, threads or clock."""

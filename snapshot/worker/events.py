@@ -1,7 +1,7 @@
-"""Every stage, event, deadline and effect of the worker's machine.
+"""Stages, events, deadlines and effects of the worker's machine.
 
-Events are in the past tense, effects in the imperative. All are small frozen records. Whatever belongs to one
-incarnation carries its number, because threads and peers may report about data that was dropped meanwhile.
+Events are in the past tense, effects in the imperative. All are small frozen records. Records about one incarnation
+carry its number, because threads and peers may report about data that was dropped meanwhile.
 
 Stages of a worker between two rollbacks::
 
@@ -30,7 +30,7 @@ from snapshot.worker.upload_batcher import PendingUpload
 
 
 class Stage(Enum):
-    """Stage of a worker; the diagram is the module's."""
+    """Stage of a worker. The module's docstring has the diagram."""
 
     WAITING = "waiting"
     RESTORING = "restoring"
@@ -41,12 +41,12 @@ class Stage(Enum):
     FAILED = "failed"
 
 
-# ---- deadlines: what time alone brings
+# ---- deadlines
 
 
 @dataclass(frozen=True, slots=True)
 class AlignmentDeadline:
-    """The alignment of a snapshot at a subtask has taken as long as it may (PROTOCOL 4.3)."""
+    """The alignment timeout of a snapshot at a subtask (PROTOCOL 4.3)."""
 
     snapshot_id: int
     subtask: Subtask
@@ -54,26 +54,26 @@ class AlignmentDeadline:
 
 @dataclass(frozen=True, slots=True)
 class RequestDeadline:
-    """A subtask has waited long enough for the answer to `requestSnapshot` (PROTOCOL 3.1)."""
+    """The longest wait of a subtask for the answer to `requestSnapshot` (PROTOCOL 3.1)."""
 
     subtask: Subtask
 
 
 @dataclass(frozen=True, slots=True)
 class UploadDeadline:
-    """Parts of a snapshot have waited long enough for those of other subtasks."""
+    """The longest wait of a snapshot's parts for the parts of other subtasks."""
 
     snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class IdleDeadline:
-    """The worker has been quiet for long enough to count as idle."""
+    """The quiet time after which the worker counts as idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReportDeadline:
-    """The delayed report of a lost peer is due."""
+    """The time at which the delayed report of a lost peer is sent."""
 
 
 Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | IdleDeadline | FailureReportDeadline
@@ -83,7 +83,7 @@ Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | IdleDeadline |
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConnected:
-    """A control connection was made; the registration has to be its first message."""
+    """A control connection was made. The registration must be its first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class CoordinatorMessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class PartsRead:
-    """Every part of a deployment was read and proved."""
+    """Every part of a deployment was read and checked."""
 
     parts: RestoredParts
 
@@ -110,14 +110,14 @@ class PartsUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class PartsStored:
-    """An upload was stored, or failed: the coordinator's messages about it."""
+    """An upload was stored, or failed. `messages` report the result to the coordinator."""
 
     messages: tuple[WorkerMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PeersConnected:
-    """There is a data connection to every peer."""
+    """Data connections to all peers were made."""
 
     incarnation: int
 
@@ -132,22 +132,22 @@ class PeerLost:
 
 @dataclass(frozen=True, slots=True)
 class DataFailed:
-    """A turn, a read from a peer, or a dial has failed."""
+    """A turn, a read from a peer, or a connection attempt has failed."""
 
     error: CutlineError
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The subtasks had their turns."""
+    """The turns of all subtasks have ended."""
 
-    #: nothing was handled, and nothing will happen here without a message from elsewhere
+    #: whether nothing was handled, and nothing will happen until a message arrives
     is_idle: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """One of `WorkerMachine.deadlines` has passed."""
+    """A deadline of `WorkerMachine.deadlines` has passed."""
 
     deadline: Deadline
 
@@ -172,41 +172,41 @@ Event = (
 class Register:
     """Send the registration, with this worker's address and process."""
 
-    #: incarnation of the data that runs here; 0: none
+    #: incarnation of the data that runs at this worker, or 0 for none
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendToCoordinator:
-    """Send messages, together; drop them where there is no connection."""
+    """Send messages together. Without a connection, drop the messages."""
 
     messages: tuple[WorkerMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DisconnectCoordinator:
-    """Close the control connection and look for the coordinator again."""
+    """Close the control connection, and search for the coordinator again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AdmitPeers:
-    """Admit only peers of this incarnation from now on, each once."""
+    """Admit only peers of this incarnation, each peer once."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadParts:
-    """Read every part of the whole deployment; answer with `PartsRead` or `PartsUnreadable`."""
+    """Read every part of the whole deployment. The answer is `PartsRead` or `PartsUnreadable`."""
 
     deploy: Deploy
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDataPlane:
-    """Make the links of these subtasks; all of them are restored."""
+    """Make the links of these subtasks, which are all restored."""
 
     incarnation: int
     subtasks: Mapping[Subtask, SubtaskMachine]
@@ -214,26 +214,26 @@ class OpenDataPlane:
 
 @dataclass(frozen=True, slots=True)
 class DialPeers:
-    """Connect to the peers; answer with `PeersConnected` or `DataFailed`."""
+    """Connect to the peers. The answer is `PeersConnected` or `DataFailed`."""
 
     incarnation: int
-    #: by worker number
+    #: address of each worker, in the order of worker numbers
     addresses: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPeers:
-    """Begin to read the data connections: what peers sent early has waited in them (PROTOCOL 5.4)."""
+    """Begin to read the data connections. Early data of peers has waited in the connections (PROTOCOL 5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushLinks:
-    """Let markers leave now, and what hooks have sent with the next turn."""
+    """Send waiting markers now. Messages of hooks are sent with the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """Upload these contributions together; answer with `PartsStored`."""
+    """Upload these contributions together. The answer is `PartsStored`."""
 
     incarnation: int
     uploads: tuple[PendingUpload, ...]
@@ -241,17 +241,17 @@ class StoreParts:
 
 @dataclass(frozen=True, slots=True)
 class ReportProgress:
-    """Send a progress report without waiting for its time, because a subtask has ended."""
+    """Send a progress report immediately, because a subtask has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropConnections:
-    """Close all data connections, so that the peers notice at once."""
+    """Close all data connections, because the peers must detect the failure at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSubtasks:
-    """Close these machines and forget them; best effort."""
+    """Close and drop these machines. Errors of `close` have no effect on the worker."""
 
     subtasks: tuple[SubtaskMachine, ...]
 
@@ -268,7 +268,7 @@ class Log:
 class Leave:
     """End this process."""
 
-    #: the run is over; else the stage is to fail, so that it can be submitted again
+    #: whether the run has ended; otherwise the stage must fail, because the supervisor resubmits only a failed stage
     is_finished: bool
 
 

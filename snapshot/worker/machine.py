@@ -1,16 +1,18 @@
-"""One worker: what it does with each control message, and with each report of its subtasks.
+"""Process the control messages of one worker, and the reports of its subtasks.
 
-Owns the subtasks of one incarnation after the other, and every deadline. No I/O, no thread, no clock: a shell passes
-events to `step` and performs the effects. The worker process, the simulator and the explorer are such shells. Data does
-not pass through here: shells give turns to `subtasks` themselves and report `TurnEnded` or `DataFailed`.
+The machine owns the subtasks of the present incarnation, and every deadline. The machine has no I/O, no thread and no
+clock. A shell passes events to `step` and performs the effects. The worker process, the simulator and the explorer are
+such shells. Data does not pass through the machine: shells run the turns of `subtasks` themselves, and report
+`TurnEnded` or `DataFailed`.
 
 Rules, each with its reason:
 
-1. A message of another incarnation is dropped, because the data that it is about is gone.
-2. A registration says which incarnation runs here, because a new coordinator adopts a run only when all agree.
-3. A worker obeys only the highest claim that it has seen (PROTOCOL 7), because a fenced coordinator may still be alive.
-   After a refused claim every message is dropped until another coordinator connects, because it was queued before.
-4. After a failure nothing runs here until the next `Deploy`, because peers roll back to one snapshot together.
+1. A message of another incarnation is dropped, because the data of that incarnation is gone.
+2. A registration names the incarnation of the worker, because a new coordinator adopts a run only when all agree.
+3. A worker accepts only the highest claim received so far (PROTOCOL 7), because a fenced coordinator may still run.
+   After a refused claim, every message is dropped until a coordinator connects, because the fenced coordinator may
+   have queued messages before.
+4. After a failure no subtask runs until the next `Deploy`, because all workers roll back to one snapshot together.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ from snapshot.worker.events import (
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
-#: Failures that trying again cannot mend.
+#: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
 
 _IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
@@ -85,15 +87,15 @@ _IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
 class WorkerSettings:
     """Times and sizes of one worker."""
 
-    #: seconds of quiet that count as idle, because a pause between two messages of a busy peer is shorter
+    #: seconds of quiet after which a worker counts as idle, because pauses between messages of a busy peer are shorter
     idle_seconds: float = 0.02
-    #: seconds that the report of a lost peer is delayed, because the peer's own reason is to come first. A failed peer
-    #: reports in milliseconds; only two live workers that lost each other wait as long
+    #: seconds by which the report of a lost peer is delayed, because the peer's own reason must come first. A failed
+    #: peer reports in milliseconds. Only two running workers that lost each other wait for the full delay.
     failure_report_seconds: float = 0.5
-    #: seconds that a node waits for the answer to `requestSnapshot`. A coordinator answers in milliseconds, and a lost
-    #: coordinator is back in about a second
+    #: seconds that a node waits for the answer to `requestSnapshot`. A coordinator answers in milliseconds. A lost
+    #: coordinator is replaced in about a second.
     request_seconds: float = 5.0
-    #: see `UploadBatcher`
+    #: bytes; see `UploadBatcher`
     batch_bytes_max: int = BATCH_BYTES_MAX
 
 
@@ -117,42 +119,42 @@ class WorkerMachine:
     ) -> None:
         self.number = number
         self.stage = Stage.WAITING
-        #: of the last deployment; 0 before the first
+        #: incarnation of the last deployment, or 0 before the first
         self.incarnation = 0
-        #: {subtask: its machine}, of this incarnation; empty before they are made
+        #: {subtask: machine} of this incarnation; empty before the machines are made
         self.subtasks: Mapping[Subtask, SubtaskMachine] = {}
-        #: {deadline: when it passes}; the shell reports each with `DeadlinePassed`
+        #: {deadline: seconds since the epoch}; the shell reports a passed deadline with `DeadlinePassed`
         self.deadlines: dict[Deadline, float] = {}
         self._make_subtasks = make_subtasks
         self._settings = settings
-        #: highest claim that was seen
+        #: highest claim received so far, or 0
         self._claim = 0
-        #: the connected coordinator has a lower claim; its messages are dropped until another one connects
+        #: whether the connected coordinator has a lower claim; messages are dropped until the next connection
         self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
         self._uploads = UploadBatcher(0)
-        #: the run ends with this snapshot; the coordinator waits for its commits only
+        #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
         self._last_snapshot: int | None = None
         self._is_reported_idle = False
-        #: the delayed report of a lost peer
+        #: delayed report of a lost peer, or None
         self._failure: control.WorkerFailed | None = None
         self._effects: list[Effect] = []
 
-    # ---------------------------------------------------------------- the door
+    # ---------------------------------------------------------------- steps and deadlines
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Take one event to its end.
+        """Process one event.
 
         Parameters
         ----------
         event : Event
         now : float
-            seconds since the epoch
+            Seconds since the epoch.
 
         Returns
         -------
         list of Effect
-            To be performed in order, before the next event.
+            Effects to perform in order, before the next event.
         """
         try:
             self._take(event, now)
@@ -162,7 +164,7 @@ class WorkerMachine:
         return effects
 
     def next_deadline(self) -> float | None:
-        """Return when the next deadline passes, or None without any."""
+        """Return the time of the next deadline in seconds since the epoch, or None without deadlines."""
         return min(self.deadlines.values(), default=None)
 
     def passed_deadlines(self, now: float) -> list[Deadline]:
@@ -276,7 +278,7 @@ class WorkerMachine:
             self._effects.append(DisconnectCoordinator(reason))
             return
         self._claim = claim
-        # Requests that were sent to an earlier coordinator are answered by nobody else.
+        # Answer the waiting requests, because an earlier coordinator received them and will never answer.
         asked = [deadline.subtask for deadline in self.deadlines if isinstance(deadline, RequestDeadline)]
         for subtask in asked:
             del self.deadlines[RequestDeadline(subtask)]
@@ -332,14 +334,14 @@ class WorkerMachine:
         self._forget_deadlines()
 
     def _fail(self, error: Exception, now: float) -> None:
-        """Stop everything here and report why; the coordinator will deploy anew (PROTOCOL 6.1)."""
+        """Stop all subtasks and report the reason. The coordinator then deploys a new incarnation (PROTOCOL 6.1)."""
         if self.stage in (Stage.WAITING, Stage.FAILED):
             return
         self.stage = Stage.FAILED
         self._forget_deadlines()
         failed = control.WorkerFailed(self.number, self.incarnation, str(error), isinstance(error, _PERMANENT))
-        # A worker whose node raised hangs up on its peers. Its own report is to come first, because only the first
-        # reason is shown and counted.
+        # A worker whose node raised closes the connections to its peers. The report of that worker must come first,
+        # because only the first reason is shown and counted.
         if isinstance(error, ChannelError) and self._settings.failure_report_seconds:
             self._failure = failed
             self.deadlines[_FAILURE_REPORT] = now + self._settings.failure_report_seconds
@@ -379,14 +381,14 @@ class WorkerMachine:
     # ---------------------------------------------------------------- the subtasks
 
     def _pass(self, event: ControlEvent, now: float, subtasks: Iterable[Subtask] | None = None) -> None:
-        """Pass an event to all subtasks, or to those named, and dispatch their reports."""
+        """Pass an event to all subtasks, or to the named subtasks, and process their reports."""
         for subtask in self.subtasks if subtasks is None else subtasks:
             self.subtasks[subtask].step(event, now)
         self._effects.append(FlushLinks())
         self._dispatch_reports(now)
 
     def _discard_below(self, min_snapshot_id: int, now: float) -> None:
-        """Every snapshot below `min_snapshot_id` is published or aborted (PROTOCOL 3.4)."""
+        """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
         self._uploads.discard_below(min_snapshot_id)
         for deadline in list(self.deadlines):
             if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < min_snapshot_id:
@@ -394,8 +396,8 @@ class WorkerMachine:
         self._pass(MinSnapshotIdRaised(min_snapshot_id), now)
 
     def _dispatch_reports(self, now: float) -> None:
-        """Act upon the subtasks' reports, in order."""
-        committed: list[Subtask] = []  # all subtasks commit in one turn, so one message reports them
+        """Process the subtasks' reports, in order."""
+        committed: list[Subtask] = []  # one message, because all commit in one turn
         for machine in self.subtasks.values():
             for report in machine.take_reports():
                 self._dispatch(report, now, committed)
@@ -432,7 +434,7 @@ class WorkerMachine:
             self._effects.append(StoreParts(self.incarnation, uploads))
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
-        """Report changes between busy and idle, and not every pause."""
+        """Report changes between busy and idle, but not each pause."""
         if not is_idle:
             was_reported = self._is_reported_idle
             self._forget_idleness()
@@ -443,7 +445,7 @@ class WorkerMachine:
             self._pass_deadline(_IDLE, now)
 
     def _forget_idleness(self) -> None:
-        """Report idleness again, if it comes to that."""
+        """Clear the reported idleness, because the next idle period must be reported again."""
         self._is_reported_idle = False
         self.deadlines.pop(_IDLE, None)
 

@@ -1,4 +1,4 @@
-"""The stored parts that the subtasks of one worker restore, read and decoded."""
+"""Read and decode the stored parts that the subtasks of one worker restore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snapshot.subtask.assembly import RestoredChannels
 
 @dataclass(frozen=True, slots=True)
 class RestoredParts:
-    """Everything that one deployment names, proved."""
+    """Contents of all parts of one deployment, with checked checksums."""
 
     deploy: Deploy
     #: {subtask: body of its state part, or None for a fresh node}
@@ -28,9 +28,9 @@ def read_parts(deploy: Deploy, read: Callable[[Handle], memoryview]) -> Restored
     Parameters
     ----------
     deploy : Deploy
-        The whole deployment, put together from its chunks.
+        The whole deployment, assembled from its deploy chunks.
     read : callable
-        Returns the proved body of a part; whatever it raises passes through.
+        Returns the checked body of a part. Errors of `read` pass through.
     """
     subtasks = deploy.subtasks
     states = {each.subtask: None if each.state is None else read(each.state) for each in subtasks}

@@ -1,7 +1,7 @@
-"""Groups the snapshot parts of one worker's subtasks into uploads. No I/O and no threads.
+"""Group the snapshot parts of one worker's subtasks into uploads. No I/O and no threads.
 
-Each stored file costs several waits for the disk, and each acknowledgement wakes the coordinator. A snapshot needs all
-subtasks, so small parts wait for those of the worker's other subtasks. Large parts are uploaded at once.
+Small parts wait for the parts of the worker's other subtasks, because a snapshot needs all subtasks. Each stored file
+costs several waits for the disk, and each acknowledgement wakes the coordinator. Large parts are uploaded at once.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from snapshot.stored.contribution import SnapshotTaken
 
-#: Bytes that are uploaded without waiting for more, because writing them takes longer than what a file costs.
+#: bytes that are uploaded without waiting, because writing so many bytes takes longer than creating a file
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-#: Seconds that parts wait for those of other subtasks, because one slow subtask must not delay the store's first error.
+#: seconds that parts wait for other subtasks, because a slow subtask must not delay the store's first error
 BATCH_SECONDS_MAX = 1.0
 
 
 class PendingUpload(NamedTuple):
-    """What one subtask contributes to a snapshot, before it is stored."""
+    """Contribution of one subtask to a snapshot, before the upload."""
 
     taken: SnapshotTaken
-    #: when it was taken, in seconds of the machine's `now`
+    #: time of the contribution, in seconds of the machine's `now`
     at: float
 
 
@@ -31,36 +31,36 @@ class PendingUpload(NamedTuple):
 class _Batch:
     """Parts of one snapshot."""
 
-    #: subtasks that have contributed, stored or not
+    #: number of subtasks that have contributed, uploaded or not
     count: int = 0
     waiting: list[PendingUpload] = field(default_factory=list)
     waiting_bytes: int = 0
 
     def release(self) -> tuple[PendingUpload, ...]:
-        """Take what waits."""
+        """Remove and return the waiting contributions."""
         released, self.waiting, self.waiting_bytes = tuple(self.waiting), [], 0
         return released
 
 
 class UploadBatcher:
-    """Collects what the subtasks of one worker contribute to snapshots.
+    """Collect the contributions of one worker's subtasks to snapshots.
 
     Parameters
     ----------
     subtask_count : int
-        Subtasks of the worker; each of them contributes to every snapshot.
+        Number of the worker's subtasks. Each subtask contributes to every snapshot.
     batch_bytes_max : int
-        Bytes that are uploaded without waiting for more; 0 uploads every contribution alone.
+        Bytes that are uploaded without waiting. With 0, every contribution is uploaded alone.
     """
 
     def __init__(self, subtask_count: int, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self._subtask_count = subtask_count
         self._batch_bytes_max = batch_bytes_max
-        #: {snapshot_id: its batch}, while contributions are missing
+        #: {snapshot_id: batch}, while contributions are missing
         self._open: dict[int, _Batch] = {}
 
     def add(self, taken: SnapshotTaken, now: float) -> tuple[PendingUpload, ...]:
-        """Add a contribution. Return what is to be uploaded now, together; nothing while more is awaited."""
+        """Add a contribution. Return the contributions to upload together now, or nothing while more are awaited."""
         batch = self._open.setdefault(taken.snapshot_id, _Batch())
         batch.count += 1
         batch.waiting.append(PendingUpload(taken, now))
@@ -71,12 +71,12 @@ class UploadBatcher:
         return batch.release() if is_whole or batch.waiting_bytes >= self._batch_bytes_max else ()
 
     def release(self, snapshot_id: int) -> tuple[PendingUpload, ...]:
-        """Return what has waited long enough, although contributions are missing."""
+        """Remove and return the waiting contributions of a snapshot, although other contributions are missing."""
         batch = self._open.get(snapshot_id)
         return () if batch is None else batch.release()
 
     def discard_below(self, snapshot_id: int) -> None:
-        """Drop snapshots below `snapshot_id`: they were published, or never will be."""
+        """Drop snapshots below `snapshot_id`, because they are published or aborted."""
         for each in [each for each in self._open if each < snapshot_id]:
             del self._open[each]
 
