@@ -117,7 +117,7 @@ class Fence:
 
     @property
     def claim_check(self) -> CheckForClaim:
-        """Return the check for a higher claim. Reading the next number is enough, because claim numbers have no gaps."""
+        """Return the check for a higher claim: reading the next number is enough, because numbers have no gaps."""
         return CheckForClaim(self.claim + 1)
 
     # ---- commands

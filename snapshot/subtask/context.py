@@ -19,7 +19,6 @@ from snapshot.channel.partitioning import PLAIN_KEYS, HashPartitioner
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
-from snapshot.subtask.output_edge import OutputEdge
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter

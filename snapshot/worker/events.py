@@ -268,7 +268,7 @@ class Log:
 class Leave:
     """End this process."""
 
-    #: whether the run has ended; otherwise the stage must fail, because the supervisor resubmits only a failed stage
+    #: whether the run has ended; otherwise the stage fails, and is submitted again
     is_finished: bool
 
 
