@@ -81,8 +81,6 @@ class SimulatedCoordinator:
         self._wake = self.group.enabled_step(Wake(number), lambda: self._on_deadline())
         self._deadline: float | None = None
         self._asked = 0
-        #: {number of a request that checks for a claim: the manifest that was written before}
-        self._written: dict[int, ManifestWritten] = {}
         self._aborted_seen = 0
 
     # ---------------------------------------------------------------- events
@@ -234,20 +232,20 @@ class SimulatedCoordinator:
 
     # ---------------------------------------------------------------- the store
 
-    def _request(self, request: StoreRequest) -> int:
+    def _request(self, request: StoreRequest, written: ManifestWritten | None = None) -> None:
         number = self._asked
         self._asked += 1
         self.requests[number] = request
-        self.group.once(Answer(number, self.number), lambda: self._answer(number))
-        return number
+        self.group.once(Answer(number, self.number), lambda: self._answer(number, written))
 
-    def _answer(self, number: int) -> None:
+    def _answer(self, number: int, written: ManifestWritten | None) -> None:
+        """Perform a request. `written` is the manifest that was written before, if the request checks for a claim."""
         request = self.requests.pop(number)
-        answer, written = self._ask(request), self._written.pop(number, None)
+        answer = self._ask(request)
         match request, answer:
             case events.AskStore(check=CheckForClaim() as check), events.StoreAnswered(ManifestWritten() as done):
                 # Other processes may reach the store between the two.
-                self._written[self._request(events.AskStore(check, None))] = done
+                self._request(events.AskStore(check, None), done)
             case _, events.StoreAnswered(ClaimSeen() as seen) if written is not None:
                 self.receive(events.StoreAnswered(written, seen))
             case _, None:
@@ -331,14 +329,15 @@ class SimulatedCoordinator:
     def has_published_unseen(self) -> bool:
         """Whether a manifest is written, and the coordinator has not taken the answer yet."""
         answers = (event.answer for event in self._inbox if isinstance(event, events.StoreAnswered))
-        return bool(self._written) or any(isinstance(answer, ManifestWritten) for answer in answers)
+        asked = (request.effect for request in self.requests.values() if isinstance(request, events.AskStore))
+        is_checking = self.coordinator.phase is Phase.RUNNING and any(isinstance(each, CheckForClaim) for each in asked)
+        return is_checking or any(isinstance(answer, ManifestWritten) for answer in answers)
 
     def end(self) -> None:
         """End the process. Its open store requests may still happen."""
         self.group.end()
         self._world.leave_behind(list(self.requests.values()))
         self.requests.clear()
-        self._written.clear()
 
     def disconnect(self) -> None:
         """Break all connections of this instance."""
