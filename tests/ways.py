@@ -1,4 +1,6 @@
-"""Count the files and functions that one message and one snapshot pass: ``python -m tests.ways`` prints them.
+"""Count the files and functions that a message, a snapshot and an alignment time-out pass.
+
+``python -m tests.ways`` prints them.
 
 A graph of two nodes runs in one worker: its machine, its data plane, its storage records. The message is followed from
 `send` to `onMessage`; the snapshot from the trigger's arrival to the encoded manifest. Functions of libraries and of
@@ -21,13 +23,21 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.control import Connect, Deploy, RestoredSubtask, StartProcessing, TriggerSnapshot
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import AlignmentWish
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.manifest import Manifest, encode_manifest
 from snapshot.stored.topology_record import record_of_topology
 from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.worker.events import CoordinatorMessageReceived, PartsRead, PeersConnected, StoreParts, TurnEnded
+from snapshot.worker.events import (
+    CoordinatorMessageReceived,
+    DeadlinePassed,
+    PartsRead,
+    PeersConnected,
+    StoreParts,
+    TurnEnded,
+)
 from snapshot.worker.machine import WorkerMachine
 from snapshot.worker.restored_parts import RestoredParts
 from tests.source_files import PACKAGES, ROOT
@@ -88,11 +98,19 @@ def followed(act: Callable[[], object]) -> Way:
 
 
 class _Worker:
-    """One worker with both nodes, running."""
+    """One worker with both nodes, running.
 
-    def __init__(self) -> None:
-        graph = Graph("ways").add("a", _One()).add("b", _Last()).connect("a", "b", key=lambda message: message[0])
-        self.compiled = build(graph, "unaligned")
+    Parameters
+    ----------
+    alignment : "unaligned" or float
+    sources : int
+        Subtasks of the node that sends.
+    """
+
+    def __init__(self, alignment: AlignmentWish = "unaligned", sources: int = 1) -> None:
+        graph = Graph("ways").add("a", _One(), parallelism=sources).add("b", _Last())
+        self.compiled = build(graph.connect("a", "b", key=lambda message: message[0]), alignment)
+        subtasks = self.compiled.topology.subtasks
         environment = SubtaskEnvironment(
             "ways", 1, Codec(), SubtaskLimits(), lambda _: None,
             lambda _: logging.LoggerAdapter(logging.getLogger("ways"), {}), lambda _: Random(1), lambda: 0.0,
@@ -101,12 +119,12 @@ class _Worker:
         def make(parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
             return {
                 each: SubtaskMachine(assemble(each, self.compiled, environment, parts.channels[each]))
-                for each in (_A, _B)
+                for each in subtasks
             }
 
         self.machine = WorkerMachine(0, make)
-        deploy = Deploy(1, tuple(RestoredSubtask(each, None, (), (), ()) for each in (_A, _B)), has_more=False)
-        parts = RestoredParts(deploy, {_A: None, _B: None}, {_A: RestoredChannels(), _B: RestoredChannels()})
+        deploy = Deploy(1, tuple(RestoredSubtask(each, None, (), (), ()) for each in subtasks), has_more=False)
+        parts = RestoredParts(deploy, dict.fromkeys(subtasks), {each: RestoredChannels() for each in subtasks})
         for event in (
             CoordinatorMessageReceived(deploy),
             PartsRead(parts),
@@ -142,15 +160,33 @@ class _Worker:
         )  # fmt: skip
         encode_manifest(manifest)
 
+    def begin_alignment(self) -> None:
+        """Have the marker of one source held, because the marker of the other one has not come."""
+        self.machine.step(CoordinatorMessageReceived(TriggerSnapshot(1, 5, (_A,), (), 5)), 0.0)
+        while not self.machine.deadlines:
+            self.plane.flush(0.0)
+            self.plane.turn(0.0)
+            self.machine.step(TurnEnded(False), 0.0)
+
+    def time_out(self) -> None:
+        """Have the alignment end by its deadline."""
+        [deadline] = self.machine.passed_deadlines(60.0)
+        self.machine.step(DeadlinePassed(deadline), 60.0)
+
 
 def ways() -> dict[str, Way]:
-    """Return both ways: {what is followed: its files and functions}."""
-    worker = _Worker()
-    return {"message": followed(worker.message), "snapshot": followed(worker.snapshot)}
+    """Return all ways: {what is followed: its files and functions}."""
+    worker, aligning = _Worker(), _Worker(1.0, sources=2)
+    aligning.begin_alignment()
+    return {
+        "message": followed(worker.message),
+        "snapshot": followed(worker.snapshot),
+        "alignment time-out": followed(aligning.time_out),
+    }
 
 
 def main() -> None:
-    """Print both ways."""
+    """Print all ways."""
     for what, way in ways().items():
         print(f"{what}: {len(way)} files, {sum(map(len, way.values()))} functions")
         for path, functions in way.items():
