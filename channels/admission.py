@@ -22,7 +22,7 @@ class Admission(Protocol):
 class PeerAdmission:
     """A worker's rule: known workers of this very incarnation, one connection of each purpose from each.
 
-    A connection lives once in an incarnation, so whoever lost one is refused too: losing it means
+    A connection lives once in an incarnation, so a worker that lost one is refused too: losing it means
     rollback (PROTOCOL 6.1), never repair.
 
     Parameters
@@ -66,7 +66,7 @@ class PeerAdmission:
 
 
 class EndpointAdmission:
-    """The coordinator's rule: whoever holds the run's secret may register or show that it lives.
+    """Admit every holder of the run's secret to the coordinator, to register or to send heartbeats.
 
     Names, launch tokens and incarnations are judged by what the control messages say: a worker that
     connects has no place in the run yet, and one that reconnects is welcome.

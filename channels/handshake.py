@@ -13,7 +13,7 @@
     verdict   = MessagePack [refusal or 0, run, incarnation, name]
 
 The role in the MAC makes a proof worthless when it is sent back to its maker, the nonces make it worthless
-later. It authenticates; it does not encrypt, and protects nothing that follows from whoever can alter traffic.
+later. It authenticates; it does not encrypt, and does not protect later traffic from being altered.
 """
 
 from __future__ import annotations

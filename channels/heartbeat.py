@@ -2,7 +2,7 @@
 
 A thread, so that a long `onMessage` is not taken for a death; connections of their own, because a data
 connection may have half a frame on the way (PROTOCOL 9.3). A receiver of a half-open connection sees
-nothing from TCP: only the silence tells.
+nothing from TCP: only the silence shows it.
 
 Silence is counted in what this thread was awake to hear: after a pause of this process, or a jump of the
 clock, what the peers sent meanwhile is read before anybody is judged, and the pause counts as one interval.

@@ -63,7 +63,7 @@ class Listener:
     port : int
         0 lets the system choose.
     advertise : str, optional
-        The host that peers are told; `bind` when None.
+        The host that is sent to peers; `bind` when None.
     clock : callable
         Monotonic seconds.
     """

@@ -59,7 +59,7 @@ class SendingSchedule:
     @property
     def sendable(self) -> bool:
         """Something may be taken now."""
-        if self.marked or not self.waiting:  # the usual cases, looked at before each sleep
+        if self.marked or not self.waiting:  # the usual cases, checked before each sleep
             return bool(self.marked)
         return any(o.credit.balance > 0 and o.end.buffer.has_data for o in self.waiting.values())
 

@@ -71,7 +71,7 @@ class OutgoingMemory:
     """
 
     def __init__(self, size: int = SHARED_MEMORY_BYTES) -> None:
-        #: what the receiver opens the memory by; closed by whoever passes it on
+        #: descriptor by which the receiver opens the memory; closed after it was sent
         self.descriptor = os.memfd_create("cutline-payloads", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.descriptor, _COUNTER_BYTES + size)  # pages are there once they are written to
@@ -108,7 +108,7 @@ class OutgoingMemory:
         return room.data
 
     def send(self, payload: bytes | memoryview) -> int | None:
-        """Where a payload lies whose place the peer is told next; None if that is not here."""
+        """Return the place of a payload that is sent to the peer next, or None if the payload lies elsewhere."""
         if isinstance(payload, memoryview):
             room: object = payload.obj
             for place in self._places:

@@ -12,8 +12,8 @@
         12      8  incarnation     of the sender, as proved in its handshake
         20      8  first           sequence number of the first message of a DATA or SHARED frame, else 0
         28      4  count           messages in a DATA or SHARED frame, else 0
-        32      4  length          of the payload; looked at before anything is allocated
-        36      4  header check    low half of XXH3-64 of the 36 bytes above, looked at before the length is believed
+        32      4  length          of the payload; checked before anything is allocated
+        36      4  header check    low half of XXH3-64 of the 36 bytes above, checked before the length is used
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
     MARKER payload: snapshot_id u64, floor u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.

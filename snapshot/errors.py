@@ -48,7 +48,7 @@ class ChannelError(CutlineError):
 
 
 class Fenced(CutlineError):
-    """A newer claim owns the run: whoever gets this must stop at once and write nothing more."""
+    """A newer claim owns the run. The receiver of this error must stop at once and write nothing more."""
 
 
 class RunFailed(CutlineError):

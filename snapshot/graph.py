@@ -132,7 +132,7 @@ class Stream:
 class Graph:
     """A directed graph of nodes, cycles included. At most one edge from one node to another; self-edges allowed.
 
-    Methods only write down what they are told. All that is wrong is said at once, as a `GraphError`, when the
+    Methods only write down the declaration. All that is wrong is reported at once, as a `GraphError`, when the
     graph is submitted, simulated or explained. Can be pickled with cloudpickle where its nodes can.
 
     Parameters

@@ -28,7 +28,7 @@ class Kind(Enum):
     TIMER = "timer"
     INJECT = "inject"  #: a message from outside; `payload`
     SEND = "send"  #: on `channel`, message `number`; `payload`
-    RECEIVE = "receive"  #: likewise; the handler begins
+    RECEIVE = "receive"  #: from `channel`, message `number`; `payload`; the handler begins
     END_SENT = "end sent"  #: the end of the stream is a message like others
     END_RECEIVED = "end received"
     CUT = "cut"  #: the subtask records its state for `snapshot_id`
@@ -36,7 +36,7 @@ class Kind(Enum):
     MARKER = "marker"  #: comes to the receiver
     COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
     FAILED = "failed"  #: its node raised, or its worker gave up; `text`
-    DEPLOYED = "deployed"  #: an incarnation is told to begin, from `snapshot_id` or, with 0, afresh
+    DEPLOYED = "deployed"  #: an incarnation is deployed, from `snapshot_id` or, with 0, afresh
     PUBLISHED = "published"  #: `snapshot_id`
     ABORTED = "aborted"  #: `snapshot_id`; `text`
     REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`

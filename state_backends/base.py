@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
 
-#: Names of helper threads, for who looks at a process: at a call, or kept for the next one.
+#: names of helper threads: at a call, or kept for the next call
 BUSY, WAITING = "cutline-store", "cutline-store-waiting"
 
 #: Calls that may hang at one time. A store that does not come back would otherwise gather a thread with its

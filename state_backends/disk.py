@@ -28,7 +28,7 @@ class Disk:
     def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
         """The disk may begin with these bytes while others are written. A hint, and no promise: `sync` is one."""
         # Linux begins to write what is dirty here, and drops from its cache only what was written by then. What goes
-        # wrong, `sync` tells.
+        # wrong, `sync` raises.
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 

@@ -77,7 +77,7 @@ class FileSystemBackend(DeadlineBackend):
         finally:
             with contextlib.suppress(OSError):  # `leftovers` finds it again; the error that led here says more
                 self._disk.remove(temporary)
-        # The loser waits as well: whoever acts on what another wrote must not see it vanish with the power.
+        # The loser waits as well, because what it found must not vanish with the power.
         self._disk.sync_folder(folder)
         return won
 
@@ -119,7 +119,7 @@ class FileSystemBackend(DeadlineBackend):
         if not existed:
             with contextlib.suppress(FileExistsError):
                 self._disk.make_folder(folder)
-        self._disk.sync_folder(parent)  # also when it existed: whoever made it may not have come to this line
+        self._disk.sync_folder(parent)  # also when it existed, because its maker may not have come to this line
         self._durable[folder] = None
 
     def _write(self, path: str, chunks: Sequence[memoryview]) -> None:

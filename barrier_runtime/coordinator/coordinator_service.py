@@ -46,7 +46,7 @@ from snapshot.coordinator.events import (
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, RunFailed
 
-#: Longest sleep of the loop, so that handshake deadlines are looked at.
+#: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5
 
 #: Seconds for which an order that is not closed yet keeps who asks for it waiting: short enough that a driver that
@@ -89,12 +89,12 @@ class CoordinatorService:
         self._store = store
         self._trace = trace
         self._events: deque[Event] = deque()
-        #: requests of the orders that this life has heard of
+        #: snapshot requests that this instance has received
         self._seen_requests: dict[int, None] = {}
         self._requests: dict[int, CloseRequest] = {}
         self._request_closed = threading.Condition()
         self._progress = ProgressTracker(coordinator.settings.topology)
-        #: of all stages that this life has heard of; tokens of one submission ascend
+        #: newest launch that this instance has received; tokens of one submission ascend
         self._newest_launch = ""
         #: token of the stage that the supervisor is to cancel
         self._cancelled_launch = ""
@@ -134,7 +134,7 @@ class CoordinatorService:
         self._reactor.wake()
 
     def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """What came of an order, which is placed if this life has not heard of it.
+        """Return the result of a snapshot request, which is placed if this instance does not know it.
 
         Blocks until it is known, `REQUEST_SECONDS_MAX` at most; then None: it waits.
         """
@@ -277,7 +277,7 @@ class CoordinatorService:
                 self._trace.take(message)
             return
         if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
-            # This life began after the stage: the driver told a life before it.
+            # This instance began after the stage, which the driver reported to an earlier instance.
             self._newest_launch = message.launch
             self._events.append(StageLaunched(message.launch))
         self._events.append(WorkerMessageReceived(worker, message))

@@ -47,7 +47,7 @@ class CoordinatorStore:
     def __init__(self, backend: StateBackend, run: str) -> None:
         self.backend = backend
         self.store = RunStore(backend, run)
-        #: by the last removal: whoever asked for a sweep before it was told may still count on them
+        #: snapshots of the last removal, because a sweep that was requested before may still count on them
         self._removed: tuple[int, ...] = ()
 
     def answer(self, ask: AskStore) -> StoreAnswered:

@@ -84,11 +84,11 @@ class Endpoint:
 
     @property
     def is_deserted(self) -> bool:
-        """No worker is there, and all is heard that those who were said."""
+        """Return whether no worker is connected, and all messages of former workers are read."""
         return not self._workers
 
     def send(self, worker: int, message: CoordinatorMessage) -> None:
-        """Send, if the worker is there; if it is not, its loss is told anyway."""
+        """Send, if the worker is connected; otherwise its loss is reported anyway."""
         connection = self._workers.get(worker)
         if connection is not None:
             self._send(connection, message)

@@ -117,7 +117,7 @@ class CoordinatorClient:
         return kept
 
     def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """What came of an order, which is placed if the coordinator has not heard of it.
+        """Return the result of a snapshot request, which is sent again if the coordinator does not know it.
 
         Blocks for a moment until it is known; None: it waits.
         """

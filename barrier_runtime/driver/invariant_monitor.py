@@ -47,7 +47,7 @@ class InvariantMonitor:
         self._verdicts = {name: _Verdict() for name in invariants}
         #: newest snapshot that was judged or cannot be
         self._newest = 0
-        #: the one of which a warning has said that it is not judged yet
+        #: the snapshot that a warning has named as not judged yet
         self._awaited = 0
 
     def as_status(self) -> dict[str, dict[str, Any]]:
@@ -64,7 +64,7 @@ class InvariantMonitor:
                 return
 
     def _judge(self, snapshot_id: int) -> bool:
-        """Whether it need not be looked at again."""
+        """Return whether the snapshot need not be judged again."""
         try:
             snapshot = self._store.read_snapshot(snapshot_id, self._codec)
         except FileNotFoundError:

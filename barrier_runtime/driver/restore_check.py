@@ -21,7 +21,7 @@ from snapshot.stored.snapshot import Snapshot
 class Origin(NamedTuple):
     """Where a run starts from."""
 
-    #: as the fence is told
+    #: in the fence's form
     restore: RestoreFrom
     #: run and id of a snapshot that counts while the run has none of its own
     fork: tuple[str, int] | None

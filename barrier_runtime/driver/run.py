@@ -149,7 +149,7 @@ class Run:
         pinned : bool
             Retention never removes it.
         initiators : collection of Subtask or None
-            Who starts it; None: whoever reaches everybody. Those that these do not reach start it too.
+            Subtasks that start the snapshot. None: subtasks that reach all others. Unreached subtasks start it too.
         timeout : float or None
             Seconds to wait; None: as long as the run lives.
 
@@ -226,7 +226,7 @@ class Run:
         return SnapshotRequest(secrets.randbits(62), pinned, chosen, deadline)
 
     def _request_stop(self, event: StopRequested) -> None:
-        """Again and again: a life of the coordinator that began since has not heard of it."""
+        """Post repeatedly, because a coordinator instance that began since has not received the request."""
         if event.request is not None:
             self._closed_request(event)
             return
@@ -306,7 +306,7 @@ class Run:
             if isinstance(self._store.backend, CoordinatorMemory):
                 self._store.backend.bring_home()
         except RunFailed as error:
-            _logger.debug("run %s: %s", self.name, error)  # the supervisor has said what it means
+            _logger.debug("run %s: %s", self.name, error)  # the supervisor has reported the cause
         finally:
             if self._page is not None:
                 self._page.end(self._supervisor.status, self._supervisor.error, self._invariant_monitor.as_status())

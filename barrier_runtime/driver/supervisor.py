@@ -113,7 +113,7 @@ class Supervisor:
             while not self._is_over():
                 number += 1
                 self._run_stage(f"{number:06}")
-        except Exception as error:  # whatever it is, whoever awaits the run must get it
+        except Exception as error:  # the caller that awaits the run must get any error
             _logger.exception("run %s: the supervisor failed", self._run_name)
             self.error = error
 
@@ -133,7 +133,7 @@ class Supervisor:
         self._client.post(StageEnded(launch, reason))
 
     def _give_up(self, why: str) -> None:
-        while not self._is_over():  # said again to a new life of the coordinator
+        while not self._is_over():  # repeated for each new instance of the coordinator
             self._client.post(RunGivenUp(f"{why}; submit the run again under the same name to go on"))
             time.sleep(_GIVE_UP_SECONDS)
 
@@ -143,7 +143,7 @@ class Supervisor:
 
 
 def raise_for(status: dict[str, Any], run: str) -> None:
-    """Raise what the end of a run means for whoever awaits it; nothing for one that finished or was stopped.
+    """Raise the error of a run that failed or was fenced; nothing for a run that finished or was stopped.
 
     Raises
     ------

@@ -54,7 +54,7 @@ def worker_number(name: str) -> int:
     Raises
     ------
     ChannelError
-        if it did not: whoever holds the run's secret may call himself what he likes.
+        if the name is not the coordinator's, because every holder of the secret may choose a name.
     """
     prefix, _, rest = name.partition("-")
     number, _, _ = rest.partition("-")
@@ -73,7 +73,7 @@ class ControlLink:
     heartbeats : Heartbeats
         Also beats to the coordinator.
     reactor : Reactor
-        The worker's; woken when a connection is there. Whoever takes the connection has it watched.
+        The worker's; woken when a connection is there. The taker registers the connection with it.
     """
 
     def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, reactor: Reactor) -> None:
@@ -103,7 +103,7 @@ class ControlLink:
         return made
 
     def send(self, *messages: Message) -> None:
-        """Tell the coordinator, if it is there; what is told together comes together."""
+        """Send messages to the coordinator, if it is connected. Messages of one call arrive together."""
         if self.connection is None:
             return
         try:

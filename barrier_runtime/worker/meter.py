@@ -1,4 +1,4 @@
-"""Measures the subtasks of a worker from beside the message path: by looks at their ends, and by what turns add up.
+"""Measures the subtasks of a worker beside the message path: by samples of their ends, and by sums of their turns.
 
 Owns what becomes a progress report. Nothing here is called for a message or a frame. A subtask whose user code is slow
 may take few messages in one turn, so that markers do not wait for it.

@@ -43,7 +43,7 @@ class Peers:
         self.listener = Listener(launch.secret, self._admission, bind=local_host(control))
 
     def registration(self, incarnation: int) -> WorkerRegistered:
-        """What the coordinator is told; `incarnation` is that of the data that runs here, or 0."""
+        """Return the registration; `incarnation` is that of the data that runs here, or 0."""
         address = msgpack.packb(tuple(self.listener.address))
         return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid())
 

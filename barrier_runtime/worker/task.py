@@ -40,7 +40,7 @@ def tune_interpreter() -> None:
 
     Messages come and go by the thousand and are no cycles: the collector's usual haste costs a tenth of the time.
     """
-    gc.freeze()  # what was imported stays, and is not looked at again
+    gc.freeze()  # what was imported stays, so the collector skips it
     gc.set_threshold(COLLECTED_OBJECTS)
     sys.setswitchinterval(LOCK_SECONDS)
 

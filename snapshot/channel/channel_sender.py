@@ -34,7 +34,7 @@ FRAME_BYTES_TARGET = 32 * 1024
 #: One message may be this large; a larger one is refused where it is sent. It has to fit a frame.
 MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 
-#: A message above this size is looked at when it is sent; of smaller ones so many may pass unseen: a MiB in all.
+#: bytes of a message above which its frame's size is checked at once; of smaller messages this many pass unchecked
 CHECKED_BYTES = 256
 _UNSEEN_MAX = 4096
 
@@ -169,7 +169,7 @@ class ChannelSender:
         self.seal()
         self.buffer.append(frame_of_end(self.buffer.framed + 1))
         self.ended = True
-        self.check_at = 0  # so that whatever is sent now is looked at, and refused
+        self.check_at = 0  # each further message is checked, and refused
 
     def seal(self) -> None:
         """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""

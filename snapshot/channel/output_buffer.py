@@ -196,7 +196,7 @@ class OutputBuffer:
             self._overtake_through(next(waiting) + 1)
 
     def settled(self, snapshot_id: int) -> SentCut | None:
-        """The cut of `snapshot_id`, once nothing can change it any more; it is handed out once."""
+        """Return the cut of `snapshot_id` once, when nothing can change it any more; otherwise None."""
         return self._settled.pop(snapshot_id, None)
 
     def discard(self, snapshot_id: int) -> None:

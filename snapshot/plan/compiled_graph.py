@@ -1,6 +1,6 @@
 """From a declared graph to what runs: its topology, and the user's code in a form that can be shipped.
 
-`build` is the one door: whoever submits, simulates or explains a graph comes through it, so that all of them
+`build` is the one door: submitting, simulating and explaining a graph come through it, so that all of them
 refuse the same graphs with the same words.
 """
 

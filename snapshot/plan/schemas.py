@@ -23,7 +23,7 @@ _TYPES = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
-    "decimal": pa.decimal128(10, 0),  # as in Spark, where nothing else is said
+    "decimal": pa.decimal128(10, 0),  # Spark's default
 }
 
 #: The most digits that Spark's and Arrow's 128-bit decimals hold.

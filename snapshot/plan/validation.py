@@ -1,4 +1,4 @@
-"""What can be wrong with a declared graph, said by name of node and edge, as much as possible at once.
+"""Find everything that is wrong with a declared graph, by name of node and edge, as much as possible at once.
 
 Only judges: a list of problems, empty when the graph can be built. A node's class may miss the partner
 of a hook, misspell one, or give it a wrong signature. What alignment cannot be is in `snapshot.plan.alignment`.

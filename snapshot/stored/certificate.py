@@ -35,8 +35,8 @@ class SentEntry:
     channel: ChannelId
     sent: int  #: S: number of the last message sent
     written: int  #: w: number of the last message ahead of the marker
-    first: int  #: of the sender's part, read from the stored messages; 0 when there is no part
-    last: int  #: likewise
+    first: int  #: number of the first message of the sender's part, as stored; 0 without a part
+    last: int  #: number of its last message, as stored; 0 without a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class ReceivedEntry:
 
     channel: ChannelId
     processed: int  #: p: number of the last message processed
-    written: int  #: w, as the marker said
-    first: int  #: of the receiver's part, read from the stored messages; 0 when there is no part
-    last: int  #: likewise
+    written: int  #: w, as the marker carried it
+    first: int  #: number of the first message of the receiver's part, as stored; 0 without a part
+    last: int  #: number of its last message, as stored; 0 without a part
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
 
     The chain of bases from the highest claim that has one (PROTOCOL 7.3). A manifest off the chain is void:
     a fenced coordinator wrote it, or the run went back behind it. Ids that retention has deleted are left out,
-    but never the newest: when its manifest is gone, whoever reads it will say so.
+    but never the newest: a reader reports its missing manifest.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
 def may_discard(left_by: int, incarnation: int) -> bool:
     """Whether a rollback to `incarnation` may remove what incarnation `left_by` left unpublished (PROTOCOL 7.4).
 
-    A coordinator may be told late that it is fenced: what it discards must never be its successor's.
+    A coordinator may learn late that it is fenced, so it must never discard what is its successor's.
     """
     return left_by < incarnation
 

@@ -32,7 +32,7 @@ from snapshot.stored.part import Handle
 #: Bytes of one encoded name's segment. File systems take 255; some need room for suffixes of their own.
 SEGMENT_BYTES_MAX = 200
 
-#: Where a run's input log is: it belongs to whoever reads DataFrames.
+#: folder of a run's input log, which belongs to the readers of DataFrames
 INPUT_FOLDER = "input/"
 
 #: Letters of a node's name in a part's name: enough to tell parts apart when looking at a folder.
