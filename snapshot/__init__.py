@@ -1,4 +1,4 @@
-"""What a snapshot is, and what a user declares to get one. Pure: no sockets, files, threads, clocks, Spark or Ray."""
+"""Snapshots and the graphs that they are taken of. Pure: no sockets, files, threads, clocks, Spark or Ray."""
 
 from snapshot.errors import (
     ChannelError,

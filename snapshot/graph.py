@@ -1,4 +1,4 @@
-"""What a user declares: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands the declaration.
+"""The user's declaration: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands it.
 
 A `Stream` is one or more branches that leave nodes of the graph. It owns no declaration: `process` and `to` add a node
 and one edge a branch.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What will become one edge: the node it leaves, what happens to its messages there, how they are spread."""
+    """A future edge: the node that it leaves, the transforms of its messages there, and their partitioning."""
 
     node: str
     transforms: tuple[Transform, ...] = ()

@@ -1,4 +1,4 @@
-"""What a user subclasses and is given: `Node`, `Source`, `Sink`, `Context`, `END`.
+"""The classes of a user's nodes: `Node`, `Source`, `Sink`, with `Context` and `END`.
 
 Owns the names and contracts of the hooks. Knows nothing of how they are called: the runtime asks
 `defines(node, hook)` which of them a class really has, and calls those, with positional arguments.
@@ -40,7 +40,7 @@ END: Final = End.END
 
 
 class Context(ABC):
-    """What a hook may know and do. Valid during the call, on that thread, and not after it."""
+    """Gives a hook what it may know and do. Valid during the call, on that thread, and not after it."""
 
     #: Name of the run.
     run: str

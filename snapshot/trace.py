@@ -17,7 +17,7 @@ _DRAWN_EVENTS = 200
 
 @dataclass(frozen=True, slots=True)
 class Trace(EventLog):
-    """What happened in a run; shows itself in notebooks."""
+    """The events of a run. A trace shows itself in notebooks."""
 
     @classmethod
     def gathered(cls, topology: Topology, events: Iterable[Event], codec: Codec) -> Self:

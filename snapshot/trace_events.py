@@ -1,4 +1,4 @@
-"""What happened in a run, simulated or real: its events, each at its subtask, in an order in which they can be drawn.
+"""Events of a run, simulated or real, each at its subtask, in an order in which they can be drawn.
 
 Owns the words for events, and the order of those that several hosts wrote down. Must not know who writes them down,
 nor how they are drawn.
@@ -21,7 +21,7 @@ from snapshot.plan.topology import Topology
 
 
 class Kind(Enum):
-    """What an event is. Events of a subtask, then those of the run."""
+    """Kind of an event. Events of a subtask, then those of the run."""
 
     RESTORED = "restored"  #: the subtask begins a life, afresh or from `snapshot_id`
     POLL = "poll"
@@ -63,7 +63,7 @@ class Event(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Where a subtask was when it began a life or recorded its state: numbers of the last messages."""
+    """Numbers of a subtask's last messages when it was restored or recorded its state."""
 
     sent: dict[ChannelId, int]
     processed: dict[ChannelId, int]
@@ -155,7 +155,7 @@ class _Merge:
         return None
 
     def _break_a_circle(self) -> bool:
-        """Where all that is left waits for each other, the earliest does not any longer; False: nothing is left."""
+        """Release the earliest event where all that is left waits for each other. Return False if nothing is left."""
         heads = [(*queue[0][:2], log) for log, queue in self._logs.items() if queue]
         self._ready = sorted(heads, key=lambda head: head[:2])[:1]
         return bool(heads)

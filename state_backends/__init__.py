@@ -1,4 +1,4 @@
-"""Where snapshots live: the backends that a user chooses from."""
+"""State backends: the stores of snapshots that a user chooses from."""
 
 from snapshot.stored.backend import StateBackend
 from state_backends.filesystem import FileSystemBackend

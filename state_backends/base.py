@@ -1,4 +1,4 @@
-"""What the backends of stores that may hang have in common: a bound on the time of every call.
+"""A bound on the time of every call to a store that may hang.
 
 A system call that hangs (a dead network file system) cannot be interrupted. So calls run in helper threads, and one
 whose time is over is abandoned with its thread. It may still take effect later: that is why the fence exists.
@@ -39,7 +39,7 @@ class Deadline:
         weakref.finalize(self, self._helpers.dismiss)
 
     def call(self, what: str, function: Callable[[], Result]) -> Result:
-        """What `function` returns or raises, if it does so in time. Blocks for at most ``seconds``.
+        """Call `function`, and return or raise its result. Blocks for at most ``seconds``.
 
         Raises
         ------

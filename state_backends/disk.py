@@ -33,7 +33,7 @@ class Disk:
             os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self, descriptor: int) -> None:
-        """What was written is durable when this returns; its name is not."""
+        """Make the written bytes durable. The name of the file is not durable yet."""
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:

@@ -175,7 +175,7 @@ def _first(chunks: Sequence[memoryview], size: int) -> list[memoryview]:
 
 
 def _without(chunks: Sequence[memoryview], written: int) -> list[memoryview]:
-    """What is left of `chunks` behind the first `written` bytes."""
+    """Return the rest of `chunks` behind the first `written` bytes."""
     for number, chunk in enumerate(chunks):
         if written < len(chunk):
             return [chunk[written:], *chunks[number + 1 :]]

@@ -24,7 +24,7 @@ from state_backends.object_store import ObjectStoreBackend
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What there is of a run, and what is wrong with it."""
+    """The stored records of a run, and what is wrong with them."""
 
     run: str
     files: int

@@ -1,1 +1,1 @@
-"""What travels between subtasks and the two ends of a channel: numbers, buffers, encoding. No I/O."""
+"""Frames and markers, and the two ends of a channel: numbers, buffers, encoding. No I/O."""

@@ -86,7 +86,7 @@ class ChannelReceiver:
 
     @property
     def head(self) -> Frame | Marker | None:
-        """What comes next; of a frame, the messages up to `processed` are done."""
+        """Return the next frame or marker. The messages of a frame up to `processed` are done."""
         return self._queue[0] if self._queue else None
 
     @property

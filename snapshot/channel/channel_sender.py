@@ -197,7 +197,7 @@ class ChannelSender:
 
     @property
     def waiting_bytes(self) -> int:
-        """What a marker that overtakes now would make the sender save, in memory and on disk."""
+        """Return the bytes that an overtaking marker would make the sender save now, in memory and on disk."""
         open_bytes = sum(map(len, self.open_pieces)) if self._batches is None else self._batches.byte_count
         return self.buffer.waiting_bytes + open_bytes
 

@@ -1,4 +1,4 @@
-"""What MessagePack lacks, as extensions of it: tuples, record batches, pickles, and large buffers beside a state.
+"""Extensions of MessagePack: tuples, record batches, pickles, and large buffers beside a state.
 
 Owns what each extension holds. A packer refers to its `ExtensionEncoder`, and that one to the packer of what is inside
 an extension, never back, so that all that a state holds is given back with it. In a cycle it would wait for the
@@ -149,7 +149,7 @@ class ExtensionDecoder:
             raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
 
     def _find_out_of_band(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
-        """What an extension refers to."""
+        """Return kind, buffers and pickle of an out-of-band extension."""
         if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")
         kind, numbers, pickled = msgpack.unpackb(data)
@@ -184,7 +184,7 @@ def _out_of_band_extension(kind: int, numbers: list[int], pickled: bytes = b"") 
 
 
 def packed(packer: msgpack.Packer, value: Any) -> bytes:
-    """What a packer makes of a value.
+    """Encode a value by a packer.
 
     Raises
     ------

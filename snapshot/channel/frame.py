@@ -1,4 +1,4 @@
-"""What travels on a channel: frames of numbered messages, and the markers between them.
+"""Frames of numbered messages, and the markers between them.
 
 A frame holds messages ``first .. first + count - 1``, already encoded: it is taken by reference by
 out-buffers, in-queues and recorded channel state, so that what a handler does to a message is never seen
@@ -17,7 +17,7 @@ Buffer = bytes | memoryview
 
 
 class PayloadKind(IntEnum):
-    """How a frame's payload is to be decoded. Stored in snapshots and sent on sockets: never renumber."""
+    """Encoding of a frame's payload. Stored in snapshots and sent on sockets, so never renumber."""
 
     VALUES = 0  #: a MessagePack array, one element a message
     TUPLES = 1  #: the same, where every message was a tuple (MessagePack itself knows only arrays)

@@ -37,7 +37,7 @@ class KeptMemory:
 
     @property
     def idle_bytes(self) -> int:
-        """What is kept, and lent to nobody."""
+        """Return the bytes that are kept and not lent."""
         return sum(block.memory.nbytes for block in self._idle)
 
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:

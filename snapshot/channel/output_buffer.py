@@ -61,7 +61,7 @@ class Spill(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits on disk."""
+        """Return the bytes that wait on disk."""
 
     def __iter__(self) -> Iterator[Frame]: ...
 
@@ -73,7 +73,7 @@ def _nobody() -> None:
 
 
 class OutputBuffer:
-    """What one channel has sent and its link has not taken.
+    """Holds the frames and markers that one channel has sent and its link has not taken.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class OutputBuffer:
         self.on_waiting()
 
     def take(self) -> Frame | Marker | None:
-        """What goes on the link next. A frame that is taken counts as written, so take it only to write it."""
+        """Take the next item for the link. A frame that is taken counts as written, so take it only to write it."""
         if self._head:
             return self._taken(self._head.popleft())
         if not self._queue:
@@ -172,7 +172,7 @@ class OutputBuffer:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits, in memory and on disk."""
+        """Return the bytes that wait, in memory and on disk."""
         return self.buffered_bytes + (0 if self._spill is None else self._spill.waiting_bytes)
 
     def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:

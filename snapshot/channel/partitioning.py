@@ -44,7 +44,7 @@ Shares = list[tuple[int, list[Any]]]
 
 
 def key_function(key: Key) -> Callable[[Any], Any]:
-    """How to read the key from a message: a column by name, several as a tuple, or the user's own function."""
+    """Reads the key of a message: a column by name, several columns as a tuple, or by the user's function."""
     if callable(key):
         return key
     if isinstance(key, str):
@@ -96,7 +96,7 @@ class Partitioner(Protocol):
         """
 
     def state(self) -> int:
-        """What the subtask's snapshot must hold, so that replay makes the same choices."""
+        """Return the state that a snapshot must hold, so that replay makes the same choices."""
 
     def restore(self, state: int) -> None:
         """Take over what `state` returned."""

@@ -135,7 +135,7 @@ class OpenBatches:
 
     @property
     def byte_count(self) -> int:
-        """What is encoded so far."""
+        """Return the bytes that are encoded so far."""
         return int(self._sink.tell())
 
     @property

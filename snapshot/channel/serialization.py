@@ -61,11 +61,11 @@ class Codec:
         return packed(self._packer, value)
 
     def pack_all(self, values: list[Any]) -> bytes:
-        """What `pack` makes of each, one behind the other, in one call. Raises what `pack` raises."""
+        """Pack several messages, one behind the other, in one call. Raises the errors of `pack`."""
         return self.pack(values)[len(array_header(len(values))) :]
 
     def pack_flat(self, messages: list[tuple[Any, ...]]) -> bytes | None:
-        """What `pack_all` makes of the tuples as lists; None unless all are flat (`PayloadKind.FLAT`)."""
+        """Pack tuples as `pack_all` packs lists. Return None unless all are flat (`PayloadKind.FLAT`)."""
         if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
             return None
         try:

@@ -1,1 +1,1 @@
-"""What the user declares, checked and expanded: from nodes and edges to a topology. Knows no running code."""
+"""The user's declaration, checked and expanded: from nodes and edges to a topology. Knows no running code."""

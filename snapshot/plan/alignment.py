@@ -24,7 +24,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What an edge got, and why, for people."""
+    """Alignment that an edge got, and the reason for people."""
 
     alignment: Alignment
     reason: str
@@ -39,7 +39,7 @@ class Granted:
 
 
 def parse_alignment(wish: object) -> Alignment:
-    """What a user's "unaligned", "aligned" or number of seconds means.
+    """Parse a user's "unaligned", "aligned" or number of seconds.
 
     Raises
     ------

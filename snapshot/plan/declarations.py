@@ -1,4 +1,4 @@
-"""What `Graph.add` and `Graph.connect` write down, as the user gave it and unchecked.
+"""Declarations of `Graph.add` and `Graph.connect`, as the user gave them and unchecked.
 
 `snapshot.plan.validation` judges it, `snapshot.plan.compiled_graph` makes a topology and shippable code of it.
 """
@@ -16,7 +16,7 @@ from snapshot.node import Node
 
 
 class TransformKind(Enum):
-    """What is done with the function of a `Transform`."""
+    """Use of the function of a `Transform`."""
 
     MAP = "map"
     FLAT_MAP = "flatMap"
@@ -32,7 +32,7 @@ class Transform:
 
 
 def transformed(transforms: Sequence[Transform], message: Any) -> Iterable[Any]:
-    """What goes along the edge when the node sends `message`; with transforms, the rows of a batch go through as dicts.
+    """Yield the messages of the edge for one message of the node. Rows of a batch pass transforms as dicts.
 
     Lazy: the functions run, and may raise anything, while the caller iterates.
     """

@@ -24,7 +24,7 @@ KEY_GROUPS: Final = 32_768
 
 
 class Partitioning(Enum):
-    """How the messages of an edge are spread over the subtasks of its target. Values are stored: never rename."""
+    """Division of an edge's messages among the subtasks of its target. Values are stored, so never rename."""
 
     FORWARD = "forward"  #: subtask i to subtask i
     REBALANCE = "rebalance"  #: round robin

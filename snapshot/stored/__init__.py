@@ -1,1 +1,1 @@
-"""What a snapshot is once it is stored: parts, certificate, manifest, and how their bytes prove themselves."""
+"""Stored snapshots: parts, certificate, manifest, and the checks of their bytes."""

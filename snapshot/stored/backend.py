@@ -98,7 +98,7 @@ class StateBackend(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Where this is, for errors and pages; holds no credentials."""
+        """Return the place, for errors and pages, without credentials."""
 
     @abstractmethod
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool: ...

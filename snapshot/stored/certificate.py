@@ -15,7 +15,7 @@ from snapshot.stored.part import Handle, PartKind
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStatus:
-    """How far the subtask was at its cut; termination is decided from it (PROTOCOL 5)."""
+    """Progress of a subtask at its cut. Termination is decided from it (PROTOCOL 5)."""
 
     #: it has sent the end of its stream
     ended: bool
@@ -30,7 +30,7 @@ class SubtaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class SentEntry:
-    """What the sender of a channel saw at its cut."""
+    """Numbers of a channel's sender at its cut."""
 
     channel: ChannelId
     sent: int  #: S: number of the last message sent
@@ -41,7 +41,7 @@ class SentEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEntry:
-    """What the receiver of a channel saw at its cut."""
+    """Numbers of a channel's receiver at its cut."""
 
     channel: ChannelId
     processed: int  #: p: number of the last message processed

@@ -45,24 +45,24 @@ _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
 class PartPath(NamedTuple):
-    """What the path of a file of parts says."""
+    """Numbers in the path of a file of parts."""
 
     incarnation: int
     snapshot_id: int
 
 
 def claim_path(number: int) -> str:
-    """Where claim `number` is, below the run's folder."""
+    """Return the path of claim `number`, below the run's folder."""
     return f"claims/{number:08}"
 
 
 def base_path(claim: int) -> str:
-    """Where the base of `claim` is."""
+    """Return the path of the base of `claim`."""
     return f"bases/{claim:08}"
 
 
 def manifest_path(snapshot_id: int) -> str:
-    """Where the manifest of `snapshot_id` is, or the aborted record in its place."""
+    """Return the path of the manifest of `snapshot_id`, or of the aborted record in its place."""
     return f"snapshots/{snapshot_id:016}.manifest"
 
 
@@ -89,7 +89,7 @@ def manifest_id(path: str) -> int | None:
 
 
 def part_origin(path: str) -> PartPath | None:
-    """What the path of a file of parts says; None for any other path."""
+    """Parse the path of a file of parts; None for any other path."""
     match = _PART.fullmatch(path)
     return PartPath(int(match[1]), int(match[2])) if match else None
 

@@ -1,4 +1,4 @@
-"""What a subtask keeps across a restore besides channel state: the user's state and the framework's own.
+"""The state of a subtask besides channel state: the user's state and the framework's own.
 
 Stored as one MessagePack map, so that a reader without the user's classes can still read all but ``state``.
 """

@@ -39,7 +39,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class PartKind(IntEnum):
-    """What a part holds. Stored: never renumber."""
+    """Content of a part. Stored, so never renumber."""
 
     STATE = 0  #: the state of a subtask
     RECEIVED = 1  #: of a channel: what waited at its receiver, messages (p, w] of PROTOCOL 1
@@ -48,7 +48,7 @@ class PartKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where one part is and what it must be. Travels from worker to coordinator and into the manifest."""
+    """Place, size and checksum of one part. Sent from worker to coordinator, and stored in the manifest."""
 
     kind: PartKind
     run: str
@@ -72,7 +72,7 @@ class Handle:
 
     @property
     def name(self) -> str:
-        """How errors call the part."""
+        """Return the name of the part in errors."""
         what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, snapshot {self.snapshot_id}"
         return f"inline {what}" if self.path is None else f"{self.path} ({what}; offsets from byte {self.offset:,})"
 
@@ -233,13 +233,13 @@ def _part(
 
 
 def _origin(handle: Handle) -> list[Any]:
-    """What the header of the part of `handle` says."""
+    """Return the header of the part of `handle`."""
     stored = HANDLE.write(handle)
     return [stored[keys.HANDLE[field]] for field in keys.ORIGIN]
 
 
 def _split(content: memoryview, name: str) -> tuple[memoryview, memoryview]:
-    """What a length announces, and what follows it."""
+    """Split `content` into its header, whose length comes first, and the rest."""
     if content.nbytes < _LENGTH.size or content.nbytes - _LENGTH.size < _LENGTH.unpack_from(content)[0]:
         raise SnapshotCorrupt(f"{name}: {content.nbytes} bytes are too few for what they announce")
     end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
@@ -261,7 +261,7 @@ def _frames_problem(frames: Sequence[Frame]) -> str | None:
 
 
 def _messages_held(frame: Frame) -> int | None:
-    """What the payload itself says; None for a batch, whose rows are counted when it is decoded."""
+    """Return the count in the payload, or None for a batch, whose rows are counted when it is decoded."""
     match frame.kind:
         case PayloadKind.VALUES | PayloadKind.TUPLES | PayloadKind.FLAT:
             unpacker = msgpack.Unpacker()

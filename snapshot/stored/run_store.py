@@ -95,7 +95,7 @@ class RunStore:
         return won
 
     def read_manifest(self, snapshot_id: int) -> Manifest | Aborted:
-        """What stands in the place of this snapshot's manifest.
+        """Read the record in the place of this snapshot's manifest.
 
         Raises
         ------
@@ -314,7 +314,7 @@ def runs(backend: StateBackend) -> list[str]:
 
 
 class _Known(NamedTuple):
-    """What a manifest says about removing its snapshot."""
+    """The facts of a manifest that removing its snapshot needs."""
 
     is_pinned: bool
     #: of the files that its parts are in, each once

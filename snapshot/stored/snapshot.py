@@ -89,7 +89,7 @@ class Snapshot:
         return self._topology.channels
 
     def node(self, node: str | Subtask) -> NodeSnapshot:
-        """What was recorded of a node, or of one of its subtasks.
+        """Return the record of a node, or of one of its subtasks.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Snapshot:
         return NodeSnapshot(str(node), handles, self._open_state)
 
     def channel(self, source: str | Subtask, target: str | Subtask) -> ChannelSnapshot:
-        """What was recorded of a channel.
+        """Return the record of a channel.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class NodeSnapshot:
 
     @property
     def state(self) -> Any:
-        """What ``snapshotState`` returned; decoded anew each time.
+        """Return what ``snapshotState`` returned, decoded anew each time.
 
         Raises
         ------
@@ -245,7 +245,7 @@ class NodeSnapshot:
 
 
 class ChannelSnapshot:
-    """What was on a channel: messages sent before the sender's cut and not processed before the receiver's."""
+    """State of a channel: messages sent before the sender's cut and not processed before the receiver's."""
 
     def __init__(
         self, received: ReceivedEntry, sent: SentEntry, parts: Callable[[], list[list[Any] | pa.RecordBatch]]
