@@ -1,4 +1,4 @@
-"""Where graphs run: barrier stages of Spark, workers, the coordinator's Ray actor, the supervisor, the command line.
+"""The runtime: barrier stages of Spark, workers, the coordinator's Ray actor, the supervisor, the command line.
 
 What users import; everything else here is internal. The names are loaded when they are first asked for: a worker
 needs neither Ray, whose import costs it a second and hundreds of megabytes, nor Spark.

@@ -75,7 +75,7 @@ def _of_array(array: list[Any]) -> Any:
 
 
 def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
-    """What reads from a record of a type all that is in it."""
+    """Return the function that reads all fields of a record of a type."""
     if issubclass(cls, Enum):
         return lambda member: (member.value,)
     if issubclass(cls, tuple):

@@ -1,4 +1,4 @@
-"""What travels from the driver to the barrier tasks, and how a worker process says why it left."""
+"""The launch that the driver sends to barrier tasks, and the exit codes of worker processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snapshot.subtask.limits import SubtaskLimits
 
 
 class ExitCode(IntEnum):
-    """How a worker process ends by itself. After a signal it is forked anew; any code but 0 fails the stage."""
+    """Exit code of a worker process. After a signal it is forked anew; any code but 0 fails the stage."""
 
     FINISHED = 0  #: the run is over
     QUIT = 3  #: it was told to leave, so that the stage fails and can be submitted again

@@ -42,7 +42,7 @@ def worker_logger(launch: WorkerLaunch, number: int) -> logging.LoggerAdapter[An
 
 
 def subtask_logger(run: str, incarnation: int, subtask: Subtask) -> logging.LoggerAdapter[Any]:
-    """What a node gets as ``context.logger``."""
+    """Return the logger that a node gets as ``context.logger``."""
     place: Mapping[str, object] = {
         "run": run,
         "incarnation": incarnation,

@@ -1,4 +1,4 @@
-"""What the workers have done so far, told to the coordinator about twice a second, and what it makes of that.
+"""Progress of the workers, sent to the coordinator about twice a second, and its sums there.
 
 Owns the numbers between workers and `Run.status`; `barrier_runtime.worker.meter` takes them. Knows no clock: shares
 of time
@@ -83,12 +83,12 @@ class ProgressTracker:
         self._newest[report.worker] = report
 
     def edges(self, incarnation: int) -> list[dict[str, Any]]:
-        """What passes on each edge, as `Run.status` tells it."""
+        """Return the traffic of each edge, as in `Run.status`."""
         reports, previous = _of(incarnation, self._newest), _of(incarnation, self._previous)
         return [_edge(edge.source, edge.target, n, reports, previous) for n, edge in enumerate(self._topology.edges)]
 
     def nodes(self, incarnation: int) -> dict[str, dict[str, Any]]:
-        """What each node does, likewise."""
+        """Return the progress of each node, as in `Run.status`."""
         reports = _of(incarnation, self._newest)
         edges = self.edges(incarnation)
         return {

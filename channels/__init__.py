@@ -1,4 +1,4 @@
-"""How messages move between subtasks: frames, handshake, credits, sockets, links inside one worker.
+"""Transport of messages between subtasks: frames, handshake, credits, sockets, links inside one worker.
 
 This package owns sockets, their threads and their clocks. It must not know storage, Spark, Ray, or what a
 control message says. It knows `snapshot` for frames, markers, channel ends and errors.

@@ -1,4 +1,4 @@
-"""Who may connect, once the handshake has shown who it is. Knows names and incarnations, and no sockets."""
+"""Admission of peers whose handshake has proved their identity. Knows names and incarnations, and no sockets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from channels.identity import Identity, Purpose, Refusal
 
 
 class Admission(Protocol):
-    """What a listener asks at the end of a handshake."""
+    """Decides for a listener at the end of a handshake."""
 
     @property
     def identity(self) -> Identity:
-        """What this side is now."""
+        """Return this side's identity now."""
 
     def judge(self, peer: Identity, purpose: Purpose) -> Refusal | None:
-        """Decide on a peer that proved its claims, and looked for us; None accepts it."""
+        """Decide on a peer that has proved its claims. Return None to admit the peer."""
 
 
 class PeerAdmission:
@@ -40,7 +40,7 @@ class PeerAdmission:
 
     @property
     def identity(self) -> Identity:
-        """What this worker is now."""
+        """Return this worker's identity now."""
         return self._identity
 
     def advance(self, incarnation: int, peers: Collection[str]) -> None:

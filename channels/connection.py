@@ -90,7 +90,7 @@ class Connection:
         self._frames.close()
 
     def receive(self) -> list[Received]:
-        """What has come, in order; at most about `RECEIVE_BYTES_MAX`. Does not block.
+        """Receive items in order, at most about `RECEIVE_BYTES_MAX` bytes. Does not block.
 
         Raises
         ------

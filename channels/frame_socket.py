@@ -44,7 +44,7 @@ _BESIDE_BYTES_MAX = socket.CMSG_SPACE(2 * array("i").itemsize)
 
 @dataclass(slots=True)
 class Traffic:
-    """What crossed a link so far, beside its socket too. Messages are counted in data frames only."""
+    """Counts of a link, beside its socket too. Messages are counted in data frames only."""
 
     frames_in: int = 0
     frames_out: int = 0

@@ -61,7 +61,7 @@ class HandshakeFailed(ChannelError):
 
 
 class _Handshake:
-    """What both sides share: secret, nonces, state."""
+    """State of both sides of a handshake: secret, nonces, progress."""
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         assert len(secret) >= SECRET_BYTES_MIN

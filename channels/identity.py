@@ -1,4 +1,4 @@
-"""Who speaks, and what for: what a peer claims in its handshake and what is believed once its proof holds."""
+"""Identity and purpose of a peer: claimed in its handshake, and believed once its proof holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Purpose(IntEnum):
-    """What a connection is for. Sent on sockets: never renumber."""
+    """Purpose of a connection. Sent on sockets, so never renumber."""
 
     DATA = 1  #: frames, markers and credits between two workers
     HEARTBEAT = 2  #: signs of life only

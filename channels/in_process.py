@@ -57,7 +57,7 @@ class InProcessConnection:
         self._moved.clear()
 
     def receive(self) -> list[Received]:
-        """What `pump` has moved since the last call, in order."""
+        """Return the items that `pump` has moved since the last call, in order."""
         received, self._moved = self._moved, []
         return received
 

@@ -1,4 +1,4 @@
-"""Where peers connect: accepts, has each prove who it is, and hands over the ones that are admitted.
+"""Accepts connections, has each peer prove its identity, and passes on the admitted peers.
 
 Strangers cost little: a handshake has a deadline, a small message cap and one of `PENDING_HANDSHAKES_MAX`
 places, nothing of theirs is parsed, and a refusal is counted. One file descriptor for the worker's loop,

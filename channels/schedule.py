@@ -1,4 +1,4 @@
-"""What a link sends next: markers first, then data in turn over the channels that have credit. No I/O.
+"""Order of sending on a link: markers first, then data in turn over the channels that have credit. No I/O.
 
 A channel without credit is passed over, so a full one never holds another (DESIGN 6). Ends say when they have something
 to take, so what a step costs does not grow with the channels that have nothing. Used by every link.

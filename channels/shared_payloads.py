@@ -34,24 +34,24 @@ class SharedPayloads:
         self._descriptor_taken: int | None = None
 
     def announcement(self, incarnation: int) -> WireFrame:
-        """What goes ahead of all data."""
+        """Return the frame that goes ahead of all data."""
         return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
 
     def allocate(self, size: int) -> memoryview | None:
-        """Where a payload of `size` bytes is to be written, so that it need not be copied; None: anywhere."""
+        """Return memory for a payload of `size` bytes, so that it need not be copied. None: any memory serves."""
         if self._outgoing is None or not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES:
             return None
         return self._outgoing.allocate(size)
 
     def replaced(self, frame: WireFrame) -> WireFrame:
-        """What is to be sent for `frame`, a large DATA frame: it, or where its payload is."""
+        """Return what is sent for `frame`, a large DATA frame: the frame, or the place of its payload."""
         start = self._place(frame.payload)
         if start is None:
             return frame
         return shared_frame(frame, SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload)))
 
     def forget_descriptor(self) -> None:
-        """It travels; the peer has its own."""
+        """Close the descriptor after it was sent, because the peer has its own."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
@@ -112,7 +112,7 @@ class SharedPayloads:
             self._descriptor_taken = None
 
     def _place(self, payload: bytes | memoryview) -> int | None:
-        """Where a payload lies for the peer, after copying it there if it was made elsewhere; None if it cannot."""
+        """Return the place of a payload for the peer, copied there if need be, or None without room."""
         if self._outgoing is None:
             return None
         start = self._outgoing.send(payload)

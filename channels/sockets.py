@@ -1,4 +1,4 @@
-"""Where a peer listens, whether it is on this host, and how a socket is set up. The only place with socket options."""
+"""Addresses of peers, and the setup of sockets. No other file sets socket options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from channels.limits import KERNEL_UNSENT_BYTES, UNIX_SEND_BUFFER_BYTES
 
 
 class Address(NamedTuple):
-    """How to reach a listener: by TCP from anywhere, by an abstract Unix socket from the same host."""
+    """Address of a listener: by TCP from anywhere, by an abstract Unix socket from the same host."""
 
     host: str
     port: int

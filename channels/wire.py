@@ -57,7 +57,7 @@ LOW_HALF = 0xFFFF_FFFF
 
 
 class WireType(IntEnum):
-    """What a frame is. Sent on sockets: never renumber."""
+    """Type of a frame. Sent on sockets, so never renumber."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -153,7 +153,7 @@ def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFram
 
 
 class SharedPlace(NamedTuple):
-    """Where a payload lies in shared memory, and its XXH3-64."""
+    """Place of a payload in shared memory, and its XXH3-64."""
 
     start: int
     length: int
@@ -161,12 +161,12 @@ class SharedPlace(NamedTuple):
 
 
 def memory_frame(incarnation: int, size: int) -> WireFrame:
-    """What goes ahead of all data: the memory whose descriptor came has so many bytes; 0: there is none."""
+    """Encode the first frame of a connection: the bytes of the memory whose descriptor was sent, or 0 without one."""
     return WireFrame(WireType.MEMORY, 0, incarnation, _MEMORY.pack(size))
 
 
 def shared_frame(frame: WireFrame, place: SharedPlace) -> WireFrame:
-    """What stands for the DATA frame `frame`."""
+    """Encode the frame that stands for the DATA frame `frame`."""
     return msgspec.structs.replace(frame, type=WireType.SHARED, payload=_PLACE.pack(*place))
 
 

@@ -1,4 +1,4 @@
-"""What a shell offers when TAB is pressed: names of runs, and ids of snapshots, of the store that was named before.
+"""Completions of a shell: names of runs, and ids of snapshots, of the store that was named before.
 
 A key press waits for nothing: stores beyond this machine are not asked, and what fails offers nothing.
 """

@@ -1,4 +1,4 @@
-"""What changed between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's.
+"""Differences between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's.
 
 Dicts differ by key, lists and tuples by index, all else as a whole.
 """

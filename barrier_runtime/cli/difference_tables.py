@@ -1,4 +1,4 @@
-"""What changed between two snapshots, for people: only what did, and no more than fits a look."""
+"""Tables of the differences between two snapshots, cut to what fits a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands say in one way: tables, JSON, times, and what others wrote."""
+"""Output that all commands share: tables, JSON, times, and texts of users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def print_json(record: Any) -> None:
 
 
 def as_json(record: Any) -> Any:
-    """The same without what JSON has no word for: numbers that are not finite become null."""
+    """Return a document that JSON can hold: numbers that are not finite become null."""
     match record:
         case Mapping():
             return {str(key): as_json(value) for key, value in record.items()}
@@ -82,7 +82,7 @@ def rate_text(per_second: float) -> str:
 
 
 def verdict_lines(invariants: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What is wrong with a run's invariants, as its status tells them: where they are violated, or nobody can say."""
+    """Describe the invariants of a run's status that are violated, or that cannot be judged."""
     lines = (("violations", "does not hold in"), ("unreadable", "cannot be judged, for want of what can be read, in"))
     return [
         f"invariant {name} {what} the snapshots {', '.join(map(str, verdict[field]))}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GraphReference(NamedTuple):
-    """What ``MODULE:GRAPH`` names: found, but perhaps still to be made."""
+    """The object that ``MODULE:GRAPH`` names: found, but perhaps still to be made."""
 
     name: str
     module: ModuleType
@@ -74,7 +74,7 @@ def find_graph(name: str) -> GraphReference:
 
 
 def python_file(module: ModuleType, folder: Path) -> Path | None:
-    """What workers need to import `module`: its file, or its whole package as a zip in `folder`; None if installed."""
+    """Return the file or zipped package (in `folder`) that workers need to import `module`; None if installed."""
     top = sys.modules[module.__name__.partition(".")[0]]
     found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
     places = list(dict.fromkeys(found))  # a package without __init__.py is found once for each name of its folder

@@ -1,4 +1,4 @@
-"""What a run looks like while it goes on: a live display on a terminal, plain lines elsewhere.
+"""Display of a run in progress: a live display on a terminal, plain lines elsewhere.
 
 Owns the words and numbers that are shown. Only looks at the run: stopping it is the caller's business.
 """

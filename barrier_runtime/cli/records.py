@@ -28,7 +28,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def unreadable(found: Unreadable) -> dict[str, Any]:
-    """The same of a snapshot that cannot be read: of all else nothing is known."""
+    """Return the record of a snapshot that cannot be read, with the fields that are known."""
     unknown = ("timestamp", "size_bytes", "duration_seconds", "in_flight", "pinned", "final", "incarnation", "claim")
     return {"run": found.run, "id": found.id, **dict.fromkeys(unknown), "problem": found.problem}
 
@@ -77,7 +77,7 @@ def channels(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def counts(snapshot: Snapshot) -> dict[ChannelId, tuple[int, int]]:
-    """What each channel's ends had sent and processed at the cut."""
+    """Return the numbers that each channel's ends had sent and processed at the cut."""
     sent = {entry.channel: entry.sent for record in snapshot.manifest.records for entry in record.sent}
     processed = {entry.channel: entry.processed for record in snapshot.manifest.records for entry in record.received}
     return {channel: (sent[channel], processed[channel]) for channel in snapshot.channels}

@@ -68,7 +68,7 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What ``cutline run`` was asked for."""
+    """Arguments of ``cutline run``."""
 
     graph: str  #: MODULE:GRAPH
     name: str | None

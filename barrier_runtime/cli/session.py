@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 def default_master(workers: int | None = None) -> str:
-    """This machine, with one slot more than the workers take: a spare one halves the time of a recovery."""
+    """Return the local master with one slot more than the workers take: a spare slot halves the time of a recovery."""
     return f"local[{(workers or max(2, os.cpu_count() or 1)) + 1}]"
 
 
@@ -150,7 +150,7 @@ def _interrupts_as_before() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """What is started meanwhile writes its errors to `log`, for as long as it lives."""
+    """Have processes that are started meanwhile write their errors to `log`, as long as they live."""
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("ab") as file:

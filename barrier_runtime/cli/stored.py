@@ -1,4 +1,4 @@
-"""What a store holds, for people who look at it: opened by its path, with a hint where something is not there.
+"""The content of a store, for people: opened by its path, with a hint where something is not there.
 
 Damage does not hide what is sound: a snapshot that cannot be read is named beside those that can. Runs no code of
 the user's, and opens no pickle.
@@ -133,7 +133,7 @@ def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> S
 
 
 def _hint_of_place(backend: StateBackend) -> str:
-    """What may be wrong with a place that holds nothing."""
+    """Return a hint for a place that holds nothing."""
     if not isinstance(backend, FileSystemBackend):
         return "runs are kept one folder below what the runtime was given as its backend"
     folder = Path(backend.root)

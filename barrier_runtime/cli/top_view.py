@@ -1,4 +1,4 @@
-"""What ``cutline top`` shows of a run: one screen, made of the document of its page. Asks nobody.
+"""The screen of ``cutline top``, made from the document of a run's page. Reads nothing else.
 
 Where there are more rows than lines, the busiest are shown, and how many are not.
 """
@@ -198,7 +198,7 @@ def _phase_text(milliseconds: float | None) -> str:
 
 
 def _where(report: Record) -> str:
-    """Who was last; why there was none."""
+    """Return the slowest subtask, or why there was none."""
     if report["state"] == "aborted":
         return str(report["reason"])
     waits = f"{report['acknowledged']} of {report['subtasks']}" if report["state"] == "pending" else ""

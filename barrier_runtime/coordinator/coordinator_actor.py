@@ -26,7 +26,7 @@ _logger = logging.getLogger("cutline.coordinator")
 
 @dataclass(frozen=True)
 class CoordinatorSetup:
-    """What every life of one submission's coordinator begins with."""
+    """Arguments of every instance of one submission's coordinator."""
 
     settings: RunSettings
     #: the submission
@@ -68,7 +68,7 @@ class CoordinatorActor:
         )
 
     def port(self) -> int:
-        """Where workers reach it."""
+        """Return the address for workers."""
         return self._service.port
 
     def post(self, event: Event) -> None:
@@ -76,19 +76,19 @@ class CoordinatorActor:
         self._service.post(event)
 
     def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """What came of an order, which is placed if need be; blocks for a moment until it is known. None: it waits."""
+        """Return the result of a snapshot request, placed if need be, or None while the request waits."""
         return self._service.request_snapshot(event)
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """What came of all orders of this life."""
+        """Return the results of all snapshot requests of this instance."""
         return self._service.closed_requests()
 
     def trace(self) -> KeptTrace:
-        """What is kept of the trace of a run that is traced."""
+        """Return the stored trace of a traced run."""
         return self._service.trace()
 
     def status(self) -> dict[str, Any]:
-        """How the run stands."""
+        """Return the status of the run."""
         return self._service.status()
 
     def get(self, path: str) -> bytes:

@@ -149,18 +149,18 @@ class CoordinatorService:
         return self._requests.get(request)
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """What came of all orders of this life."""
+        """Return the results of all snapshot requests of this instance."""
         self._refuse_if_broken()
         return dict(self._requests)
 
     def trace(self) -> KeptTrace:
-        """What is kept of the trace of a run that is traced; without what its workers have not sent off yet."""
+        """Return the stored trace of a traced run, without the events that its workers have not sent yet."""
         self._refuse_if_broken()
         assert self._trace is not None
         return self._trace.kept(is_whole=self._endpoint.is_deserted)
 
     def status(self) -> dict[str, Any]:
-        """How the run stands, as plain data."""
+        """Return the status of the run, as plain data."""
         self._refuse_if_broken()
         c = self._coordinator
         return {

@@ -132,5 +132,5 @@ class CoordinatorStore:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether asking again may help. What is missing stays missing."""
+    """Return whether asking again may help. A missing file stays missing."""
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)

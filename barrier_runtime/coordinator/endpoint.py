@@ -30,7 +30,7 @@ _logger = logging.getLogger("cutline.coordinator")
 
 
 class Endpoint:
-    """Where workers reach the coordinator.
+    """The coordinator's end of all control connections.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the address of the listener."""
         return self._listener.address.port
 
     @property

@@ -50,7 +50,7 @@ _MANIFEST = "manifest"
 
 
 class LogPlace(NamedTuple):
-    """Where the log of one node of one run is: `path` below the file-system backend at `root`."""
+    """Place of the log of one node of one run: `path` below the file-system backend at `root`."""
 
     root: str
     path: str
@@ -139,7 +139,7 @@ class InputLog:
 
 
 def place_of(root: str, run: str, node: str) -> LogPlace:
-    """Where the log of `node` is.
+    """Return the place of the log of `node`.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def remove_other_attempts(log: InputLog) -> None:
 
 
 def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """How the rows of `df` look as Arrow data; instants are in UTC, whatever the session's time zone.
+    """Return the Arrow schema of the rows of `df`. Instants are in UTC, whatever the session's time zone.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def _write_files(df: DataFrame, folder: str) -> int:
 
 
 def _durable_files(folder: str, row_count: int) -> list[LogFile]:
-    """What Spark wrote, when all of it is here and durable."""
+    """Return the files that Spark wrote, when all are here and durable."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     files = [_durable_file(folder, name) for name in sorted(names) if name.startswith("part-")]
     found = sum(sum(file.row_counts) for file in files)

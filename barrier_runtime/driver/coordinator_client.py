@@ -100,17 +100,17 @@ class CoordinatorClient:
         self._ask("post", event)
 
     def status(self) -> dict[str, Any]:
-        """How the run stands."""
+        """Return the status of the run."""
         status: dict[str, Any] = self._ask("status")
         return status
 
     def trace(self) -> KeptTrace:
-        """What its present life keeps of the trace of a run that is traced."""
+        """Return the trace that the present instance has stored."""
         kept: KeptTrace = self._ask("trace")
         return kept
 
     def final_trace(self) -> KeptTrace:
-        """The same when the stage has ended; waits for what workers that have left sent last."""
+        """Return the trace after the stage has ended. Waits for the last messages of workers that have left."""
         deadline = time.monotonic() + FAREWELL_SECONDS_MAX
         while not (kept := self.trace()).is_whole and time.monotonic() < deadline:
             time.sleep(_FAREWELL_POLL_SECONDS)
@@ -125,7 +125,7 @@ class CoordinatorClient:
         return closed
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """What came of all orders of its present life."""
+        """Return the results of all snapshot requests of the present instance."""
         closed: dict[int, CloseRequest] = self._ask("closed_requests")
         return closed
 

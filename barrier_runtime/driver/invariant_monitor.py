@@ -18,7 +18,7 @@ _logger = logging.getLogger("cutline.run")
 
 @dataclass(slots=True)
 class _Verdict:
-    """What is known of one invariant; its fields are those of ``run.status["invariants"][name]``."""
+    """State of one invariant. Its fields are those of ``run.status["invariants"][name]``."""
 
     #: in the last snapshot that was judged; None before the first
     holds: bool | None = None

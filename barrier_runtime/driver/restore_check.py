@@ -1,4 +1,4 @@
-"""What `submit` refuses before anything is started: a snapshot that does not fit, output that would be repeated.
+"""Checks of `submit` before anything is started: does the snapshot fit, and would output be repeated.
 
 The coordinator decides again, when it holds the claim: until then another driver may go on publishing.
 """
@@ -19,7 +19,7 @@ from snapshot.stored.snapshot import Snapshot
 
 
 class Origin(NamedTuple):
-    """Where a run starts from."""
+    """Starting point of a run."""
 
     #: in the fence's form
     restore: RestoreFrom

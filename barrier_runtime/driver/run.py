@@ -84,12 +84,12 @@ class Run:
 
     @property
     def isActive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the run has not ended."""
         return not self._ended.is_set()
 
     @property
     def status(self) -> dict[str, Any]:
-        """How it stands: phase, restarts, progress, nodes, edges, snapshots; each key is explained in `docs/API.md`."""
+        """Return phase, restarts, progress, nodes, edges, snapshots; each key is explained in `docs/API.md`."""
         status = self._ask_status()
         status["invariants"] = self._invariant_monitor.as_status()
         return status
@@ -168,7 +168,7 @@ class Run:
         return self._store.read_snapshots(self._codec)
 
     def trace(self) -> Trace:
-        """What its subtasks and its coordinator did: messages, markers, cuts, failures. It draws itself.
+        """Return the trace of subtasks and coordinator: messages, markers, cuts, failures. A trace draws itself.
 
         Of each subtask only the newest messages are kept. Workers send off what they noted about twice a second, when
         they roll back and when they leave: what a killed worker did in its last half second is not in the trace, nor
@@ -212,7 +212,7 @@ class Run:
         return snapshot
 
     def _repr_html_(self) -> str:
-        """How it stands, for notebooks; asks nobody."""
+        """Return the status for notebooks, without asking the coordinator."""
         known = self.lastProgress if self.isActive else self._supervisor.status
         status = {**known, "invariants": self._invariant_monitor.as_status()} if known else None
         return html_of_run(self.name, self._topology, status, self.pageAddress if self.isActive else None)

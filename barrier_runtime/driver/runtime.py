@@ -211,7 +211,7 @@ class BarrierRuntime:
     # ---------------------------------------------------------------- below
 
     def _place_of(self, name: str) -> tuple[str, str]:
-        """What makes a run the same one, whichever `BarrierRuntime` of this driver submits it."""
+        """Return the key by which a run is the same one for every `BarrierRuntime` of this driver."""
         in_memory = isinstance(self._backend, MemoryBackend)
         return (f"memory {id(self._backend)}" if in_memory else str(self._backend), name)
 
@@ -313,7 +313,7 @@ class BarrierRuntime:
         return run, store
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
-        """Where the driver finds what the run stores."""
+        """Return the driver's view of the run's store."""
         if isinstance(self._backend, MemoryBackend):
             return CoordinatorMemory(client, self._backend, run_folder(name))
         return self._backend
@@ -334,5 +334,5 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _contents(backend: StateBackend) -> dict[str, bytes]:
-    """What a memory backend holds: a pickled copy of it is empty."""
+    """Return the content of a memory backend, because a pickled copy of the backend is empty."""
     return {path: backend.get(path) for path in backend.files()} if isinstance(backend, MemoryBackend) else {}

@@ -36,7 +36,7 @@ _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'",
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a Spark Connect client, which knows neither slots nor job groups."""
+    """Return whether the session is a Spark Connect client, which knows neither slots nor job groups."""
     return is_remote() or not hasattr(spark, "_jsc")
 
 
@@ -126,7 +126,7 @@ def why_final(spark: SparkSession, error: Exception) -> str | None:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether the session can run nothing more."""
+    """Return whether the session can run nothing more."""
     session: Any = spark  # each kind has an attribute that the other lacks
     return bool(session.is_stopped) if is_connect(spark) else session.sparkContext._jsc is None
 

@@ -1,4 +1,4 @@
-"""Who may see the page and who may order something: the door in front of all that is served.
+"""Access control of the page: who may see it, and who may give commands.
 
 * **Host.** On loopback the ``Host`` header must name loopback: a foreign page whose name was made to point here
   (DNS rebinding) does not get in.

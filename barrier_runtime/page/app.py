@@ -1,4 +1,4 @@
-"""What is served at which address. Turns requests into answers; knows no sockets and no threads.
+"""Routes of the page. Turns requests into answers; knows no sockets and no threads.
 
 ::
 
@@ -82,7 +82,7 @@ _ALIVE_SECONDS = 5.0
 
 
 class Shown(Protocol):
-    """What is served."""
+    """The runs that the page shows."""
 
     @property
     def is_closing(self) -> bool:

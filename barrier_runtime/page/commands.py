@@ -1,4 +1,4 @@
-"""What visitors of the page have ordered of a run: a snapshot, or its end. Each order waits on a thread of its own."""
+"""Commands of the page's visitors: a snapshot, or the end of a run. Each command waits on a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS_MAX = 10
 
 
 class Kind(Enum):
-    """What can be ordered; values are those of the JSON interface."""
+    """Kinds of commands. Values are those of the JSON interface."""
 
     SNAPSHOT = "snapshot"
     STOP = "stop"

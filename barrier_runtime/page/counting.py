@@ -16,7 +16,7 @@ RATE_SECONDS = 2.0
 
 
 class CumulativeCounters(Generic[Key]):
-    """What was done in all incarnations that were seen, work that was rolled back and done again included.
+    """Counts over all incarnations, with the work that was rolled back and done again.
 
     A coordinator that began anew hears of its workers one by one: what seems to have become less in one incarnation
     is waited for, not counted again.
@@ -43,7 +43,7 @@ class CumulativeCounters(Generic[Key]):
 
 
 class Rates(Generic[Key]):
-    """How fast counters have grown over the last `RATE_SECONDS` of the present incarnation."""
+    """Rates of counters over the last `RATE_SECONDS` of the present incarnation."""
 
     def __init__(self) -> None:
         self._incarnation = 0

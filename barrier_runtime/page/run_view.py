@@ -1,4 +1,4 @@
-"""What the page knows of one run: the newest report, rates, counters, a short past. Made from reports alone.
+"""The page's view of one run: the newest report, rates, counters, a short past. Made from reports alone.
 
 `document` is the whole state as plain data: what browsers, the JSON interface and the metrics are made from.
 The graph and its places in the drawing are made once, because they do not change during a run.

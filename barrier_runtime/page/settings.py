@@ -1,4 +1,4 @@
-"""Where the page is served, and to whom: what users give to `BarrierRuntime`."""
+"""Settings of the page that users give to `BarrierRuntime`: its address, and its visitors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Page:
 
 
 def settings_of(page: bool | Page) -> Page | None:
-    """What `page` of `BarrierRuntime` means; None: no page."""
+    """Parse `page` of `BarrierRuntime`. Return None for no page."""
     if isinstance(page, Page):
         return page
     return Page() if page else None

@@ -34,7 +34,7 @@ class SnapshotTable:
             del self._reports[snapshot_id]
 
     def since(self, version: int) -> list[Mapping[str, Any]]:
-        """What has changed after `version`, oldest first."""
+        """Return the rows that have changed after `version`, oldest first."""
         return [report for changed, report in self._reports.values() if changed > version]
 
     def _take(self, version: int, snapshot_id: int, report: Mapping[str, Any]) -> None:
@@ -55,7 +55,7 @@ class SnapshotTable:
 
 
 def _orphaned(report: Mapping[str, Any], is_kept: bool) -> Mapping[str, Any]:
-    """What became of a snapshot that was pending when its coordinator was replaced."""
+    """Return the outcome of a snapshot that was pending when its coordinator was replaced."""
     if is_kept:
         return {**report, "state": "published"}
     return {**report, "state": "aborted", "reason": "the coordinator was replaced while it was pending"}

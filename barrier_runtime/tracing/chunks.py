@@ -34,7 +34,7 @@ KINDS = tuple(Kind)
 
 @dataclass(frozen=True, slots=True)
 class TraceChunk:
-    """What one subtask wrote down, of one incarnation and sort, since the chunk before."""
+    """Events of one subtask, of one incarnation and sort, since the chunk before."""
 
     subtask: Subtask
     incarnation: int
@@ -46,7 +46,7 @@ class TraceChunk:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrace:
-    """What the subtasks of a worker wrote down since the last one. The coordinator is told it with the progress."""
+    """Events of a worker's subtasks since the last chunk. Sent to the coordinator with the progress."""
 
     worker: int
     chunks: tuple[TraceChunk, ...]

@@ -1,4 +1,4 @@
-"""What a trace keeps of a message: its bytes where they are few, so that a diagram can say what was sent."""
+"""Payloads in a trace: the bytes of a small message, so that a diagram can show it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Payloads:
         self._pack = Codec(safe=True).pack
 
     def keep(self, message: Any) -> Kept:
-        """What is small and cannot be changed by anybody as it is, all else encoded.
+        """Return a small immutable message as it is, and every other message encoded.
 
         A busy subtask drives out again most of what it notes: what can wait is not encoded in vain.
         """

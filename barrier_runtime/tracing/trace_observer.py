@@ -83,7 +83,7 @@ class SubtaskLog:
             self._frequent.append((*begun, _NUMBERS[kind], -1, 0, 0, NOTHING))
 
     def take(self) -> list[TraceChunk]:
-        """What was written down since the last call and is not driven out."""
+        """Return the events since the last call that newer events have not displaced."""
         return [self._chunk(ring, is_frequent=ring is self._frequent) for ring in (self._frequent, self._rare) if ring]
 
     def _chunk(self, ring: deque[_Noted], *, is_frequent: bool) -> TraceChunk:

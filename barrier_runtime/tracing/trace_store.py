@@ -1,4 +1,4 @@
-"""What the coordinator keeps of a run's trace: the chunks of its workers unopened, and its own events.
+"""The coordinator's store of a run's trace: the chunks of its workers unopened, and its own events.
 
 In memory and bounded: a coordinator that is killed takes what it kept with it. Must not know what is in a chunk.
 """

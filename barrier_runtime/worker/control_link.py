@@ -40,7 +40,7 @@ _logger = logging.getLogger("cutline.worker")
 
 
 def line_identity(run: str, worker: int) -> Identity:
-    """Who a worker is on one line to the coordinator, that is on a control connection and on its heartbeats'.
+    """Identity of a worker on its control connection and on the connection of its heartbeats.
 
     No two lines have the same name: heartbeats count for the control connection that bears theirs, and say nothing
     about another process, of another stage, that has the same number.

@@ -28,7 +28,7 @@ SEAL_SECONDS_MAX = 0.005
 
 
 class DataPlane:
-    """What runs in a worker between one rollback and the next.
+    """Runs the subtasks and links of a worker between one rollback and the next.
 
     Parameters
     ----------

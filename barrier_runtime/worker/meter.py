@@ -125,7 +125,7 @@ class _Outputs:
         self._held_up_seconds = 0.0
 
     def sample(self, seconds: float) -> None:
-        """It has been so for `seconds`."""
+        """Count `seconds` as held up for each end that has data now."""
         # All that can leave does at the end of each turn: there is no credit, or no room in the socket.
         self._held_up_seconds += seconds * sum([end.buffer.has_data for end in self._ends])
 

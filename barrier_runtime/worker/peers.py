@@ -1,4 +1,4 @@
-"""How a worker is reached by its peers and reaches them: listener, admission, addresses."""
+"""Connections of a worker with its peers: listener, admission, addresses."""
 
 from __future__ import annotations
 

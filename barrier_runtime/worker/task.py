@@ -156,7 +156,7 @@ def _open_daemon(daemon: int) -> int:
 
 
 def _read_last_words(descriptor: int) -> str:
-    """What is there. The pipe may be held open for long by a process that user code has forked."""
+    """Read what is in the pipe now, because a process that user code has forked may hold the pipe open for long."""
     os.set_blocking(descriptor, False)
     with os.fdopen(descriptor, "rb", buffering=0) as words:
         return (words.read(LAST_WORDS_BYTES_MAX) or b"").decode(errors="replace").strip()
