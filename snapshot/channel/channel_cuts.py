@@ -1,4 +1,4 @@
-"""The numbers and frames that the two ends of a channel record at their cuts (PROTOCOL 1)."""
+"""Records of one channel at the cuts of its two ends, with the numbers of PROTOCOL 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from snapshot.channel.frame import Frame
 
 @dataclass(frozen=True, slots=True)
 class SentCut:
-    """Numbers of a sender at its cut, with the messages (written, sent] that the sender saves."""
+    """A sender's record of one channel at its cut, with the messages (written, sent] that the sender saves."""
 
     sent: int
     written: int
@@ -18,7 +18,7 @@ class SentCut:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCut:
-    """Numbers of a receiver at its cut: p, the marker's w, and the messages (processed, written]."""
+    """A receiver's record of one channel: its point, the marker's w, and the messages (processed, written]."""
 
     processed: int
     written: int

@@ -1,4 +1,4 @@
-"""The receiver's end of a channel: its in-queue, with the numbers of PROTOCOL 1, and what snapshots record of it.
+"""Channel receiver: its in-queue, the numbers of PROTOCOL 1, and the recordings of snapshots.
 
 No I/O. At a cut the receiver's number is ``processed`` (p). `snapshot.channel.channel_sender` has the picture of both.
 """
@@ -22,7 +22,7 @@ class _Recording:
 
 
 class ChannelReceiver:
-    """The receiver's end of one channel.
+    """Queue, number and record the frames of one channel on the receiver's side.
 
     Parameters
     ----------
@@ -42,21 +42,21 @@ class ChannelReceiver:
         self.ended = False
         self._queue: deque[Frame | Marker] = deque()
         self._recordings: dict[int, _Recording] = {}
-        #: bytes kept for recordings that are open
+        #: bytes of the frames in open recordings
         self.recorded_bytes = 0
         self._freed_bytes = 0
         for frame in restored:
             self.deliver(frame)
-        #: frames at the front that came from a snapshot: they were never charged to the link's credit
+        #: frames at the front of the queue that came from a snapshot, and were never charged to the link's credit
         self._uncharged = len(restored)
 
     def deliver(self, frame: Frame) -> None:
-        """Take a frame from the link.
+        """Queue a frame from the link.
 
         Raises
         ------
         ChannelError
-            if its messages do not follow those that came before: a gap or a repeat is never repaired.
+            if there is a gap or a repeat in the message numbers, because neither is ever repaired.
         """
         if frame.first != self.arrived + 1:
             what = "a gap" if frame.first > self.arrived + 1 else "a repeat"
@@ -69,12 +69,12 @@ class ChannelReceiver:
                 self.recorded_bytes += len(frame.payload)
 
     def deliver_marker(self, marker: Marker) -> None:
-        """Note that a marker came; an aligned one waits its turn among the frames.
+        """Check a marker's place. An aligned marker waits its turn among the frames.
 
         Raises
         ------
         ChannelError
-            if messages are missing that the sender wrote ahead of it.
+            if messages are missing that the sender wrote ahead of the marker.
         """
         if marker.written != self.arrived:
             raise ChannelError(
@@ -86,21 +86,21 @@ class ChannelReceiver:
 
     @property
     def head(self) -> Frame | Marker | None:
-        """Return the next frame or marker. The messages of a frame up to `processed` are done."""
+        """Next frame or marker, or None. Messages of a frame up to `processed` are done."""
         return self._queue[0] if self._queue else None
 
     @property
     def ready(self) -> bool:
-        """Something can be processed."""
+        """A frame or marker can be processed."""
         return bool(self._queue) and not self.held
 
     @property
     def drained(self) -> bool:
-        """Nothing waits."""
+        """The queue is empty."""
         return not self._queue
 
     def advance(self, count: int) -> None:
-        """`count` more messages of the head frame are processed."""
+        """Count `count` more messages of the head frame as processed."""
         frame = self._queue[0]
         assert isinstance(frame, Frame)
         self.processed += count
@@ -112,25 +112,25 @@ class ChannelReceiver:
                 self._freed_bytes += len(frame.payload)
 
     def pass_marker(self) -> Marker:
-        """Remove the marker at the head."""
+        """Remove the marker at the head and return it."""
         marker = self._queue.popleft()
         assert isinstance(marker, Marker)
         return marker
 
     def take_freed_bytes(self) -> int:
-        """Payload bytes processed since the last call: the credit to give back (PROTOCOL 9.1)."""
+        """Return the payload bytes that were processed since the last call: the credit to give back (PROTOCOL 9.1)."""
         freed, self._freed_bytes = self._freed_bytes, 0
         return freed
 
     def start_recording(self, snapshot_id: int) -> None:
-        """From now on nothing that is not processed is lost for `snapshot_id`."""
+        """Keep every message that is not processed yet, from now on, for `snapshot_id`."""
         recording = _Recording(self.processed)
         recording.frames = [item for item in self._queue if isinstance(item, Frame)]
         self.recorded_bytes += sum(len(frame.payload) for frame in recording.frames)
         self._recordings[snapshot_id] = recording
 
     def stop_recording(self, snapshot_id: int, written: int) -> ReceivedCut:
-        """The receiver's part: the messages (processed at the cut, written]."""
+        """End a recording and return the receiver's cut, with the messages (processed at the cut, written]."""
         recording = self._drop(snapshot_id)
         assert recording is not None
         after = recording.after
@@ -139,18 +139,18 @@ class ChannelReceiver:
         return ReceivedCut(after, written, frames)
 
     def discard(self, snapshot_id: int) -> None:
-        """Forget the recording of `snapshot_id`, if there is one."""
+        """Drop the recording of `snapshot_id`, if there is one."""
         self._drop(snapshot_id)
 
     def empty_recording(self, snapshot_id: int) -> None:
-        """Let go of what was recorded for a snapshot that failed here; its marker may still come."""
+        """Drop the recorded frames of a snapshot that failed here. Its marker may still come."""
         recording = self._recordings.get(snapshot_id)
         if recording is not None:
             self._drop(snapshot_id)
             self._recordings[snapshot_id] = _Recording(self.arrived)
 
     def validate(self) -> None:
-        """Assert the end's invariants."""
+        """Assert the receiver's invariants."""
         assert self.processed <= self.arrived
         if not self._queue and not self._recordings:
             assert self.processed == self.arrived and not self.recorded_bytes

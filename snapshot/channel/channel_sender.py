@@ -1,8 +1,8 @@
-"""The sender's end of a channel: numbers and encodes messages, and builds frames of them. No I/O.
+"""Channel sender: numbers and encodes the messages of one channel, and builds frames of them. No I/O.
 
-A link (a socket, a queue inside one worker, the simulator's network) takes from the out-buffer of a `ChannelSender` and
-delivers to a `ChannelReceiver`. Messages are numbered from 1. At a cut the sender's numbers are ``sent`` (S) and
-``written`` (w).
+A link (a socket, a queue inside one worker, the simulator's network) takes frames from the out-buffer of a
+`ChannelSender` and delivers them to a `ChannelReceiver`. Messages are numbered from 1. At a cut the sender's numbers
+are ``sent`` (S) and ``written`` (w).
 
 ::
 
@@ -27,18 +27,20 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
 
-#: A frame of single messages is sealed at this size: large enough that sockets run at full speed, small
-#: enough that a marker behind a half-written one waits less than a tenth of a millisecond.
+#: Bytes at which a frame of single messages is sealed. Sockets run at full speed at this size, and a marker behind a
+#: half-written frame waits less than a tenth of a millisecond.
 FRAME_BYTES_TARGET = 32 * 1024
 
-#: One message may be this large; a larger one is refused where it is sent. It has to fit a frame.
+#: Most bytes of one message, because a message has to fit a frame. `send` refuses larger messages.
 MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 
-#: bytes of a message above which its frame's size is checked at once; of smaller messages this many pass unchecked
+#: Bytes above which a message's size is checked at once. At most `_UNSEEN_MAX` smaller messages pass between two
+#: checks: a MiB in all.
 CHECKED_BYTES = 256
 _UNSEEN_MAX = 4096
 
-#: What `send_all` encodes in one call: this part of a frame, of so many messages at first, and at most.
+#: Part of a frame that `send_all` encodes in one call. `_AT_ONCE_FIRST` is the first guess of how many messages fill
+#: that part, and `AT_ONCE_MAX` the limit.
 _CHUNK_PART = 4
 _AT_ONCE_FIRST, AT_ONCE_MAX = 16, 256
 
@@ -46,7 +48,7 @@ _VALUES, _TUPLES, _FLAT = PayloadKind.VALUES, PayloadKind.TUPLES, PayloadKind.FL
 
 
 class ChannelSender:
-    """The sender's end of one channel.
+    """Number, encode and frame the messages of one channel.
 
     Parameters
     ----------
@@ -69,23 +71,23 @@ class ChannelSender:
         self.channel = channel
         self.buffer = OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
         self.ended = False
-        #: where large frames are encoded, so that the link need not copy them; set by the link
+        #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory
         self._codec, self._pack = codec, codec.pack
         self._frame_bytes = FRAME_BYTES_TARGET // buffer_divisor(siblings)
-        #: the messages of the open frame, encoded; written by `send`, and by what does its work (`context._by_key`)
+        #: encoded messages of the open frame; written by `send`, and by `context._by_key`, which does `send`'s work
         self.open_pieces: list[bytes] = []
-        #: messages in `open_pieces` beyond one a piece
+        #: messages in `open_pieces` minus the number of pieces
         self._further = 0
-        #: messages that `send_all` encodes in one call: by the size of the last ones they fill a part of a frame
+        #: messages that `send_all` encodes in one call, computed from the size of the last messages
         self._at_once = _AT_ONCE_FIRST
-        #: of the open frame, or of the next one; None: whatever is sent is checked, and refused
+        #: kind of the open frame, or of the next frame; None: every message is checked, and refused
         self.open_kind: PayloadKind | None = _VALUES
         self._forbidden = ""
-        #: bytes of the open frame's pieces up to `_checked`, and the count at which they are checked again
+        #: bytes of the first `_checked` pieces of the open frame, and the piece count of the next check (`check_at`)
         self._piece_bytes = self._checked = 0
         self.check_at = 1
-        #: the open frame while its kind is BATCH; else it is `open_pieces`
+        #: messages of the open frame while its kind is BATCH, or None while the messages are in `open_pieces`
         self._batches: OpenBatches | None = None
 
     def send(self, message: Any) -> None:
@@ -94,11 +96,11 @@ class ChannelSender:
         Raises
         ------
         NotSerialisable
-            if the codec refuses it.
+            if the codec refuses the message.
         ChannelError
-            if it is larger than `MESSAGE_BYTES_MAX`, or the channel has ended.
+            if the message is larger than `MESSAGE_BYTES_MAX`, or the channel has ended.
         NodeError
-            while it is forbidden.
+            while sending is forbidden (`forbid`).
         """
         try:
             if type(message) is tuple:
@@ -110,27 +112,27 @@ class ChannelSender:
                     self.switch(_VALUES)
                 piece = self._pack(message)
         except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
-            piece = self._codec.encode(list(message) if type(message) is tuple else message)  # says what is wrong
+            piece = self._codec.encode(list(message) if type(message) is tuple else message)  # raises with the reason
         pieces = self.open_pieces
         pieces.append(piece)
-        # The hot path ends here: sizes are added up now and then, and at once where one message is large.
+        # Sizes are summed only now and then, because this path is hot. A large message is checked at once.
         if len(piece) > CHECKED_BYTES or len(pieces) >= self.check_at:
             self.check_frame_size(piece)
 
     def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
-        """`send` each of `messages`, no record batch among them, with a few calls for all."""
+        """Send each of `messages`, with few calls for all. `messages` holds no record batch. Raises as `send`."""
         start, is_single = 0, self.ended
         while start < len(messages):
             some = messages[start : start + self._at_once]
             start += len(some)
             encoded = None if is_single else encoded_together(some, self._codec, are_tuples=are_tuples)
             if encoded is None or (len(some) == 1 and len(encoded[1]) > MESSAGE_BYTES_MAX):
-                for message in some:  # meets what is wrong, if anything is, and says what it is
+                for message in some:  # `send` raises with the reason
                     self.send(message)
                 continue
             kind, chunk = encoded
             per_chunk = max(1, self._frame_bytes // _CHUNK_PART * len(some) // len(chunk))
-            if len(some) > 1 and len(chunk) > min(self._frame_bytes, MESSAGE_BYTES_MAX):  # larger than those before
+            if len(some) > 1 and len(chunk) > min(self._frame_bytes, MESSAGE_BYTES_MAX):  # larger than estimated
                 start, self._at_once = start - len(some), min(per_chunk, len(some) - 1)
                 continue
             if self.open_kind is not kind and not (kind is _FLAT and self.open_kind is _TUPLES and self.open_pieces):
@@ -141,19 +143,19 @@ class ChannelSender:
             self.check_frame_size(chunk)
 
     def forbid(self, why: str) -> None:
-        """Refuse whatever is sent, with these words, until they are ""."""
+        """Refuse every message from now on with a NodeError that says `why`. An empty `why` permits sending again."""
         self.seal()
         self._forbidden, self.open_kind = why, None if why else _VALUES
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
-        """Number, encode and buffer the rows of a record batch; an empty one is nothing. Raises as `send`."""
+        """Number, encode and buffer the rows of a record batch. An empty batch sends nothing. Raises as `send`."""
         if not batch.num_rows:
             return
         if self.open_kind is None:
             self.switch(PayloadKind.BATCH)
         if self.ended or (batch.get_total_buffer_size() > MESSAGE_BYTES_MAX and batch.nbytes > MESSAGE_BYTES_MAX):
             self._refuse(batch.nbytes)
-        if batch.num_rows >= JOINED_ROWS_MAX:  # it fills a frame alone
+        if batch.num_rows >= JOINED_ROWS_MAX:  # such a batch fills a frame alone
             self.seal()
             self.buffer.append(frame_of_batch(self.buffer.framed + 1, batch, self.allocate))
             return
@@ -165,14 +167,14 @@ class ChannelSender:
             self.seal()
 
     def send_end(self) -> None:
-        """Number and buffer the end of the stream; nothing may be sent after it."""
+        """Number and buffer the end of the stream. Nothing may be sent afterwards."""
         self.seal()
         self.buffer.append(frame_of_end(self.buffer.framed + 1))
         self.ended = True
-        self.check_at = 0  # each further message is checked, and refused
+        self.check_at = 0  # so that every later message is checked, and refused
 
     def seal(self) -> None:
-        """Close the open frame, so that it can be taken. Called when it is full and when the loop runs out of work."""
+        """Close the open frame, so that the link can take it. Called when the frame is full or the loop has no work."""
         if self.open_pieces:
             assert self.open_kind is not None
             pieces, self.open_pieces = self.open_pieces, []
@@ -185,7 +187,7 @@ class ChannelSender:
 
     @property
     def sent(self) -> int:
-        """S: number of the last message that was sent."""
+        """Number of the last message that was sent (S)."""
         if self._batches is not None:
             return self.buffer.framed + self._batches.row_count
         return self.buffer.framed + len(self.open_pieces) + self._further
@@ -197,30 +199,30 @@ class ChannelSender:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the bytes that an overtaking marker would make the sender save now, in memory and on disk."""
+        """Bytes in memory and on disk that the sender would save if a marker overtook them now."""
         open_bytes = sum(map(len, self.open_pieces)) if self._batches is None else self._batches.byte_count
         return self.buffer.waiting_bytes + open_bytes
 
     def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:
-        """Put a marker behind all that was sent so far, or ahead of all that waits: see `OutputBuffer.put_marker`."""
+        """Put a marker behind all sent messages, or ahead of all waiting messages: see `OutputBuffer.put_marker`."""
         self.seal()
         self.buffer.put_marker(snapshot_id, min_snapshot_id, aligned=aligned, saves=saves)
 
     def validate(self) -> None:
-        """Assert the end's invariants."""
+        """Assert the sender's invariants."""
         self.buffer.validate()
         if self._batches is None:
             assert self.sent == self.buffer.framed + len(self.open_pieces) + self._further
 
     def switch(self, kind: PayloadKind) -> None:
-        """The next message is of another kind, so it begins another frame."""
+        """Begin a frame of another kind. Raises NodeError while sending is forbidden."""
         if self._forbidden:
             raise NodeError(self._forbidden)
         self.seal()
         self.open_kind = kind
 
     def check_frame_size(self, piece: bytes) -> None:
-        """Add up what the open frame holds: seal it if that is enough, else say when to look again."""
+        """Sum the bytes of the open frame. Seal the frame if it is full, else compute `check_at`."""
         pieces = self.open_pieces
         if self.ended or len(piece) > MESSAGE_BYTES_MAX:
             pieces.pop()

@@ -1,14 +1,14 @@
-"""Extensions of MessagePack: tuples, record batches, pickles, and large buffers beside a state.
+"""MessagePack extensions: tuples, record batches, pickles, and large buffers that are stored beside a state.
 
-Owns what each extension holds. A packer refers to its `ExtensionEncoder`, and that one to the packer of what is inside
-an extension, never back, so that all that a state holds is given back with it. In a cycle it would wait for the
-collector, which looks once in 100,000 new objects: with batches hardly ever, and a state may be a gigabyte. ::
+Owns the content of each extension. A packer refers to its `ExtensionEncoder`, and the encoder to the packer of nested
+values, never back. So the memory of a state is freed at once, because there is no cycle that waits for the garbage
+collector. The collector runs once in 100,000 new objects: with batches hardly ever, and a state may be a gigabyte. ::
 
     ext 1   tuple           MessagePack array
     ext 2   anything else   cloudpickle
     ext 3   record batch    Arrow IPC stream
-    ext 4   what is outside  [kind, buffers, pickle]: see `Codec.encode_state` and
-    `snapshot.channel.out_of_band_buffers`
+    ext 4   buffer outside   [kind, buffers, pickle]: see `Codec.encode_state` and
+                             `snapshot.channel.out_of_band_buffers`
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _EXT_PICKLE = 2
 _EXT_BATCH = 3
 _EXT_OUT_OF_BAND = 4
 
-#: What is outside: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
+#: Kinds of an outside buffer: bytes, a record batch, or the buffers of a pickled value. Stored: never renumber.
 _BYTES, _BATCH, _PICKLE = 0, 1, 2
 
-#: Entries of a list or dict that are looked at for large bytes, and how deep: a state of few large pieces, not one of
-#: many small. The outermost dict is the framework's, so a user's own is two deep.
+#: Most entries of a list or dict that are searched for large bytes, and most levels. The limits suit a state of few
+#: large pieces, not of many small pieces. A user's own dict is two deep, because the outermost dict is the framework's.
 _LIFTED_ENTRIES_MAX = 1_000
 _LIFTED_DEPTH = 3
 
@@ -45,14 +45,14 @@ class NotSerialisable(TypeError):
 
 
 class ExtensionEncoder:
-    """Encodes what a packer cannot; a packer's ``default`` is its `encode`.
+    """Encode values that a packer cannot encode. `encode` is the packer's ``default``.
 
     Parameters
     ----------
     safe : bool
         True refuses cloudpickle.
     out_of_band : OutOfBandBuffers, optional
-        Where large buffers of the one value go that is to be encoded.
+        Buffers of the value that is encoded next, or None to keep large buffers inside.
     """
 
     def __init__(self, *, safe: bool, out_of_band: OutOfBandBuffers | None = None) -> None:
@@ -60,22 +60,22 @@ class ExtensionEncoder:
         self._out_of_band = out_of_band
 
     def packer(self) -> msgpack.Packer:
-        """A packer of everything."""
+        """Return a packer of all values."""
         # strict_types: a tuple or a subclass goes to the extension instead of losing its type.
         return msgpack.Packer(default=self.encode, strict_types=True, unicode_errors="surrogatepass")
 
     @cached_property
     def _nested(self) -> msgpack.Packer:
-        """For what is inside an extension: a packer cannot be entered twice. One a level, made once."""
+        """Packer of the values inside an extension, made once a level, because no packer can be entered twice."""
         return ExtensionEncoder(safe=self._safe, out_of_band=self._out_of_band).packer()
 
     def encode(self, value: Any) -> msgpack.ExtType:
-        """The extension that holds a value.
+        """Return the extension that holds `value`.
 
         Raises
         ------
         NotSerialisable
-            if pickle refuses it, or is refused.
+            if pickle refuses `value`, or the encoder is safe and `value` needs pickle.
         """
         out_of_band = self._out_of_band
         if type(value) is tuple:
@@ -103,14 +103,14 @@ class ExtensionEncoder:
 
 
 class ExtensionDecoder:
-    """Decodes what `ExtensionEncoder` made.
+    """Decode the extensions of `ExtensionEncoder`.
 
     Parameters
     ----------
     safe : bool
         True refuses pickle.
     inside : sequence of memoryview
-        The buffers that were outside.
+        The outside buffers of the value, by number.
     """
 
     def __init__(self, *, safe: bool, inside: Sequence[memoryview] = ()) -> None:
@@ -118,12 +118,12 @@ class ExtensionDecoder:
         self._inside = inside
 
     def unpack(self, data: Buffer) -> Any:
-        """The value of a packer's bytes.
+        """Return the value of a packer's bytes.
 
         Raises
         ------
         NotSerialisable
-            if the bytes are no such value, or hold a pickle that is refused.
+            if the bytes hold no MessagePack value, or a pickle that is refused.
         """
         try:
             return msgpack.unpackb(data, ext_hook=self.decode, strict_map_key=False, unicode_errors="surrogatepass")
@@ -131,7 +131,7 @@ class ExtensionDecoder:
             raise NotSerialisable(f"not a MessagePack value: {error}") from error
 
     def decode(self, code: int, data: bytes) -> Any:
-        """The value of an extension. Raises what `unpack` raises."""
+        """Return the value of an extension. Raises as `unpack`."""
         if code == _EXT_TUPLE:
             return tuple(self.unpack(data))
         if code == _EXT_BATCH:
@@ -149,7 +149,7 @@ class ExtensionDecoder:
             raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
 
     def _find_out_of_band(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
-        """Return kind, buffers and pickle of an out-of-band extension."""
+        """Return the kind, the buffers and the pickle that an extension refers to."""
         if code != _EXT_OUT_OF_BAND:
             raise NotSerialisable(f"unknown MessagePack extension {code}")
         kind, numbers, pickled = msgpack.unpackb(data)
@@ -160,7 +160,7 @@ class ExtensionDecoder:
 
 
 class _Large:
-    """Bytes that are to stay outside, while their value is encoded."""
+    """Bytes that stay outside while their value is encoded."""
 
     __slots__ = ("data",)
 
@@ -169,7 +169,7 @@ class _Large:
 
 
 def lifted(value: Any, depth: int = _LIFTED_DEPTH) -> Any:
-    """The value, with the large bytes marked that are in it, or in what is in it."""
+    """Return `value` with its large bytes marked as `_Large`, down to `depth` levels."""
     if type(value) is bytes:
         return _Large(value) if len(value) >= LARGE_BYTES else value
     if depth and type(value) is dict and len(value) <= _LIFTED_ENTRIES_MAX:
@@ -184,12 +184,12 @@ def _out_of_band_extension(kind: int, numbers: list[int], pickled: bytes = b"") 
 
 
 def packed(packer: msgpack.Packer, value: Any) -> bytes:
-    """Encode a value by a packer.
+    """Return the bytes that `packer` makes of `value`.
 
     Raises
     ------
     NotSerialisable
-        if it cannot.
+        if the packer refuses `value`.
     """
     try:
         encoded: bytes = packer.pack(value)

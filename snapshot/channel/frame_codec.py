@@ -1,7 +1,7 @@
-"""Frames from messages and back: how the payload of each kind is made, read and cut to a range.
+"""Encode messages into frames, decode frames, and cut frames to a range of messages.
 
-A frame's payload is a MessagePack array of its messages, so that the array's own header says how many it
-holds; or an Arrow IPC stream of record batches; or nothing, for the end of a stream.
+The payload of a frame is a MessagePack array of its messages, whose own header holds the count; or an Arrow IPC stream
+of record batches; or empty, for the end of a stream.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from snapshot.channel.serialization import Codec, array_header
 
 
 def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], count: int | None = None) -> Frame:
-    """A frame of messages that are encoded already: `count` of them, or one a piece."""
+    """Return a frame of encoded messages. `count` is their number, or None for one message a piece."""
     count = len(pieces) if count is None else count
     return Frame(first, count, kind, array_header(count) + b"".join(pieces))
 
 
 def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> tuple[PayloadKind, bytes] | None:
-    """Several messages as one piece of a frame, and of which kind; None where one of them cannot be encoded.
+    """Encode several messages as one piece of a frame, and return its kind too. None if a message cannot be encoded.
 
-    With `are_tuples` all of them are. What is FLAT may go among TUPLES too.
+    With `are_tuples` every message is a tuple. A FLAT piece may go into a frame of TUPLES.
     """
     try:
         if not are_tuples:
@@ -39,17 +39,17 @@ def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> 
 
 
 def frame_of_batch(first: int, batch: pa.RecordBatch, allocate: Allocate = new_memory) -> Frame:
-    """A frame of one record batch, encoded into `allocate`; a row is a message."""
+    """Return a frame of one record batch, encoded into memory of `allocate`. A row is a message."""
     return Frame(first, batch.num_rows, PayloadKind.BATCH, encode_batch(batch, allocate))
 
 
 def frame_of_end(first: int) -> Frame:
-    """The end of a stream: one numbered message (PROTOCOL 5.1)."""
+    """Return a frame that ends the stream: one numbered message (PROTOCOL 5.1)."""
     return Frame(first, 1, PayloadKind.END, b"")
 
 
 def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
-    """The messages of a frame, or its record batch. The end of a stream has none.
+    """Return the messages of a frame, or its record batch. The end of a stream has no messages.
 
     The columns of a batch refer to the payload without a copy, unless several small batches share the frame.
     """
@@ -57,10 +57,10 @@ def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
 
 
 def cut_frame(frame: Frame, after: int, through: int) -> Frame:
-    """The part of `frame` that is numbered (after, through]; the whole frame, uncopied, where it all is.
+    """Return the messages (after, through] of `frame` as a frame. A frame that is wholly in the range is not copied.
 
-    Messages are passed over where they lie, not decoded: a cut through a frame of thousands must not take long.
-    Must not be empty: ``frame.first <= through`` and ``after < frame.last``.
+    Messages are skipped in the payload and not decoded, because a cut through a frame of thousands must be fast.
+    The range must not be empty: ``frame.first <= through`` and ``after < frame.last``.
     """
     if after < frame.first and frame.last <= through:
         return frame
@@ -75,7 +75,7 @@ def cut_frame(frame: Frame, after: int, through: int) -> Frame:
 
 
 def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None) -> bytes:
-    """The bytes of `count` messages behind the first `passed`; None: of all, without a walk over them."""
+    """Return the bytes of `count` messages behind the first `passed`; None: of all, without a walk over them."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
     unpacker.feed(payload)
     unpacker.read_array_header()
@@ -94,7 +94,7 @@ def _values(frame: Frame, codec: Codec) -> list[Any]:
     return messages
 
 
-#: A look-up instead of a comparison with one member of the enum after the other, which takes longer than to decode one.
+#: Table of decoders, because comparing with one enum member after another takes longer than decoding a message.
 _DECODERS: Final[Mapping[PayloadKind, Callable[[Frame, Codec], list[Any] | pa.RecordBatch]]] = {
     PayloadKind.VALUES: _values,
     PayloadKind.TUPLES: lambda frame, codec: list(map(tuple, codec.decode(frame.payload))),

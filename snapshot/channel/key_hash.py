@@ -1,6 +1,6 @@
-"""The hash of keys: the same in every process, on every machine, for a value alone and for a column of them.
+"""Hash of keys: the same in every process, on every machine, for a single value and for a column of values.
 
-Decides where keyed state lives, so what it gives for a value must never change. 64 bits::
+The hash decides where keyed state is, so its result for a value must never change. 64 bits::
 
     None         a constant
     bool, int    splitmix64's mixer over the value mod 2^64 (so True is 1, and an int of any Arrow width is the same);
@@ -25,18 +25,18 @@ _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _FACTOR_1: Final = 0xBF58476D1CE4E5B9
 _FACTOR_2: Final = 0x94D049BB133111EB
-# Any fixed numbers do; they only keep b"a" from meeting "a", and () from meeting None.
+# Any fixed numbers do. They only keep b"a" from colliding with "a", and () from colliding with None.
 _SEED_LONG, _SEED_STR, _SEED_BYTES, _SEED_TUPLE, _NONE = 1, 2, 3, 4, 0x6E6F6E65
 
-#: Rows that are mixed at a time, so that what is between two steps (128 KiB) stays in the cache and in the heap:
-#: larger arrays come from the kernel and go back to it, page by page.
+#: Rows that are mixed at a time, so that intermediate results (128 KiB) stay in the cache and in the heap. Larger
+#: arrays come from the kernel and go back to it, page by page.
 _BLOCK_ROWS: Final = 16_384
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def stable_hash(key: Any) -> int:
-    """The 64-bit hash of a key.
+    """Return the 64-bit hash of a key.
 
     Raises
     ------
@@ -64,12 +64,12 @@ def stable_hash(key: Any) -> int:
 
 
 def hash_columns(columns: Sequence[pa.Array], *, as_tuple: bool) -> Hashes:
-    """The hash of each row's key: of the tuple of the columns' values, or of the one column's value itself.
+    """Return the hash of each row's key: of the tuple of the columns' values, or of the only column's value.
 
     Raises
     ------
     TypeError
-        when a column's type is not that of a key.
+        when a column's type cannot be a key.
     """
     if not as_tuple:
         return _hash_column(columns[0])
@@ -87,7 +87,7 @@ def _mix(value: int) -> int:
 
 
 def _mix_array(values: Hashes) -> Hashes:
-    """`_mix` of each element; arrays of unsigned integers wrap around silently, as it needs."""
+    """Return `_mix` of each element. Arrays of unsigned integers wrap around silently, as the mixer needs."""
     mixed = values + np.uint64(_GOLDEN)
     for start in range(0, len(mixed), _BLOCK_ROWS):
         block = mixed[start : start + _BLOCK_ROWS]
@@ -114,7 +114,7 @@ def _hash_column(column: pa.Array) -> Hashes:
 
 
 def _plain_layout(kind: pa.DataType) -> pa.DataType | None:
-    """The layout that columns of text or bytes are encoded from; None: `kind` is neither."""
+    """Return the layout that columns of text or bytes are encoded from, or None if `kind` is neither."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -135,7 +135,7 @@ def _hash_integers(column: pa.Array) -> Hashes:
     filled = pc.fill_null(column, 0) if column.null_count else column
     values = filled.to_numpy(zero_copy_only=False)
     if not pa.types.is_unsigned_integer(column.type):
-        values = values.astype(np.int64, copy=False)  # extends the sign, which is the value mod 2^64
+        values = values.astype(np.int64, copy=False)  # sign extension gives the value mod 2^64
     hashes = _mix_array(values.astype(np.uint64, copy=False) if values.dtype != np.int64 else values.view(np.uint64))
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NONE
@@ -143,7 +143,7 @@ def _hash_integers(column: pa.Array) -> Hashes:
 
 
 def _hash_encoded(column: pa.DictionaryArray) -> Hashes:
-    """Hash each value of the dictionary, and look the rows up."""
+    """Hash each value of the dictionary, and take each row's hash by its index."""
     values = column.dictionary
     is_text_or_bytes = _plain_layout(values.type) is not None
     hashes = _hash_each(values) if is_text_or_bytes else _hash_column(values)
@@ -156,7 +156,7 @@ def _hash_encoded(column: pa.DictionaryArray) -> Hashes:
 
 
 def _hash_each(values: pa.Array) -> Hashes:
-    """`stable_hash` of each text or each bytes, without making a str of it."""
+    """Return `stable_hash` of each text or each bytes, without making a str."""
     seed = _SEED_STR if _is_text(values.type) else _SEED_BYTES
     digest = xxhash.xxh64_intdigest
     encoded = values.cast(pa.large_binary()).to_pylist()

@@ -1,10 +1,9 @@
-"""Large buffers beside a serialised value instead of inside it, so that a state of gigabytes is copied once at most.
+"""Large buffers are stored beside a serialised value, so that a state of gigabytes is copied at most once.
 
-Owns the layout, and what is copied: all but bytes, once. An array, and an Arrow buffer, may lie over memory that
-somebody still writes to, whatever it says of itself. Must not know how values are encoded. ::
-
+Owns the layout, and the decision which buffers are copied: all but bytes, once. An array or an Arrow buffer may lie
+over memory that is still written to, even if it is marked read-only. Must not know how values are encoded. ::
     a value without large buffers         MessagePack, as ever
-    a value with them                     C1 (which begins no MessagePack value)
+    a value without large buffers         MessagePack, unchanged
                                           4 bytes: number of buffers n
                                           8 bytes each: length of the value, of each buffer
                                           the value, then the buffers
@@ -22,7 +21,7 @@ import numpy as np
 from snapshot.channel.frame import Buffer
 from snapshot.channel.kept_memory import KeptMemory
 
-#: Below this a buffer is not worth an entry of its own.
+#: Bytes below which a buffer stays inside the value, because an entry of its own would cost more.
 LARGE_BYTES = 64 * 1024
 
 _MAGIC = b"\xc1"
@@ -31,20 +30,20 @@ _LENGTH = struct.Struct(">Q")
 
 
 class OutOfBandBuffers:
-    """The large buffers of one value, gathered while it is encoded; copies of them are made in `memory`."""
+    """The large buffers of one value, gathered during encoding. Copies are made in `memory`."""
 
     def __init__(self, memory: KeptMemory) -> None:
         self.memory = memory
-        #: for each buffer what it is made of
+        #: [chunks of buffer 0, chunks of buffer 1, ...]
         self._buffers: list[list[Buffer]] = []
 
     def add(self, *chunks: Buffer) -> int:
-        """Keep memory that nobody else writes to, by reference; returns its number."""
+        """Add a buffer by reference and return its number. Nobody else may write to the memory of `chunks`."""
         self._buffers.append(list(chunks))
         return len(self._buffers) - 1
 
     def lift(self, buffer: pickle.PickleBuffer) -> bool:
-        """Pickle's callback (PEP 574): False takes a buffer out of the pickle."""
+        """Serve as pickle's buffer callback (PEP 574). Return False to take the buffer out of the pickle."""
         raw = buffer.raw()
         if raw.nbytes < LARGE_BYTES:
             return True
@@ -53,11 +52,11 @@ class OutOfBandBuffers:
 
     @property
     def count(self) -> int:
-        """Buffers so far."""
+        """Number of buffers added so far."""
         return len(self._buffers)
 
     def join(self, value: bytes) -> tuple[Buffer, ...]:
-        """The encoded value together with its buffers, as what is to be stored."""
+        """Return the pieces to store: the table, the encoded value, and its buffers."""
         if not self._buffers:
             return (value,)
         sizes = [sum(memoryview(chunk).nbytes for chunk in chunks) for chunks in self._buffers]
@@ -67,7 +66,7 @@ class OutOfBandBuffers:
 
 
 def split_buffers(data: Buffer) -> tuple[memoryview, Sequence[memoryview]]:
-    """The encoded value, and its buffers, without a copy.
+    """Return the encoded value and its buffers, without a copy.
 
     Raises
     ------
@@ -91,5 +90,5 @@ def split_buffers(data: Buffer) -> tuple[memoryview, Sequence[memoryview]]:
 
 
 def writable(view: memoryview) -> Any:
-    """A copy that its new owner may change."""
+    """Return a writable copy of `view`."""
     return np.frombuffer(view, np.uint8).copy().data

@@ -1,13 +1,13 @@
-"""The out-buffer of a channel: sealed frames and markers that wait for the link, and what markers overtake. No I/O.
+"""Output buffer of a channel: sealed frames and markers that wait for the link, and what markers overtake. No I/O.
 
 ::
 
     append(frame) ─> │ frames, aligned markers between them │ overtaking markers │ ─ take() ─> link
                       framed (S)                             written (w)
 
-A channel of a subtask that has many of them has less room, because all that waits is in every unaligned snapshot. With
-as much for each, what waited between two nodes grew with the square of their subtasks: sources of 32 subtasks ran
-seconds ahead of their 32 targets, and no snapshot was faster than that.
+The more channels a subtask has, the less each may hold, because all that waits is in every unaligned snapshot. With a
+fixed size for each channel, the waiting bytes between two nodes grew with the square of their subtasks. Sources of 32
+subtasks ran seconds ahead of their 32 targets, and no snapshot was faster than those seconds.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.ids import ChannelId
 
-#: A subtask whose out-buffer on any channel holds this much, and `BUFFER_FRAMES_MIN` frames, gets no next event
-#: (PROTOCOL 9.1). Four frames of messages: what waits is in every unaligned snapshot.
+#: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
+#: (PROTOCOL 9.1). Four frames of messages, because all that waits is in every unaligned snapshot.
 BUFFER_BYTES_MAX = 128 * 1024
 
-#: Frames that an out-buffer has room for however large they are: while one is written the next ones are made, else the
-#: two workers wait for each other in turn. A link to the same worker asks for less (`OutputBuffer.frames_min`).
+#: Frames that an out-buffer may hold however large they are. Without room for the next frames, two workers would wait
+#: for each other in turn. A link inside one worker needs fewer frames (`OutputBuffer.frames_min`).
 BUFFER_FRAMES_MIN = 3
 
-#: Channels of one subtask on one side that have all the room that one channel can use.
+#: Channels of one subtask on one side that may each use a full buffer.
 FULL_CHANNELS = 2
 
-#: Frames become no smaller than this part of a full one: below some tens of messages their own cost is felt.
+#: Smallest part of a full frame that frames shrink to: a frame of fewer than some tens of messages costs too much.
 BUFFER_DIVISOR_MAX = 16
 
 
 def buffer_divisor(channels: int) -> int:
-    """By what the room of each channel is divided where a subtask has so many of them on one side."""
+    """Return the divisor of each channel's buffer size, where a subtask has `channels` channels on one side."""
     return min(BUFFER_DIVISOR_MAX, max(1, channels // FULL_CHANNELS))
 
 
 class BackpressureFlag:
-    """Says whether a subtask may be given its next event. Checked once a message, so it is one attribute."""
+    """Says whether a subtask may be given its next event. One attribute, because it is checked once a message."""
 
     __slots__ = ("closed",)
 
     def __init__(self) -> None:
-        #: number of full channels; 0 means that the subtask may go on
+        #: number of full channels; 0: the subtask may go on
         self.closed = 0
 
 
@@ -54,14 +54,14 @@ class Spill(Protocol):
     """A file-backed FIFO of frames, for out-buffers inside a cycle (PROTOCOL 9.2)."""
 
     def append(self, frame: Frame) -> None:
-        """Add at the end. Raises ChannelError at the cap, naming the setting."""
+        """Add a frame at the end. Raises ChannelError, which names the setting, when the file is at its cap."""
 
     def popleft(self) -> Frame:
-        """Remove and return the first."""
+        """Remove and return the first frame."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the bytes that wait on disk."""
+        """Bytes that wait on disk."""
 
     def __iter__(self) -> Iterator[Frame]: ...
 
@@ -69,57 +69,57 @@ class Spill(Protocol):
 
 
 def _nobody() -> None:
-    """Call nobody."""
+    """Do nothing."""
 
 
 class OutputBuffer:
-    """Holds the frames and markers that one channel has sent and its link has not taken.
+    """Frames and markers that one channel has sent and its link has not taken.
 
     Parameters
     ----------
     channel : ChannelId
     backpressure : BackpressureFlag
-        Closed while the buffer is full; not by a channel that can spill.
+        Closed while the buffer is full, unless the channel can spill.
     sent : int
         Number of the last message that was sent before (0 on a fresh channel).
     spill : Spill, optional
-        Where frames go when memory is full, instead of closing the gate.
+        Disk queue for frames when memory is full, or None to close `backpressure` instead.
     siblings : int
-        Output channels of the subtask, this one among them: the more, the less may wait on each.
+        Number of the subtask's output channels, with this channel. The more channels, the less may wait on each.
     """
 
     def __init__(
         self, channel: ChannelId, backpressure: BackpressureFlag, *, sent: int, spill: Spill | None, siblings: int
     ) -> None:
         self.channel = channel
-        #: w: number of the last message that was taken
+        #: number of the last message that the link took (w)
         self.written = sent
-        #: number of the last message that is in a frame
+        #: number of the last message in a frame
         self.framed = sent
         #: bytes of the frames that wait in memory
         self.buffered_bytes = 0
-        #: frames that there is room for however large they are; set by the link
+        #: frames that may wait however large they are; set by the link
         self.frames_min = BUFFER_FRAMES_MIN
-        #: called when something has come that may be taken; set by the link
+        #: called when a frame or marker has come that may be taken; set by the link
         self.on_waiting: Callable[[], None] = _nobody
-        #: called with each marker that is taken; set for an observer
+        #: called with each marker that is taken, or None without an observer
         self.on_marker_taken: Callable[[ChannelId, Marker], None] | None = None
         self._backpressure = backpressure
         self._sets_backpressure = False
-        #: bytes; grows with the frames that come, unless they can be spilled
+        #: bytes at which the buffer is full; grows with the size of its frames, unless they can be spilled
         self._full_at = BUFFER_BYTES_MAX // buffer_divisor(siblings)
         self._spill = spill
         #: frames in order, with the aligned markers between them
         self._queue: deque[Frame | Marker] = deque()
-        #: markers that overtake: ahead of everything in `_queue`, ascending by arrival
+        #: overtaking markers, in order of arrival; they go ahead of everything in `_queue`
         self._head: deque[Marker] = deque()
-        #: aligned markers in `_queue`: {snapshot_id: S when it was put there}
+        #: aligned markers in `_queue`: {snapshot_id: S when the marker was queued}
         self._waiting: dict[int, int] = {}
-        #: cuts whose marker can no longer be moved; taken by `settled`
+        #: cuts whose marker can no longer be moved: {snapshot_id: cut}; removed by `settled`
         self._settled: dict[int, SentCut] = {}
 
     def append(self, frame: Frame) -> None:
-        """Buffer a frame, which begins behind the last one."""
+        """Buffer a frame. Its first message follows the last message of the frame before."""
         self.framed += frame.count
         if self._spill is None:
             self._queue.append(frame)
@@ -135,7 +135,7 @@ class OutputBuffer:
         self.on_waiting()
 
     def take(self) -> Frame | Marker | None:
-        """Take the next item for the link. A frame that is taken counts as written, so take it only to write it."""
+        """Return the next frame or marker, or None. A taken frame counts as written: take a frame only to write it."""
         if self._head:
             return self._taken(self._head.popleft())
         if not self._queue:
@@ -152,17 +152,17 @@ class OutputBuffer:
 
     @property
     def has_marker(self) -> bool:
-        """A marker is next: it needs no credit."""
+        """The next item is a marker, which needs no credit."""
         return bool(self._head or (self._waiting and isinstance(self._queue[0], Marker)))
 
     @property
     def marker_overtakes(self) -> bool:
-        """A marker is next that went ahead of what waits."""
+        """The next item is a marker that overtakes the waiting frames."""
         return bool(self._head)
 
     @property
     def has_data(self) -> bool:
-        """Something sealed waits to be taken."""
+        """A frame or marker waits for the link."""
         return bool(self._queue or self._head or self._spill)
 
     @property
@@ -172,13 +172,13 @@ class OutputBuffer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the bytes that wait, in memory and on disk."""
+        """Bytes that wait in memory and on disk."""
         return self.buffered_bytes + (0 if self._spill is None else self._spill.waiting_bytes)
 
     def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:
-        """Put a marker on the channel: behind all that was sent if `aligned`, else ahead of all that waits.
+        """Put a marker on the channel: behind all sent messages if `aligned`, else ahead of all waiting messages.
 
-        With `saves` False nothing of what the marker overtakes is kept, because the snapshot has failed already.
+        With `saves` False, overtaken messages are not saved, because the snapshot has failed already.
         """
         if aligned:
             self._queue.append(Marker(snapshot_id, min_snapshot_id, self.framed, True))
@@ -190,23 +190,23 @@ class OutputBuffer:
             self._put_at_head(Marker(snapshot_id, min_snapshot_id, self.written, False), self.framed, saves=saves)
 
     def overtake(self, snapshot_id: int) -> None:
-        """Move the waiting marker of `snapshot_id`, and those ahead of it, to the head (PROTOCOL 4.3)."""
+        """Move the waiting marker of `snapshot_id`, and the markers ahead of it, to the head (PROTOCOL 4.3)."""
         if snapshot_id in self._waiting:
             waiting = (n for n, i in enumerate(self._queue) if isinstance(i, Marker) and i.snapshot_id == snapshot_id)
             self._overtake_through(next(waiting) + 1)
 
     def settled(self, snapshot_id: int) -> SentCut | None:
-        """Return the cut of `snapshot_id` once, when nothing can change it any more; otherwise None."""
+        """Return the cut of `snapshot_id` once, as soon as nothing can change the cut. Return None before and after."""
         return self._settled.pop(snapshot_id, None)
 
     def discard(self, snapshot_id: int) -> None:
-        """Forget what was saved for `snapshot_id`, and its marker, if that still waits among the messages."""
+        """Drop the saved frames of `snapshot_id`, and its marker if the marker still waits among the messages."""
         self._settled.pop(snapshot_id, None)
         if self._waiting.pop(snapshot_id, None) is not None:
             self._queue = deque(i for i in self._queue if not (isinstance(i, Marker) and i.snapshot_id == snapshot_id))
 
     def validate(self) -> None:
-        """Assert that the frames that wait are those of (written, framed]."""
+        """Assert that the waiting frames hold the messages (written, framed]."""
         expected = self.written + 1
         for frame in self._frames():
             assert frame.first == expected, (frame.first, expected)
@@ -230,7 +230,7 @@ class OutputBuffer:
             self._backpressure.closed += 1 if full else -1
 
     def _overtake_through(self, position: int) -> None:
-        """Move the markers among the first `position` items to the head: markers never overtake each other."""
+        """Move the markers among the first `position` items to the head, because markers never overtake each other."""
         items = list(self._queue)
         self._queue = deque(i for n, i in enumerate(items) if n >= position or isinstance(i, Frame))
         for marker in (item for item in items[:position] if isinstance(item, Marker)):
@@ -243,9 +243,9 @@ class OutputBuffer:
         self._settled[marker.snapshot_id] = SentCut(sent, marker.written, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:
-        """The frames of (written, through]: what a marker at the head has overtaken."""
+        """Return the frames of (written, through]: the frames that a marker at the head has overtaken."""
         return tuple(frame for frame in self._frames() if frame.last <= through)
 
     def _frames(self) -> Iterator[Frame]:
-        """All that wait, in order."""
+        """Return all waiting frames, in order."""
         return (item for part in (self._queue, self._spill or ()) for item in part if isinstance(item, Frame))

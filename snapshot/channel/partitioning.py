@@ -1,8 +1,8 @@
-"""Which subtask of an edge's target gets a message: stable key hashes, key groups, one partitioner a spread.
+"""Choose the subtask of an edge's target for each message: stable key hashes, key groups, one partitioner for each edge.
 
-Runs in the sending subtask, once a message, so it is written to be short in time. Knows no channels.
+Partitioners run in the sending subtask, once a message, so their code is written for speed. They know no channels.
 
-A key's place is found in two steps, so that rescaling moves whole ranges of groups::
+A key's subtask is found in two steps, so that rescaling moves whole ranges of groups::
 
     key -> stable_hash -> group = hash mod KEY_GROUPS -> subtask = group * parallelism // KEY_GROUPS
 """
@@ -23,19 +23,20 @@ from snapshot.channel.key_hash import hash_columns, stable_hash
 from snapshot.plan.declarations import Key
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 
-#: What `Partitioner.choose` returns for a message that goes to every subtask of the target.
+#: Return value of `Partitioner.choose` for a message that goes to every subtask of the target.
 EVERY: Final = -1
 
-#: Keys whose target a hash partitioner remembers: a few MB for usual keys; forgotten all at once when full.
+#: Most keys whose target a hash partitioner remembers: a few MB for usual keys. A full memory is cleared at once.
 _REMEMBERED_KEYS_MAX = 32_768
 
-#: Smaller integers are looked up in batches, in 256 KiB, not hashed: in a fourth of the time, and ids often are small.
+#: Integer keys below this are looked up in batches in a table of 256 KiB, in a fourth of the time of hashing, because
+#: ids are often small.
 _SMALL_KEYS_MAX = 131_072
 
-#: Types whose values are equal only where their hashes are. 1.0 equals 1 too, but must be refused, not found.
+#: Types whose values are equal only where their hashes are. Floats are not among them: 1.0 equals 1, but is refused.
 PLAIN_KEYS = frozenset((str, int, bool, bytes, type(None)))
 
-#: So many targets are found by a scan for each; more by one sort, which costs as much as four scans whatever they are.
+#: Most targets that are found by a scan each. More targets are found by one sort, which costs as much as four scans.
 _SCANNED_TARGETS_MAX = 4
 
 Targets = npt.NDArray[np.uint16]
@@ -44,7 +45,7 @@ Shares = list[tuple[int, list[Any]]]
 
 
 def key_function(key: Key) -> Callable[[Any], Any]:
-    """Reads the key of a message: a column by name, several columns as a tuple, or by the user's function."""
+    """Return the function that reads the key of a message: a column by name, a tuple of columns, or the user's own."""
     if callable(key):
         return key
     if isinstance(key, str):
@@ -55,7 +56,7 @@ def key_function(key: Key) -> Callable[[Any], Any]:
 
 
 def key_group(key: Any) -> int:
-    """The group, from 0 to `KEY_GROUPS` - 1, that `key` belongs to whatever the parallelism.
+    """Return the group, from 0 to `KEY_GROUPS` - 1, of `key`. The group does not depend on the parallelism.
 
     Raises
     ------
@@ -66,15 +67,15 @@ def key_group(key: Any) -> int:
 
 
 def subtask_of_group(group: int, parallelism: int) -> int:
-    """The index of the subtask that owns a key group."""
+    """Return the index of the subtask that owns a key group."""
     return group * parallelism // KEY_GROUPS
 
 
 class Partitioner(Protocol):
-    """Decides for one edge in one sending subtask. Deterministic, given `state`."""
+    """Choose the targets of one edge's messages in one sending subtask. Choices are deterministic, given `state`."""
 
     def choose(self, message: Any) -> int:
-        """Index of the target's subtask, or `EVERY`.
+        """Return the index of the target's subtask, or `EVERY`.
 
         Raises
         ------
@@ -84,26 +85,26 @@ class Partitioner(Protocol):
         """
 
     def split(self, batch: pa.RecordBatch) -> Split:
-        """The parts of a batch, each with the index of its target, ascending. Rows keep their order.
+        """Return the parts of a batch, each with the index of its target, ascending. Rows keep their order.
 
         Raises as `choose`.
         """
 
     def share(self, messages: list[Any]) -> Shares:
-        """`choose` for each of several messages: those for each target, in order; a target may come with none.
+        """Return the messages for each target, in order. The list of a target may be empty.
 
         Raises as `choose`.
         """
 
     def state(self) -> int:
-        """Return the state that a snapshot must hold, so that replay makes the same choices."""
+        """Return the state that the subtask's snapshot must hold, so that replay makes the same choices."""
 
     def restore(self, state: int) -> None:
-        """Take over what `state` returned."""
+        """Restore the state that `state` returned."""
 
 
 class _Stateless:
-    """For the spreads whose choices depend on nothing but the message."""
+    """Base of the partitioners whose choices depend only on the message."""
 
     def state(self) -> int:
         return 0
@@ -113,7 +114,7 @@ class _Stateless:
 
 
 class _Forward(_Stateless):
-    """Subtask *i* to subtask *i*."""
+    """Send from subtask *i* to subtask *i*."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -129,7 +130,7 @@ class _Forward(_Stateless):
 
 
 class _Rebalance:
-    """In turn. A batch goes whole, because cutting it up would cost more than it evens out."""
+    """Send to each subtask in turn. A batch is sent whole, because splitting costs more than the balance gains."""
 
     def __init__(self, index: int, parallelism: int) -> None:
         self._parallelism = parallelism
@@ -156,7 +157,7 @@ class _Rebalance:
 
 
 class _Broadcast(_Stateless):
-    """Each message to every subtask."""
+    """Send each message to every subtask."""
 
     def __init__(self, parallelism: int) -> None:
         self._parallelism = parallelism
@@ -172,7 +173,7 @@ class _Broadcast(_Stateless):
 
 
 class _Directed(_Stateless):
-    """Only where the sender names the subtask; it has no rule of its own."""
+    """Refuse every message whose sender does not name the subtask, because a directed edge has no rule."""
 
     def choose(self, message: Any) -> int:
         raise TypeError("a directed edge has no rule of spreading: give send the Subtask that is to get the message")
@@ -185,9 +186,9 @@ class _Directed(_Stateless):
 
 
 class HashPartitioner(_Stateless):
-    """Equal keys to the same subtask, in every process and on every machine.
+    """Send equal keys to the same subtask, in every process and on every machine.
 
-    `key_of` and `remembered` are for a hot path that looks keys of `PLAIN_KEYS` up before it calls `choose`.
+    `key_of` and `remembered` serve a hot path that looks up keys of `PLAIN_KEYS` before the path calls `choose`.
     """
 
     def __init__(self, key: Key, parallelism: int) -> None:
@@ -195,9 +196,9 @@ class HashPartitioner(_Stateless):
         self._is_tuple = not isinstance(key, str)
         self.key_of = key_function(key)
         self._parallelism = parallelism
-        #: {key: index of its target}; never another dict
+        #: {key: index of its target}; the dict is never replaced, because the hot path holds a reference
         self.remembered: dict[Any, int] = {}
-        #: targets of the keys from 0 to `_SMALL_KEYS_MAX`, once such keys have come in a batch
+        #: targets of the keys from 0 to `_SMALL_KEYS_MAX`, or None before such keys have come in a batch
         self._of_small: Targets | None = None
 
     def choose(self, message: Any) -> int:
@@ -224,7 +225,7 @@ class HashPartitioner(_Stateless):
             return _split_by_target(batch, chosen, self._parallelism)
         columns = [_column(batch, name) for name in self._columns]
         if self._parallelism == 1:
-            hash_columns([column[:0] for column in columns], as_tuple=self._is_tuple)  # refuses what is no key
+            hash_columns([column[:0] for column in columns], as_tuple=self._is_tuple)  # raises for other types
             return [(0, batch)] if batch.num_rows else []
         targets = self._targets_of_small(columns[0]) if len(columns) == 1 else None
         if targets is None:
@@ -242,7 +243,7 @@ class HashPartitioner(_Stateless):
         return _targets(hash_columns(columns, as_tuple=self._is_tuple), self._parallelism)
 
     def _targets_of_small(self, column: pa.Array) -> Targets | None:
-        """The same, looked up; None unless all keys are small integers."""
+        """Look up the targets of `column`. Return None unless all keys are small integers."""
         if not pa.types.is_integer(column.type) or column.null_count or not len(column):
             return None
         keys = column.to_numpy()
@@ -261,7 +262,7 @@ class HashPartitioner(_Stateless):
 
 
 def partitioner(partitioning: Partitioning, key: Key | None, index: int, parallelism: int) -> Partitioner:
-    """The partitioner of an edge in the sending subtask `index`; `parallelism` is the target's."""
+    """Return the partitioner of an edge in the sending subtask `index`. `parallelism` is the target's."""
     match partitioning:
         case Partitioning.FORWARD:
             return _Forward(index)
@@ -284,13 +285,13 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _targets(hashes: npt.NDArray[np.uint64], parallelism: int) -> Targets:
-    """`subtask_of_group` of each hash's key group."""
+    """Return `subtask_of_group` of each hash's key group."""
     groups = hashes.astype(np.uint16) & np.uint16(KEY_GROUPS - 1)  # a power of two: the remainder is the low bits
     return (groups.astype(np.uint32) * np.uint32(parallelism) // np.uint32(KEY_GROUPS)).astype(np.uint16)
 
 
 def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) -> Split:
-    """Cut a batch up by the target of each row, with one gathering copy."""
+    """Split a batch by the target of each row, with one gathering copy."""
     if parallelism <= _SCANNED_TARGETS_MAX:
         found = ((target, np.flatnonzero(targets == target)) for target in range(parallelism))
         return [(t, batch if len(rows) == len(targets) else _gathered(batch, rows)) for t, rows in found if len(rows)]

@@ -1,14 +1,14 @@
-"""A record batch as an Arrow IPC stream, and back. Columns are copied once on the way in, and none on the way out.
+"""Record batches as Arrow IPC streams. Columns are copied once by encoding, and not by decoding.
 
 ::
 
-    schema   its message is the same for every batch of an edge: read once
+    schema   its message is the same for every batch of an edge, so it is read once
     (dictionaries)
     batch    one, or several that share a frame
     end      8 bytes
 
-Small batches share a frame, because each frame costs as much as a thousand rows on its way from encoding to
-`Node.onBatch`. Rows are copied when they are added, so what a sender does to its memory later is not seen.
+Small batches share a frame, because the way from encoding to `Node.onBatch` costs a frame as much as a thousand rows.
+Rows are copied when they are added, so later changes to the sender's memory do not reach the frame.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import pyarrow as pa
 
 from snapshot.channel.frame import Buffer, Frame, PayloadKind
 
-#: Gives memory of so many bytes to write to.
+#: Function that returns writable memory of the given number of bytes.
 Allocate = Callable[[int], memoryview]
 
-#: Arrow's defaults; without them each stream asks the environment whether an old format is wanted.
+#: Arrow's defaults. Without explicit options each stream asks the environment whether an old format is wanted.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions()
 
-#: What is ahead of a message: a mark, and in four bytes the length of what follows.
+#: Bytes ahead of a message: a mark, and the length of the message in four bytes.
 _AHEAD_BYTES: Final = 8
 _END_BYTES: Final = 8
 
-#: Arrow and NumPy compute at full speed on buffers that begin at a multiple of this.
+#: Bytes whose multiples are aligned addresses. Arrow and NumPy compute at full speed on aligned buffers.
 _ALIGNMENT_BYTES: Final = 8
 
-#: More schemas than the edges of one worker have.
+#: Most parsed schemas that are kept: more than the edges of one worker have.
 _SCHEMAS_KEPT: Final = 256
 
 
 def new_memory(size: int) -> memoryview:
-    """Memory of Arrow's own allocator, which keeps what is given back for the next batch."""
+    """Return memory of Arrow's own allocator, which keeps freed memory for the next batch."""
     return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
 def encode_batch(batch: pa.RecordBatch, allocate: Allocate = new_memory) -> memoryview:
-    """One record batch as a stream, in `allocate` of the right size."""
+    """Encode one record batch as a stream, in memory of `allocate` of the right size."""
     schema = batch.schema.serialize()
     if _schema_of(schema.to_pybytes()) is None:
         sized = pa.MockOutputStream()
@@ -60,18 +60,18 @@ def encode_batch(batch: pa.RecordBatch, allocate: Allocate = new_memory) -> memo
 
 
 def decode_batch(data: Buffer) -> pa.RecordBatch:
-    """The record batch of `encode_batch`; its columns refer to `data` without a copy."""
+    """Return the record batch of `encode_batch`. Its columns refer to `data` without a copy."""
     with pa.ipc.open_stream(io.BytesIO(data) if isinstance(data, bytes) else pa.BufferReader(data)) as reader:
         return reader.read_next_batch()
 
 
 def decode_rows(data: Buffer, row_count: int) -> pa.RecordBatch:
-    """So many rows, which are all of a stream's.
+    """Return all rows of a stream, of which there are `row_count`, as one batch.
 
-    Its columns refer to `data` without a copy, unless several batches share the stream.
+    The columns refer to `data` without a copy, unless several batches share the stream.
     """
     buffer = pa.py_buffer(data)
-    if buffer.address % _ALIGNMENT_BYTES:  # a payload inside a stored part lies anywhere
+    if buffer.address % _ALIGNMENT_BYTES:  # a payload inside a stored part may be unaligned
         buffer = pa.py_buffer(bytes(data))
     schema_bytes = _AHEAD_BYTES + int.from_bytes(data[4:_AHEAD_BYTES], "little")
     schema = _schema_of(bytes(data[:schema_bytes]))
@@ -85,7 +85,7 @@ def decode_rows(data: Buffer, row_count: int) -> pa.RecordBatch:
 
 
 def has_dictionaries(kind: pa.DataType) -> bool:
-    """Whether arrays of this type refer to dictionaries, which are messages of their own."""
+    """Return whether arrays of this type refer to dictionaries, which are messages of their own."""
     return "dictionary<" in str(kind)
 
 
@@ -96,12 +96,12 @@ def _write_stream(sink: Any, batch: pa.RecordBatch) -> None:
 
 @lru_cache(_SCHEMAS_KEPT)
 def _schema_of(message: bytes) -> pa.Schema | None:
-    """The schema that a stream's first message says; None if dictionaries come behind it, ahead of the batch."""
+    """Return the schema in a stream's first message. None if dictionaries come between the schema and the batch."""
     schema = pa.ipc.read_schema(pa.py_buffer(message))
     return None if any(has_dictionaries(field.type) for field in schema) else schema
 
 
-#: Rows from which a batch needs no company: what a frame costs is then below a nanosecond or two a row.
+#: Rows from which a batch fills a frame alone, because a frame then costs below two nanoseconds a row.
 JOINED_ROWS_MAX: Final = 16 * 1024
 
 #: Bytes at which a frame of small batches is full: one large write of a socket.
@@ -109,7 +109,7 @@ JOINED_BYTES_MAX: Final = 256 * 1024
 
 
 class OpenBatches:
-    """Encodes batches of one schema into one frame. Ended by `frame`.
+    """Encode batches of one schema into one frame. `frame` ends the frame; call nothing afterwards.
 
     Parameters
     ----------
@@ -119,13 +119,13 @@ class OpenBatches:
     def __init__(self, schema: pa.Schema) -> None:
         self.row_count = 0
         self._schema = schema
-        # Dictionaries of several batches may outgrow their index, or not unify at all.
+        # Batches with dictionaries are not joined, because their dictionaries may outgrow the index, or not unify.
         self._can_join = not any(has_dictionaries(field.type) for field in schema)
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, schema)
 
     def takes(self, batch: pa.RecordBatch) -> bool:
-        """Whether `batch` may go into the same frame as those that are in it."""
+        """Return whether `batch` may share the frame with the batches that were added."""
         return self._can_join and batch.num_rows < JOINED_ROWS_MAX and self._has_schema_of(batch)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -135,16 +135,16 @@ class OpenBatches:
 
     @property
     def byte_count(self) -> int:
-        """Return the bytes that are encoded so far."""
+        """Bytes encoded so far."""
         return int(self._sink.tell())
 
     @property
     def is_full(self) -> bool:
-        """Nothing more is to be added."""
+        """No more batches are to be added."""
         return self.row_count >= JOINED_ROWS_MAX or not self._can_join or self.byte_count >= JOINED_BYTES_MAX
 
     def frame(self, first: int) -> Frame:
-        """The frame, the first row of which is message `first`."""
+        """Close the stream and return the frame. `first` is the number of its first row."""
         self._writer.close()
         return Frame(first, self.row_count, PayloadKind.BATCH, memoryview(self._sink.getvalue()))
 

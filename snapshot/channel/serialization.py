@@ -1,10 +1,9 @@
-"""The one codec of messages, states and control records: MessagePack, with extensions for what it lacks.
+"""The codec of messages, states and control records: MessagePack with extensions.
 
-MessagePack arrays decode to lists; tuples, and everything that is not a plain MessagePack type, travel as
-extensions (`snapshot.channel.extensions`), so that a value comes back equal and of the same type (a message means the
-same whether it crossed a socket or stayed in its worker); only a bytearray or a memoryview comes back as bytes. What
-MessagePack lacks goes through cloudpickle, unless the codec is *safe*: then pickle is refused when encoding
-and when decoding.
+MessagePack arrays decode to lists. Tuples, and all values without a plain MessagePack type, travel as extensions
+(`snapshot.channel.extensions`). So a value comes back equal and of the same type, whether its message crossed a socket
+or stayed in its worker. Only a bytearray or a memoryview comes back as bytes. Values that MessagePack lacks go through
+cloudpickle, unless the codec is *safe*: a safe codec refuses pickle when encoding and when decoding.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ from snapshot.channel.frame import Buffer
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
 
-#: A tuple of nothing but these is flat: MessagePack holds them as they are, without an extension, and no list is in it.
+#: Types of which a flat tuple consists. MessagePack holds them without an extension, and none of them is a list.
 _FLAT_TYPES = frozenset({bool, int, float, str, bytes, NoneType})
 
 
 class Codec:
-    """Encodes values to bytes and back. One serves any number of channels of one thread.
+    """Encode values to bytes and decode them. A codec serves any number of channels of one thread.
 
     Parameters
     ----------
     safe : bool
         True refuses cloudpickle on both ends.
     memory : KeptMemory, optional
-        Where copies of large states are made; its own by default.
+        Memory for copies of large states. None makes a `KeptMemory` of the codec's own.
     """
 
     def __init__(self, *, safe: bool = False, memory: KeptMemory | None = None) -> None:
         self.safe = safe
         self._memory = KeptMemory() if memory is None else memory
         self._packer = ExtensionEncoder(safe=safe).packer()
-        #: decodes what `encode` made; raises NotSerialisable if the bytes are no such value, or hold a pickle and the
-        #: codec is safe. Only ever called on bytes whose sender was authenticated or whose checksum was verified
+        #: decodes what `encode` made; raises NotSerialisable if the bytes hold no such value, or hold a pickle and the
+        #: codec is safe; call only on bytes whose sender was authenticated or whose checksum was verified
         self.decode: Callable[[bytes | memoryview], Any] = ExtensionDecoder(safe=safe).unpack
-        #: `encode` without the words for what goes wrong: for a hot path that then calls `encode` for them
+        #: `encode` without its error messages, for a hot path that calls `encode` after an error to raise them
         self.pack: Callable[[Any], bytes] = self._packer.pack
-        #: takes tuples for arrays; the UTF-8 that it makes of text beyond ASCII stays with the str
+        #: encoder that takes tuples for arrays; its UTF-8 of text beyond ASCII stays in memory with the str
         self._flat_encoder = msgspec.msgpack.Encoder()
 
     def encode(self, value: Any) -> bytes:
@@ -56,16 +55,16 @@ class Codec:
         Raises
         ------
         NotSerialisable
-            if neither MessagePack nor (unless safe) cloudpickle can hold it.
+            if neither MessagePack nor (unless safe) cloudpickle can hold the value.
         """
         return packed(self._packer, value)
 
     def pack_all(self, values: list[Any]) -> bytes:
-        """Pack several messages, one behind the other, in one call. Raises the errors of `pack`."""
+        """Encode each value as `pack` does, one behind another, in one call. Raises as `pack`."""
         return self.pack(values)[len(array_header(len(values))) :]
 
     def pack_flat(self, messages: list[tuple[Any, ...]]) -> bytes | None:
-        """Pack tuples as `pack_all` packs lists. Return None unless all are flat (`PayloadKind.FLAT`)."""
+        """Encode tuples as `pack_all` encodes lists. Return None unless all are flat (`PayloadKind.FLAT`)."""
         if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
             return None
         try:
@@ -75,12 +74,12 @@ class Codec:
         return encoded[len(array_header(len(messages))) :]
 
     def decode_flat(self, data: bytes | memoryview) -> list[Any]:
-        """Decode an array of flat tuples: what `decode` gives, but for the tuples, which needn't be made of lists.
+        """Decode an array of flat tuples. As `decode`, but the tuples are made directly, not from lists.
 
         Raises
         ------
         NotSerialisable
-            if the bytes are no such thing.
+            if the bytes hold no flat tuples.
         """
         try:
             return list(msgpack.unpackb(data, use_list=False, ext_hook=_no_extension, unicode_errors="surrogatepass"))
@@ -88,7 +87,7 @@ class Codec:
             raise NotSerialisable(f"no flat tuples: {error}") from error
 
     def encode_state(self, value: Any) -> tuple[Buffer, ...]:
-        """Encode one value, its large buffers beside it: bytes by reference, everything else copied once.
+        """Encode one value, with its large buffers beside it. Bytes go by reference; other buffers are copied once.
 
         Raises
         ------
@@ -98,11 +97,11 @@ class Codec:
         out_of_band = OutOfBandBuffers(self._memory)
         packer = ExtensionEncoder(
             safe=self.safe, out_of_band=out_of_band
-        ).packer()  # a new one: nothing of a state stays
+        ).packer()  # a new packer, so that no memory of the state is kept
         return out_of_band.join(packed(packer, lifted(value)))
 
     def decode_state(self, data: bytes | memoryview) -> Any:
-        """Decode what `encode_state` made, from one piece of memory. What can be changed is a copy.
+        """Decode the state of `encode_state` from one piece of memory. Mutable values are copies.
 
         Raises
         ------
@@ -116,7 +115,7 @@ class Codec:
         return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)
 
 
-#: Of arrays of up to 15 elements.
+#: MessagePack headers of arrays of up to 15 elements.
 _SHORT_HEADERS = tuple(bytes((0x90 | count,)) for count in range(16))
 
 
@@ -125,7 +124,7 @@ def _no_extension(code: int, data: bytes) -> Any:
 
 
 def array_header(count: int) -> bytes:
-    """The MessagePack header of an array of `count` elements; a packer, made for it, costs as much as a frame."""
+    """Return the MessagePack header of an array of `count` elements. Making a packer would cost as much as a frame."""
     if count < 16:
         return _SHORT_HEADERS[count]
     return b"\xdc" + count.to_bytes(2, "big") if count < 65_536 else b"\xdd" + count.to_bytes(4, "big")

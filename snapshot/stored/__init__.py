@@ -1,1 +1,1 @@
-"""Stored snapshots: parts, certificate, manifest, and the checks of their bytes."""
+"""Stored snapshots: parts, certificate and manifest, and the checks that prove their bytes."""

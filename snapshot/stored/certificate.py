@@ -1,7 +1,7 @@
-"""The certificate: what each subtask contributes to a snapshot, and the proof that the cut is exact.
+"""Certificate: each subtask's contribution to a snapshot, and the proof that the cut is exact.
 
-Owns PROTOCOL 2. Must not know how anything is stored or sent. `problems` is asked before a snapshot is
-published, by the coordinator, and again whenever one is read.
+Owns PROTOCOL 2. Must not know how anything is stored or sent. The coordinator calls `problems` before it publishes a
+snapshot, and every reader calls `problems` again.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from snapshot.stored.part import Handle, PartKind
 class SubtaskStatus:
     """Progress of a subtask at its cut. Termination is decided from it (PROTOCOL 5)."""
 
-    #: it has sent the end of its stream
+    #: the subtask has sent the end of its stream
     ended: bool
-    #: it acts on nothing but messages: no source, or one that returned END
+    #: the subtask acts on messages only: it is no source, or a source that returned END
     passive: bool
     has_timers: bool
     #: every input from outside its strongly connected component has ended
     outer_inputs_ended: bool
-    #: snapshots whose prepared output is held here and not known to be committed
+    #: ids of snapshots whose prepared output the subtask holds and does not know to be committed
     uncommitted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SentEntry:
-    """Numbers of a channel's sender at its cut."""
+    """Numbers of a channel at its sender's cut."""
 
     channel: ChannelId
-    sent: int  #: S: number of the last message sent
-    written: int  #: w: number of the last message ahead of the marker
-    first: int  #: number of the first message of the sender's part, as stored; 0 without a part
-    last: int  #: number of its last message, as stored; 0 without a part
+    sent: int  #: number of the last message sent (S)
+    written: int  #: number of the last message ahead of the marker (w)
+    first: int  #: first number of the sender's part, read from the stored messages; 0 without a part
+    last: int  #: last number of the sender's part, read from the stored messages; 0 without a part
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEntry:
-    """Numbers of a channel's receiver at its cut."""
+    """Numbers of a channel at its receiver's cut."""
 
     channel: ChannelId
-    processed: int  #: p: number of the last message processed
-    written: int  #: w, as the marker carried it
-    first: int  #: number of the first message of the receiver's part, as stored; 0 without a part
-    last: int  #: number of its last message, as stored; 0 without a part
+    processed: int  #: number of the last message processed (p)
+    written: int  #: the marker's w
+    first: int  #: first number of the receiver's part, read from the stored messages; 0 without a part
+    last: int  #: last number of the receiver's part, read from the stored messages; 0 without a part
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskRecord:
-    """All that one subtask contributes to one snapshot."""
+    """Contribution of one subtask to one snapshot."""
 
     subtask: Subtask
     incarnation: int
     handles: tuple[Handle, ...]  #: one state, and a part for each channel end that held messages
-    sent: tuple[SentEntry, ...]  #: one per outgoing channel
-    received: tuple[ReceivedEntry, ...]  #: one per incoming channel
+    sent: tuple[SentEntry, ...]  #: one entry per outgoing channel
+    received: tuple[ReceivedEntry, ...]  #: one entry per incoming channel
     status: SubtaskStatus
 
     @property
     def state(self) -> Handle:
-        """The handle of the state. Call only on a record without `problems`."""
+        """Handle of the state. Read only on a record without `problems`."""
         return next(handle for handle in self.handles if handle.kind is PartKind.STATE)
 
 
 def problems(
     channels: Sequence[ChannelId], subtasks: Sequence[Subtask], records: Sequence[SubtaskRecord], incarnation: int
 ) -> list[str]:
-    """Everything that is incomplete or inexact in a cut; empty when it is complete, consistent and exact.
+    """Return all faults of a cut. The list is empty when the cut is complete, consistent and exact.
 
     Parameters
     ----------
     channels, subtasks : sequence
-        All of the run's.
+        All channels and subtasks of the run.
     records : sequence of SubtaskRecord
-        What came, in any order.
+        The acknowledged records, in any order.
     incarnation : int
-        The one that all records must be of.
+        The incarnation of the snapshot, which every record must have.
     """
     return [
         *_record_problems(subtasks, records, incarnation),
@@ -119,7 +119,7 @@ def _channel_problems(channels: Sequence[ChannelId], records: Sequence[SubtaskRe
 
 
 def _cut_problems(channel: ChannelId, sender: SentEntry, receiver: ReceivedEntry) -> Iterator[str]:
-    """PROTOCOL 2 for one channel: 0 <= p <= w <= S, one w, and the parts abut and cover (p, S]."""
+    """Check PROTOCOL 2 for one channel: 0 <= p <= w <= S, one w, and the parts abut and cover (p, S]."""
     p, w, s = receiver.processed, receiver.written, sender.sent
     if sender.written != w:
         yield f"{channel}: the sender's marker was behind message {sender.written}, the receiver's behind {w}"
@@ -138,7 +138,7 @@ def _cover_problems(channel: ChannelId, end: str, stored: tuple[int, int], after
 
 
 def _part_problems(records: Sequence[SubtaskRecord]) -> Iterator[str]:
-    """Every entry's part is there, once, with the entry's numbers; and no part is there without an entry."""
+    """Check that every entry has its part once, with the entry's numbers, and that every part has an entry."""
     for record in records:
         entries: list[tuple[PartKind, ChannelId, tuple[int, int]]] = [
             *((PartKind.SENT, entry.channel, (entry.first, entry.last)) for entry in record.sent),

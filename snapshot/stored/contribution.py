@@ -1,7 +1,7 @@
-"""From what a subtask took to what is stored of it: its parts, and then its record for the manifest.
+"""Contribution of a subtask to a snapshot: its parts, and then its record for the manifest.
 
-Owns the two steps around the writing; must not know how or where parts are written. In between, each part
-becomes a handle (`Part.inline` or `Part.stored`).
+Owns the step before the parts are written and the step after. Must not know how or where parts are written. Between
+the two steps each part becomes a handle (`Part.inline` or `Part.stored`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_par
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTimings:
-    """Seconds that one subtask spent on a snapshot: three stretches without a gap, on the clock of its host."""
+    """Seconds that one subtask spent on a snapshot, in three intervals without a gap, on the clock of its host."""
 
-    #: from its first sight of the snapshot until nothing could change its part any more (every input's marker was in,
-    #: its own had left), less `capture`
+    #: seconds from the first request or marker of the snapshot until nothing could change the subtask's part (every
+    #: input's marker was in, its own had left), less `capture`
     align: float
-    #: asking the node for its state (prepareCommit, snapshotState) and serialising it, between two events
+    #: seconds of prepareCommit, snapshotState and encoding their results, between two events
     capture: float
-    #: from then on until all its parts were stored
+    #: seconds from then on until all its parts were stored
     upload: float
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """All that this subtask contributes to a snapshot: to be stored, then acknowledged."""
+    """Contribution of a subtask to a snapshot, ready to be stored and then acknowledged."""
 
     snapshot_id: int
     subtask: Subtask
@@ -40,12 +40,12 @@ class SnapshotTaken:
     received: dict[ChannelId, ReceivedCut]
     sent: dict[ChannelId, SentCut]
     status: SubtaskStatus
-    #: up to now: nothing is uploaded yet
+    #: timings so far; `upload` is not known yet
     timings: SnapshotTimings
 
 
 def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
-    """Everything of `taken` that is to be stored: the state, and each channel end that held messages."""
+    """Return all parts of `taken`: the state, and each channel end that held messages."""
     at = (run, incarnation, taken.snapshot_id)
     parts = [state_part(*at, taken.subtask, taken.state)]
     for channel, received in taken.received.items():
@@ -58,9 +58,9 @@ def parts_of(taken: SnapshotTaken, run: str, incarnation: int) -> list[Part]:
 
 
 def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle]) -> SubtaskRecord:
-    """The subtask's record, once all of its parts are durable.
+    """Return the record of a subtask all of whose parts are durable.
 
-    The numbers of stored messages are the handles', which were read from the messages themselves (PROTOCOL 2).
+    The numbers of stored messages are taken from the handles, which read them from the messages (PROTOCOL 2).
     """
     stored: dict[tuple[PartKind, ChannelId | None], tuple[int, int]] = {
         (handle.kind, handle.channel): (handle.first, handle.last) for handle in handles

@@ -1,12 +1,12 @@
-"""The sealed envelope around everything that is stored: parts, manifests, claims, bases.
+"""Envelope: the seal around every stored record: parts, manifests, claims, bases.
 
-Owns how stored bytes prove that they are whole and of the expected sort. Must not know what is inside, nor
-where it is stored. This layout never changes, whatever version the content has, so that every Cutline can
-tell damage from a version that it does not know.
+Owns the proof that stored bytes are whole and of the expected kind. Must not know the content, nor where records are
+stored. The layout never changes, whatever version the content has, so that every Cutline can distinguish damage from
+an unknown version.
 
 ::
 
-    0   4   magic: what sort of record this is
+    0   4   magic: the kind of record
     4   2   format version of the content
     6   8   length of the content in bytes
     14  16  xxh3_128 of bytes 0 to 14 and of the content
@@ -24,7 +24,7 @@ import xxhash
 from snapshot.channel.frame import Buffer
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 
-#: Version of everything that is stored; raised when the content of any sealed record changes its meaning.
+#: Version of all stored records. Raise it when the content of any sealed record changes its meaning.
 FORMAT_VERSION = 1
 
 _BUFFER_BYTES = 4096
@@ -35,28 +35,28 @@ ENVELOPE_BYTES = _PREFIX.size + _CHECKSUM_BYTES
 
 
 def seal(magic: bytes, chunks: Sequence[Buffer]) -> list[Buffer]:
-    """Put an envelope in front of `chunks`, which are taken by reference and never copied."""
+    """Put an envelope in front of `chunks`. Chunks are taken by reference and never copied."""
     views = [memoryview(chunk).cast("B") for chunk in chunks]
     prefix = _PREFIX.pack(magic, FORMAT_VERSION, sum(view.nbytes for view in views))
     return [prefix + _digest(prefix, views), *chunks]
 
 
 def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
-    """The content of a sealed record, without a copy, when every byte of it is proved.
+    """Check every byte of a sealed record, and return its content without a copy.
 
     Parameters
     ----------
     magic : bytes
-        The sort of record that is expected.
+        The expected kind of record.
     data : bytes or memoryview
-        All of it.
+        The whole record.
     name : str
-        How errors call it.
+        Name of the record in errors.
 
     Raises
     ------
     SnapshotCorrupt
-        if a byte is missing, damaged or too many, or the record is of another sort.
+            if a byte is missing, damaged or too many, or the record is of another kind.
     RestoreRefused
         if the record is whole, but of a format version that this Cutline does not read.
     """
@@ -80,9 +80,9 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
 
 
 def envelopes(data: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """(offset, record) of those that stand one behind the other in `data`, by their own word: nothing is proved.
+    """Yield (offset, record) of the records in `data`, split by the lengths in their envelopes. Nothing is checked.
 
-    There is always one; the last one is what is left, whole or not.
+    There is always a record. The last record is the rest of `data`, whole or not.
     """
     view, start = memoryview(data).cast("B"), 0
     while True:
@@ -95,29 +95,29 @@ def envelopes(data: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def seal_of(data: Buffer) -> bytes:
-    """The checksum that the envelope of `data` claims. Call only on what has an envelope."""
+    """Return the checksum in the envelope of `data`. Call only on data with an envelope."""
     return bytes(memoryview(data)[_PREFIX.size : ENVELOPE_BYTES])
 
 
 def magic_of(data: Buffer) -> bytes:
-    """The sort of record that `data` claims to be; unproved."""
+    """Return the magic of `data`, the kind of record that it claims to be. Nothing is checked."""
     return bytes(memoryview(data)[:4])
 
 
 def pack_plain(value: object) -> bytes:
-    """Encode what is stored: plain data, as `unpack_plain` reads it."""
-    # The packer's own buffer would be a MiB, made anew for each record; it grows where a record needs more.
+    """Encode plain data that `unpack_plain` decodes."""
+    # The packer's own buffer would be a MiB for each record. A smaller buffer grows where a record needs more.
     packed: bytes = msgpack.packb(value, buf_size=_BUFFER_BYTES)
     return packed
 
 
 def unpack_plain(content: Buffer, name: str) -> object:
-    """Decode MessagePack without any extension: stored records are plain data and never run code.
+    """Decode MessagePack without extensions, because stored records are plain data and must never run code.
 
     Raises
     ------
     SnapshotCorrupt
-        if the bytes are no MessagePack value.
+        if the bytes hold no MessagePack value.
     """
     try:
         return msgpack.unpackb(content, strict_map_key=False)

@@ -1,7 +1,7 @@
-"""Which stored snapshots are a run's history: claims, bases, and the chain that they make (PROTOCOL 7).
+"""History of a run: claims, bases, and the chain of snapshots that they make (PROTOCOL 7).
 
-Owns the two write-once records of the fence and the functions that read meaning out of them. Must not know
-how they are stored, nor who is alive.
+Owns the two write-once records of the fence, and the functions that compute the history from them. Must not know how
+records are stored, nor which processes are alive.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ class Claim:
     """Write-once record by which a coordinator takes a run. A larger number fences all smaller ones."""
 
     number: int  #: 1, 2, 3, … without a gap
-    owner: str  #: one submission of the run; the same for every life of its coordinator
-    instance: str  #: one life of one coordinator; never used twice
+    owner: str  #: token of one submission of the run, shared by all instances of its coordinator
+    instance: str  #: token of one coordinator instance; never used twice
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Write-once record: the owner of `claim` went on from `snapshot_id` (None: from the beginning)."""
+    """Write-once record: the owner of `claim` continued from `snapshot_id`, or from the beginning if it is None."""
 
     claim: int
     snapshot_id: int | None
 
 
 def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the snapshots that are the run's history, ascending; the last one is the newest.
+    """Return the ids of the snapshots in the run's history, ascending. The last id is the newest.
 
-    The chain of bases from the highest claim that has one (PROTOCOL 7.3). A manifest off the chain is void:
-    a fenced coordinator wrote it, or the run went back behind it. Ids that retention has deleted are left out,
-    but never the newest: a reader reports its missing manifest.
+    The history is the chain of bases from the highest claim with a base (PROTOCOL 7.3). A manifest off the chain is
+    void, because a fenced coordinator wrote it, or the run was rolled back behind it. Ids that retention has deleted
+    are left out, except the newest: reading its missing manifest must raise an error.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
     Raises
     ------
     SnapshotCorrupt
-        A base of the chain is missing or points forward.
+        if a base of the chain is missing or points forward.
     """
     base_of = {base.claim: base for base in bases}
     if not base_of:
@@ -68,9 +68,9 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
 
 
 def may_discard(left_by: int, incarnation: int) -> bool:
-    """Whether a rollback to `incarnation` may remove what incarnation `left_by` left unpublished (PROTOCOL 7.4).
+    """Return whether a rollback to `incarnation` may remove unpublished data of incarnation `left_by` (PROTOCOL 7.4).
 
-    A coordinator may learn late that it is fenced, so it must never discard what is its successor's.
+    A coordinator may learn late that it is fenced, so it must never discard its successor's data.
     """
     return left_by < incarnation
 

@@ -1,8 +1,7 @@
-"""The stored names of format 1: the key of each field, and the order of fields in arrays.
+"""Stored names of format 1: the key of each field, and the order of fields in arrays.
 
-Owns every name that stored records have for fields of classes. A field may be renamed freely, because its key here
-stays. The module of a class with a new field cannot be imported before the field has a key here. Must not know the
-classes.
+Owns the stored name of every field of a stored class. A field may be renamed freely, because its key here stays. The
+module of a class with a new field cannot be imported before the field has a key here. Must not know the classes.
 
 ::
 
@@ -25,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: From the value of a field to its stored form, or back.
+#: Function from the value of a field to its stored form, or back.
 Convert = Callable[[Any], Any]
 
 # ---------------------------------------------------------------- {field: key}, in the order of the stored keys
@@ -122,22 +121,22 @@ SUBTASK: Final = ("node", "index")
 CHANNEL: Final = ("source", "target")
 SENT: Final = ("channel", "sent", "written", "first", "last")
 RECEIVED: Final = ("channel", "processed", "written", "first", "last")
-ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: of a part, in its header
+ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: in a part's header
 CLAIM: Final = ("number", "owner", "instance")
 BASE: Final = ("claim", "snapshot_id")
 
 
 class StoredMap(Generic[T]):
-    """Writes records of one class as maps, and reads them.
+    """Write records of one class as maps, and read them.
 
     Parameters
     ----------
     record : type
         A data class.
     keys : mapping of str to str
-        The key of each field.
+        The stored key of each field.
     write, read : mapping of str to callable
-        For fields whose value is not stored as it is.
+        Converters of the fields whose stored form differs from their value.
     """
 
     def __init__(
@@ -158,14 +157,14 @@ class StoredMap(Generic[T]):
         self._needed = [keys[field.name] for field in declared if field.default is MISSING]
 
     def write(self, record: T) -> dict[str, Any]:
-        """Plain data, in the order of the keys."""
+        """Return the record as plain data, in the order of the keys."""
         return {
             key: getattr(record, field) if convert is None else convert(getattr(record, field))
             for field, key, convert in self._write
         }
 
     def read(self, stored: Any) -> T:
-        """Read what `write` wrote. A key whose field has a default may be missing.
+        """Return the record of plain data from `write`. The key of a field with a default may be missing.
 
         Raises
         ------
@@ -186,16 +185,16 @@ class StoredMap(Generic[T]):
 
 
 class StoredArray(Generic[T]):
-    """Writes records of one class as arrays, and reads them.
+    """Write records of one class as arrays, and read them.
 
     Parameters
     ----------
     record : type
         A data class or a named tuple.
     order : sequence of str
-        All of its fields.
+        All fields of the class, in the stored order.
     write, read : mapping of str to callable
-        For fields whose value is not stored as it is.
+        Converters of the fields whose stored form differs from their value.
     """
 
     def __init__(
@@ -211,21 +210,21 @@ class StoredArray(Generic[T]):
         assert {*write, *read} <= {*order}
         self._record = record
         self._count = len(order)
-        self._fields = attrgetter(*order)  # a manifest has an array for each end of each channel
+        self._fields = attrgetter(*order)  # fast, because a manifest has an array for each end of each channel
         self._write = [(order.index(field), convert) for field, convert in write.items()]
         self._read = [(order.index(field), convert) for field, convert in read.items()]
-        #: the stored values as the constructor takes them; None: as they are
+        #: puts the stored values into the constructor's order, or None if the orders are equal
         self._arrange = None if declared == [*order] else itemgetter(*map(order.index, declared))
 
     def write(self, record: T) -> list[Any]:
-        """Plain data, in the stored order."""
+        """Return the record as plain data, in the stored order."""
         values = list(self._fields(record))
         for place, convert in self._write:
             values[place] = convert(values[place])
         return values
 
     def read(self, stored: Any) -> T:
-        """Read what `write` wrote.
+        """Return the record of plain data from `write`.
 
         Raises
         ------
@@ -241,5 +240,5 @@ class StoredArray(Generic[T]):
 
 
 def _check(record: type, declared: Sequence[str], stored: Sequence[str]) -> None:
-    """Refuse a record whose fields are not those of its table: a new field needs a key, a renamed one its old key."""
+    """Refuse a record whose fields differ from its table. A new field needs a key, a renamed field its old key."""
     assert sorted(declared) == sorted(stored), f"{record.__name__} has {declared}, but its stored names are {stored}"

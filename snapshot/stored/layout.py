@@ -1,6 +1,6 @@
-"""The tree below a backend's root.
+"""Tree of files below a backend's root.
 
-Owns every path and how names become paths; must not know what the files hold.
+Owns every path, and the encoding of names in paths. Must not know the contents of files.
 
 ::
 
@@ -9,15 +9,15 @@ Owns every path and how names become paths; must not know what the files hold.
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
-                                          └ for people: the subtask, or the first of several, shortened
+                                          └ for human readers: the subtask, or the first of several, shortened
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
-Numbers are padded so that the order of names is that of numbers. A snapshot is one file, so that no folder
-is left behind when it is deleted; ids are never reused.
+Numbers are padded, so that the order of names is the order of numbers. A snapshot is one file, so that deleting it
+leaves no folder behind. Ids are never reused.
 
-A run's name becomes one folder: bytes other than ``A-Z a-z 0-9 _ -``, and dots except between those, are
-written ``%xx``. A name of which this takes too many bytes is split over nested folders, all but the last
-ending in ``+``. Every name has one path, and no two names share one.
+The name of a run becomes one folder. Bytes other than ``A-Z a-z 0-9 _ -``, and dots at the begin or the end, are
+written ``%xx``. A name that becomes too long is split over nested folders, and all but the last end in ``+``. Every
+name has one path, and no two names share a path.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import xxhash
 
 from snapshot.stored.part import Handle
 
-#: Bytes of one encoded name's segment. File systems take 255; some need room for suffixes of their own.
+#: Most bytes of one segment of an encoded name. File systems allow 255, and some need room for suffixes of their own.
 SEGMENT_BYTES_MAX = 200
 
-#: folder of a run's input log, which belongs to the readers of DataFrames
+#: Folder of a run's input log, which belongs to the reader of DataFrames.
 INPUT_FOLDER = "input/"
 
-#: Letters of a node's name in a part's name: enough to tell parts apart when looking at a folder.
+#: Most letters of a node's name in a part's name: enough to distinguish parts when reading a folder.
 _SLUG_LETTERS_MAX = 40
 
 _CLAIM = re.compile(r"claims/(\d{8,})")
@@ -67,40 +67,40 @@ def manifest_path(snapshot_id: int) -> str:
 
 
 def parts_path(handle: Handle) -> str:
-    """The file of parts of which that of `handle` is the first; no other file has it."""
+    """Return the path of the file of parts that begins with the part of `handle`. No other file has this path."""
     slug = re.sub(r"[^A-Za-z0-9_]", "_", handle.subtask.node)[:_SLUG_LETTERS_MAX]
     who = f"{slug}-{handle.subtask.index}-{_digest(handle)}"
     return f"parts/{handle.incarnation:08}/{handle.snapshot_id:016}-{who}"
 
 
 def claim_number(path: str) -> int | None:
-    """The inverse of `claim_path`; None for any other path."""
+    """Return the number in a path of `claim_path`, or None for any other path."""
     return _number(_CLAIM, path)
 
 
 def base_claim(path: str) -> int | None:
-    """The inverse of `base_path`; None for any other path."""
+    """Return the claim in a path of `base_path`, or None for any other path."""
     return _number(_BASE, path)
 
 
 def manifest_id(path: str) -> int | None:
-    """The inverse of `manifest_path`; None for any other path."""
+    """Return the snapshot id in a path of `manifest_path`, or None for any other path."""
     return _number(_MANIFEST, path)
 
 
 def part_origin(path: str) -> PartPath | None:
-    """Parse the path of a file of parts; None for any other path."""
+    """Return the numbers in the path of a file of parts, or None for any other path."""
     match = _PART.fullmatch(path)
     return PartPath(int(match[1]), int(match[2])) if match else None
 
 
 def run_folder(name: str) -> str:
-    """The folder of the run `name`; its segments are separated by ``/``.
+    """Return the folder of the run `name`, with segments separated by ``/``.
 
     Raises
     ------
     ValueError
-        if the name is empty or no Unicode text.
+        if the name is empty or is no Unicode text.
     """
     if not name:
         raise ValueError("a run's name is empty")
@@ -114,7 +114,7 @@ def run_folder(name: str) -> str:
 
 
 def split_run(path: str) -> tuple[str, str] | None:
-    """The run's name and the path below its folder; None if `path` is below no run's folder."""
+    """Return the run's name and the path below its folder. None if `path` is below no run's folder."""
     segments = path.split("/")
     end = next((at for at, segment in enumerate(segments) if not segment.endswith("+")), len(segments))
     encoded = "".join(segment.removesuffix("+") for segment in segments[: end + 1])
@@ -132,7 +132,8 @@ def _encode_byte(byte: int) -> str:
 
 
 def _digest(handle: Handle) -> str:
-    # As the subtask's repr was when format 1 began: a part's path follows from this text, whatever the class is called.
+    # A part's path depends on this text, so it stays the subtask's repr of early format 1, whatever the class is
+    # called.
     origin = f"({handle.run!r}, Subtask(node={handle.subtask.node!r}, index={handle.subtask.index!r}))"
     return xxhash.xxh3_128_hexdigest(origin.encode("utf-8", "backslashreplace"))
 

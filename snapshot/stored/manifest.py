@@ -1,8 +1,8 @@
-"""The manifest: the one record that makes a snapshot exist. Written last, written once, lists every part.
+"""Manifest: the one record that makes a snapshot exist. Written last, written once, lists every part.
 
-Owns what a manifest says and its bytes: plain MessagePack in a sealed envelope, never pickle, so that it can
-be read where no user module can be imported. Must not know where it is stored. In the place of a manifest
-there may be an `Aborted` record, which says that this snapshot will never exist (PROTOCOL 7.6).
+Owns the fields of a manifest and their bytes: plain MessagePack in a sealed envelope. Never pickle, so that a manifest
+can be read where no user module can be imported. Must not know where manifests are stored. An `Aborted` record in a
+manifest's place says that the snapshot will never exist (PROTOCOL 7.6).
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ class Manifest:
     run: str
     snapshot_id: int
     incarnation: int
-    claim: int  #: of the coordinator that published it
-    timestamp: float  #: seconds since the epoch when it was triggered; information only
-    duration: float  #: seconds from its trigger to its last acknowledgement
-    final: bool  #: it shows that all has ended: the run's result
-    pinned: bool  #: retention never removes it
+    claim: int  #: claim of the coordinator that published the snapshot
+    timestamp: float  #: seconds since the epoch at the trigger; information only
+    duration: float  #: seconds from the trigger to the last acknowledgement
+    final: bool  #: the snapshot shows that all subtasks have ended, so it is the run's result
+    pinned: bool  #: retention never removes the snapshot
     topology: Mapping[str, Any]  #: ``record_of_topology(Topology)``
     records: tuple[SubtaskRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """Stands where the manifest of `snapshot_id` would, for ever."""
+    """Record in the place of the manifest of `snapshot_id`, for ever."""
 
     run: str
     snapshot_id: int
 
 
 def encode_manifest(manifest: Manifest | Aborted) -> list[Buffer]:
-    """The whole file, as buffers."""
+    """Return the whole file, as buffers."""
     if isinstance(manifest, Aborted):
         return seal(ABORTED_MAGIC, [pack_plain(_ABORTED.write(manifest))])
     return seal(MANIFEST_MAGIC, [pack_plain(_MANIFEST.write(manifest))])
 
 
 def decode_manifest(data: Buffer, name: str) -> Manifest | Aborted:
-    """Read what stands in a manifest's place, called `name` in errors.
+    """Decode a manifest, or the aborted record in its place. `name` names the file in errors.
 
     Raises
     ------
     SnapshotCorrupt
-        if any bit differs from what was written.
+        if any bit is damaged.
     RestoreRefused
-        if it is whole, but of a format version that this Cutline does not read.
+        if the file is whole, but of a format version that this Cutline does not read.
     """
     aborted = is_aborted(data)
     record: Any = unpack_plain(unseal(ABORTED_MAGIC if aborted else MANIFEST_MAGIC, data, name), name)
@@ -73,12 +73,12 @@ def decode_manifest(data: Buffer, name: str) -> Manifest | Aborted:
 
 
 def is_aborted(data: Buffer) -> bool:
-    """Whether `data` claims to be an `Aborted` record; proves nothing."""
+    """Return whether `data` claims to be an `Aborted` record. Nothing is checked."""
     return magic_of(data) == ABORTED_MAGIC
 
 
 def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
-    """Convert each of several records."""
+    """Return a function that converts each of several records."""
     return lambda records: gather(map(convert, records))
 
 
@@ -86,7 +86,7 @@ _SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read
 _RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
 _STATUS = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple})
 
-#: For the manifest.
+#: Stored form of subtask records in the manifest.
 SUBTASK_RECORD = StoredMap(
     SubtaskRecord,
     keys.SUBTASK_RECORD,

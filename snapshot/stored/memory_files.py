@@ -1,4 +1,4 @@
-"""Files in a dict: the smallest backend that keeps the contract."""
+"""In-memory files: the smallest backend that keeps the contract."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
 
 
 class MemoryFiles(StateBackend):
-    """Keeps files in a dict. For one thread at a time.
+    """Store files in a dict. For one thread at a time.
 
     Parameters
     ----------
     files : dict
-        ``{path: bytes}``; several instances may share it.
+        ``{path: bytes}``. Several instances may share the dict.
     inline_bytes_max : int
         See `StateBackend`.
     """

@@ -1,4 +1,4 @@
-"""The state of a subtask besides channel state: the user's state and the framework's own.
+"""State of a subtask across a restore, besides channel state: the user's state and the framework's own.
 
 Stored as one MessagePack map, so that a reader without the user's classes can still read all but ``state``.
 """
@@ -18,45 +18,45 @@ from snapshot.stored.keys import StoredMap
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state part of one subtask. A field may be added with a default, because snapshots outlive code."""
+    """The state part of one subtask. New fields need a default, because snapshots outlive code."""
 
-    #: what `Node.snapshotState` returned; None for a node without it
+    #: return value of `Node.snapshotState`; None for a node without that method
     state: Any
-    #: `Random.getstate()`, or None where chance was never used
+    #: `Random.getstate()`, or None if the node used no random numbers
     random: Any
-    #: [(at, key)], in the order in which they fire
+    #: [(seconds at which the timer fires, key)], in the order in which they fire
     timers: list[tuple[float, Any]]
-    #: `Context.now` at the cut; it never goes back
+    #: `Context.now` at the cut, in seconds; never goes back
     now: float
     #: inputs whose end was processed: [(source node, source index)]
     ended_inputs: list[tuple[str, int]]
-    #: a source that returned END
+    #: the source returned END
     exhausted: bool
-    #: the end of stream was sent
+    #: the subtask has sent the end of its stream
     ended: bool
-    #: prepared output that is not known to be committed: {snapshot_id: value of prepareCommit}
+    #: {snapshot_id: value of prepareCommit}, of prepared output that is not known to be committed
     uncommitted: dict[int, Any]
     #: {target node: state of the edge's partitioner}
     partitioners: dict[str, Any]
 
     def encode(self, codec: Codec) -> tuple[Buffer, ...]:
-        """Serialise, large buffers beside the rest: together they are the body of the state part.
+        """Encode the body of the state part, with large buffers beside the rest.
 
         Raises
         ------
         NotSerialisable
-            if the user's state, a timer's key or a prepared value cannot be.
+            if the codec refuses the user's state, a timer's key or a prepared value.
         """
         return codec.encode_state(_NODE_STATE.write(self))
 
     @staticmethod
     def decode(data: bytes | memoryview, codec: Codec) -> NodeState:
-        """Read what `encode` made.
+        """Decode the body that `encode` returned.
 
         Raises
         ------
         RestoreRefused
-            if it cannot be read here: a class is missing or was renamed, or safe=True meets a pickle.
+            if a class is missing or was renamed, or safe=True refuses a pickle.
         """
         try:
             return _NODE_STATE.read(codec.decode_state(data))

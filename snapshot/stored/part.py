@@ -1,7 +1,7 @@
-"""One stored piece of a snapshot, and the handle that says where it is.
+"""A part is one stored piece of a snapshot. A handle says where the part is.
 
-Owns the bytes of a part. Must not know where parts are stored, nor how states and messages are encoded. A
-part says in its own header where it came from, so that a swapped file is found as surely as a flipped bit.
+Owns the bytes of a part. Must not know where parts are stored, nor how states and messages are encoded. The header of a
+part holds the part's origin, so that a swapped file is found as surely as a flipped bit.
 
 ::
 
@@ -39,30 +39,30 @@ _LENGTH = struct.Struct(">I")
 
 
 class PartKind(IntEnum):
-    """Content of a part. Stored, so never renumber."""
+    """Content of a part. Stored: never renumber."""
 
     STATE = 0  #: the state of a subtask
-    RECEIVED = 1  #: of a channel: what waited at its receiver, messages (p, w] of PROTOCOL 1
-    SENT = 2  #: of a channel: what the marker overtook at its sender, messages (w, S]
+    RECEIVED = 1  #: messages of a channel that waited at its receiver: (p, w] of PROTOCOL 1
+    SENT = 2  #: messages of a channel that the marker overtook at its sender: (w, S]
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Place, size and checksum of one part. Sent from worker to coordinator, and stored in the manifest."""
+    """Place and proof of one part. Travels from worker to coordinator and into the manifest."""
 
     kind: PartKind
     run: str
     incarnation: int
-    snapshot_id: int  #: the snapshot that the part was made for; a later one may reuse it (PROTOCOL 10)
-    subtask: Subtask  #: who made it; for a channel's part its receiver or its sender
-    channel: ChannelId | None  #: None for a state
-    first: int  #: number of the first message held; 0 for a state
-    last: int  #: number of the last message held; 0 for a state
+    snapshot_id: int  #: snapshot that the part was made for; a later snapshot may reuse the part (PROTOCOL 10)
+    subtask: Subtask  #: subtask that made the part; for a channel's part its receiver or its sender
+    channel: ChannelId | None  #: channel of the messages, or None for a state
+    first: int  #: number of the first message; 0 for a state
+    last: int  #: number of the last message; 0 for a state
     size: int  #: bytes of the whole part, envelope and header included
-    checksum: bytes  #: as in the part's envelope
-    path: str | None  #: of the file that holds it, with other parts of the same snapshot; or None
-    inline: bytes | None  #: the whole part itself when it travels, or None
-    offset: int = 0  #: where in the file it begins
+    checksum: bytes  #: checksum in the part's envelope
+    path: str | None  #: path of the file that holds this part and others of the same snapshot; None: inline
+    inline: bytes | None  #: the whole part, or None if the part is in a file
+    offset: int = 0  #: byte of the file at which the part begins
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.inline is None):
@@ -72,44 +72,44 @@ class Handle:
 
     @property
     def name(self) -> str:
-        """Return the name of the part in errors."""
+        """Name of the part in errors."""
         what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, snapshot {self.snapshot_id}"
         return f"inline {what}" if self.path is None else f"{self.path} ({what}; offsets from byte {self.offset:,})"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An encoded part that is not stored yet. ``inline`` or ``stored`` makes its handle."""
+    """An encoded part that is not stored yet. `inline` or `stored` makes its handle."""
 
-    handle: Handle  #: as if inline and empty: its origin, numbers, size and checksum count
-    buffers: tuple[Buffer, ...]  #: envelope, header, then the body's own buffers by reference
+    handle: Handle  #: inline and empty; origin, numbers, size and checksum are final
+    buffers: tuple[Buffer, ...]  #: envelope, header, then the buffers of the body by reference
 
     def inline(self) -> Handle:
-        """The handle that carries the part in itself; copies the body once."""
+        """Return the handle that holds the part itself. Copies the body once."""
         return replace(self.handle, inline=b"".join(self.buffers))
 
     def stored(self, path: str, offset: int) -> Handle:
-        """The handle of the part stored in the file at `path`, from byte `offset` on."""
+        """Return the handle of the part stored in the file at `path`, from byte `offset` on."""
         return replace(self.handle, path=path, offset=offset, inline=None)
 
 
 def state_part(run: str, incarnation: int, snapshot_id: int, subtask: Subtask, body: Sequence[Buffer]) -> Part:
-    """Encode the state of `subtask`; `body` is taken by reference."""
+    """Encode the state of `subtask`. `body` is taken by reference."""
     return _part(PartKind.STATE, run, incarnation, snapshot_id, subtask, None, (0, 0), body)
 
 
 def channel_part(
     kind: PartKind, run: str, incarnation: int, snapshot_id: int, channel: ChannelId, frames: Sequence[Frame]
 ) -> Part:
-    """Encode the messages that `channel` held at one end; payloads are taken by reference.
+    """Encode the messages that `channel` held at one end. Payloads are taken by reference.
 
-    The part's numbers are those of the frames, after looking into each: the certificate is made of what is
-    stored, not of what was meant to be (PROTOCOL 2).
+    The numbers of the part are read from the frames after each payload is checked, because the certificate must
+    describe what is stored (PROTOCOL 2).
 
     Raises
     ------
     SnapshotCorrupt
-        if there is no frame, or the frames leave a gap, overlap, or do not hold what they say.
+        if there is no frame, or the frames leave a gap, overlap, or do not hold the messages that they announce.
     """
     assert kind is not PartKind.STATE
     problem = _frames_problem(frames)
@@ -121,7 +121,7 @@ def channel_part(
 
 
 def decode_part(handle: Handle, data: Buffer) -> memoryview:
-    """The body of a part, without a copy, when all of `data` is proved to be what `handle` says.
+    """Check that all of `data` is the part of `handle`, and return the part's body without a copy.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def decode_part(handle: Handle, data: Buffer) -> memoryview:
     Raises
     ------
     SnapshotCorrupt
-        naming the file, the offset and what is wrong: length, checksum, or an origin that is not the handle's.
+        if length, checksum or origin are not the handle's. The message names file, offset and fault.
     RestoreRefused
         if the part is of a format version that this Cutline does not read.
     """
@@ -150,7 +150,7 @@ def decode_part(handle: Handle, data: Buffer) -> memoryview:
 
 
 def encode_frames(frames: Iterable[Frame]) -> list[Buffer]:
-    """The body of a channel's part; payloads are taken by reference."""
+    """Return the body of a channel's part. Payloads are taken by reference."""
     payloads = [frame.payload for frame in frames]
     rows = [(frame.first, frame.count, int(frame.kind), memoryview(frame.payload).nbytes) for frame in frames]
     table = pack_plain(rows)
@@ -158,12 +158,12 @@ def encode_frames(frames: Iterable[Frame]) -> list[Buffer]:
 
 
 def decode_frames(handle: Handle, body: memoryview) -> list[Frame]:
-    """The frames of a channel's part, payloads without a copy.
+    """Return the frames of a channel's part. Payloads are not copied.
 
     Raises
     ------
     SnapshotCorrupt
-        if the frames leave a gap, overlap, do not hold what they say, or are not those of `handle`.
+        if the frames leave a gap, overlap, do not hold the messages that they announce, or are not those of `handle`.
     """
     table, payloads = _split(body, handle.name)
     frames: list[Frame] = []
@@ -205,7 +205,7 @@ def _read_channel(stored: Any) -> ChannelId | None:
     return None if stored is None else CHANNEL.read(stored)
 
 
-#: For the manifest. The oldest manifests have no offsets, because each part had a file of its own.
+#: Stored form of handles in the manifest. The oldest manifests have no offsets, because each part had its own file.
 HANDLE = StoredMap(
     Handle,
     keys.HANDLE,
@@ -239,7 +239,7 @@ def _origin(handle: Handle) -> list[Any]:
 
 
 def _split(content: memoryview, name: str) -> tuple[memoryview, memoryview]:
-    """Split `content` into its header, whose length comes first, and the rest."""
+    """Split `content` behind the piece whose length stands at its begin."""
     if content.nbytes < _LENGTH.size or content.nbytes - _LENGTH.size < _LENGTH.unpack_from(content)[0]:
         raise SnapshotCorrupt(f"{name}: {content.nbytes} bytes are too few for what they announce")
     end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
@@ -261,11 +261,11 @@ def _frames_problem(frames: Sequence[Frame]) -> str | None:
 
 
 def _messages_held(frame: Frame) -> int | None:
-    """Return the count in the payload, or None for a batch, whose rows are counted when it is decoded."""
+    """Count the messages by the payload's own header. None for a batch, whose rows are counted by decoding."""
     match frame.kind:
         case PayloadKind.VALUES | PayloadKind.TUPLES | PayloadKind.FLAT:
             unpacker = msgpack.Unpacker()
-            unpacker.feed(bytes(frame.payload[:5]))  # no array header is longer
+            unpacker.feed(bytes(frame.payload[:5]))  # the longest array header
             try:
                 return int(unpacker.read_array_header())
             except (ValueError, msgpack.UnpackException):

@@ -1,8 +1,8 @@
 """The files of one run: claims, bases, manifests, parts.
 
-Owns what is written where, and in which order; decides nothing about the run (`snapshot.coordinator.fence` does). Every
-method blocks for as long as the backend's deadline; what a method raises from the backend is an OSError, and
-then it is not known whether a write happened.
+Owns the place of each file and the order of writes. Decides nothing about the run (`snapshot.coordinator.fence` does).
+Every method blocks for at most the backend's deadline. Errors of the backend are raised as OSError. After an OSError
+nobody knows whether a write happened.
 """
 
 from __future__ import annotations
@@ -31,63 +31,63 @@ _BASE = StoredArray(Base, keys.BASE)
 
 
 class RunStore:
-    """The stored files of one run.
+    """Read and write the stored files of one run.
 
     Parameters
     ----------
     backend : StateBackend
     run : str
-        Its name, any Unicode text.
+        Name of the run, any Unicode text.
     """
 
     def __init__(self, backend: StateBackend, run: str) -> None:
         self.backend = backend
         self.run = run
         self._folder = layout.run_folder(run)
-        #: what stands in a manifest's place never changes: {snapshot_id: it is a manifest}
+        #: {snapshot_id: a manifest stands in the manifest's place}; False: an aborted record. Neither ever changes
         self._published: dict[int, bool] = {}
-        #: likewise: {snapshot_id: what its manifest says about removing it}
+        #: {snapshot_id: data of its manifest that removal needs}; never changes
         self._known: dict[int, _Known] = {}
-        #: {path: when it was first seen that nothing refers to it}
+        #: {path: monotonic seconds when the file was first found without a reference}
         self._orphans: dict[str, float] = {}
 
     # ---- the fence
 
     def take_claim(self, claim: Claim) -> bool:
-        """Put the claim if its number is free. Its ``life`` makes its bytes unlike any other's."""
+        """Put the claim if its number is free. Its ``instance`` makes its bytes unlike any other claim's."""
         return self._put(layout.claim_path(claim.number), seal(CLAIM_MAGIC, [pack_plain(_CLAIM.write(claim))]))
 
     def read_claim(self, number: int) -> Claim | None:
-        """Claim `number`; None if nobody took it. Looks at the store, never at a cache (PROTOCOL 7.2)."""
+        """Return claim `number`, or None if it is free. Reads the store, never a cache (PROTOCOL 7.2)."""
         try:
             return _CLAIM.read(self._fields(CLAIM_MAGIC, layout.claim_path(number), number, len(keys.CLAIM)))
         except FileNotFoundError:
             return None
 
     def claims(self) -> tuple[Claim, ...]:
-        """All claims, ascending."""
+        """Return all claims, ascending."""
         numbers = [layout.claim_number(path) for path in self._list("claims")]
         return tuple(claim for number in numbers if number is not None and (claim := self.read_claim(number)))
 
     def write_base(self, base: Base) -> bool:
-        """Put the base of a claim; True too if the very same base is there already."""
+        """Put the base of a claim. Return True too if an equal base is there already."""
         path = layout.base_path(base.claim)
         record = seal(BASE_MAGIC, [pack_plain(_BASE.write(base))])
         return self._put(path, record) or self.read_base(base.claim) == base
 
     def read_base(self, claim: int) -> Base:
-        """The base of `claim`; FileNotFoundError if it has none."""
+        """Return the base of `claim`. Raises FileNotFoundError if the claim has none."""
         return _BASE.read(self._fields(BASE_MAGIC, layout.base_path(claim), claim, len(keys.BASE)))
 
     def bases(self) -> tuple[Base, ...]:
-        """All bases, by claim. List them before `manifests`, or a base may name one that the list lacks."""
+        """Return all bases, by claim. Call before `manifests`, or a base may name a manifest that the list lacks."""
         claims = [layout.base_claim(path) for path in self._list("bases")]
         return tuple(self.read_base(claim) for claim in claims if claim is not None)
 
     # ---- manifests
 
     def write_manifest(self, manifest: Manifest | Aborted) -> bool:
-        """Put a manifest, or an aborted record in its place (PROTOCOL 7.6); False if something stands there."""
+        """Put a manifest, or an aborted record in its place (PROTOCOL 7.6). Return False if the place is taken."""
         assert manifest.run == self.run
         won = self._put(layout.manifest_path(manifest.snapshot_id), encode_manifest(manifest))
         if won:
@@ -95,12 +95,12 @@ class RunStore:
         return won
 
     def read_manifest(self, snapshot_id: int) -> Manifest | Aborted:
-        """Read the record in the place of this snapshot's manifest.
+        """Return the manifest of a snapshot, or the aborted record in its place.
 
         Raises
         ------
         FileNotFoundError
-            if nothing does: there is no such snapshot.
+            if neither is there, so there is no such snapshot.
         SnapshotCorrupt, RestoreRefused
             as `decode_manifest`.
         """
@@ -112,26 +112,26 @@ class RunStore:
         return manifest
 
     def manifests(self) -> tuple[int, ...]:
-        """Ids of all manifests, ascending; ids with an aborted record are left out."""
+        """Return the ids of all manifests, ascending. Ids with an aborted record are left out."""
         ids = [layout.manifest_id(path) for path in self._list("snapshots")]
         return tuple(each for each in ids if each is not None and self._is_published(each))
 
     def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> bool:
-        """Remove a snapshot, its manifest first: from then on it does not exist, whatever fails later.
+        """Remove a snapshot. Its manifest goes first, so the snapshot does not exist even if a later removal fails.
 
-        Returns whether it is gone, also when it was before; a pinned one stays.
+        Return True if the snapshot is gone, also if it was gone before. A pinned snapshot stays: return False.
 
         Parameters
         ----------
         snapshot_id : int
         keep : collection of int
-            All snapshots that stay, the newest one among them: parts that they refer to stay too. A pending
-            snapshot needs no mention, it reuses parts of the newest one or of its own (PROTOCOL 10).
+            All snapshots that stay, with the newest. Parts that they refer to stay too. Pending snapshots may be left
+            out, because they reuse only parts of the newest snapshot or their own (PROTOCOL 10).
 
         Raises
         ------
         SnapshotCorrupt, FileNotFoundError
-            if a manifest cannot be read, so that it is not known which parts are needed; nothing was removed.
+            if a manifest cannot be read, so that the needed parts are unknown. Nothing was removed.
         """
         assert snapshot_id not in keep
         try:
@@ -147,14 +147,14 @@ class RunStore:
         return True
 
     def read_snapshot(self, snapshot_id: int, codec: Codec) -> Snapshot:
-        """Open a published snapshot; its parts are read, and proved, when they are asked for.
+        """Open a published snapshot. Its parts are read and checked on demand.
 
         Raises
         ------
         FileNotFoundError
-            if there is none of this id, or it was aborted.
+            if there is no snapshot of this id, or the snapshot was aborted.
         SnapshotCorrupt, RestoreRefused
-            as `read_manifest`, or because the certificate does not hold.
+            as `read_manifest`, or if the certificate does not hold.
         """
         manifest = self.read_manifest(snapshot_id)
         if isinstance(manifest, Aborted):
@@ -162,12 +162,12 @@ class RunStore:
         return Snapshot(manifest, self.read_stored, codec)
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
-        """Open all snapshots of the run's history, ascending: what is off its chain is void (PROTOCOL 7.3).
+        """Open all snapshots of the run's history, ascending. Snapshots off its chain are void (PROTOCOL 7.3).
 
         Raises
         ------
         SnapshotCorrupt
-            if one is damaged, or the newest one is gone. An older one may be removed while this reads.
+            if a snapshot is damaged, or the newest is gone. Older snapshots may be removed during the call.
         """
         bases = self.bases()
         ids = history(bases, self.manifests())
@@ -184,14 +184,14 @@ class RunStore:
     # ---- parts
 
     def put_parts(self, parts: Sequence[Part]) -> list[Handle]:
-        """Store what subtasks give to one snapshot: in one file, or inline if the backend says that it is small.
+        """Store the parts of one snapshot in one file, or inline if together they are below `inline_bytes_max`.
 
-        Durable on return. Each file costs a handful of waits for the disk, or a round trip, however small it is.
+        Durable on return. One file for all, because each file costs several waits for the disk, or a round trip.
 
         Raises
         ------
         SnapshotCorrupt
-            if other bytes stand in its place: an origin was used twice.
+            if the file exists with other bytes, because an origin was used twice.
         """
         sizes = [part.handle.size for part in parts]
         if sum(sizes) <= self.backend.inline_bytes_max:
@@ -204,12 +204,12 @@ class RunStore:
         return [part.stored(path, offset) for part, offset in zip(parts, offsets, strict=False)]
 
     def read_part(self, handle: Handle) -> memoryview:
-        """The body of a part, when every byte of it is proved; of another run's too, which a fork restores.
+        """Return the body of a part after checking every byte. The part of another run is read for a fork.
 
         Raises
         ------
         SnapshotCorrupt
-            if it is missing, damaged, or another part.
+            if the part is missing, damaged, or another part.
         RestoreRefused
             if its format version is unknown.
         """
@@ -219,39 +219,39 @@ class RunStore:
         return decode_part(handle, store.read_stored(handle))
 
     def read_stored(self, handle: Handle) -> bytes:
-        """The bytes of a part that is not inline, unproved.
+        """Return the bytes of a part that is not inline, unchecked.
 
         Raises
         ------
         SnapshotCorrupt
-            if its file is missing.
+            if the file is missing.
         """
         assert handle.path is not None
         return self.read_file(handle.path, handle.offset, handle.size)
 
     def read_file(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a file of parts; a file that a manifest lists and that is missing is SnapshotCorrupt."""
+        """Return bytes of a file of parts. A missing file is SnapshotCorrupt, because a manifest lists the file."""
         try:
             return self._get(path, offset, size)
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
 
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
-        """Remove files that nothing refers to, and return their paths.
+        """Remove files without a reference, and return their paths.
 
-        Only parts of incarnations below `below_incarnation`, and what writers who died left half written; and only
-        when an earlier call, at least `grace` seconds ago, saw them so already: their writer may still be at work.
+        Removes only parts of incarnations below `below_incarnation`, and half-written files of dead writers. A file
+        goes only if a call at least `grace` seconds before found it so: its writer may still be at work.
 
         Parameters
         ----------
         keep : collection of int
-            All snapshots that are to stay; pending ones reuse parts of these or of their own incarnation only.
+            All snapshots that stay. Pending snapshots reuse only parts of these, or of their own incarnation.
         below_incarnation : int
             The caller's own incarnation.
         grace : float
-            Seconds; longer than the backend's deadline.
+            Seconds between the first and the last finding. Longer than the backend's deadline.
         now : float
-            Monotonic seconds, of one clock in all calls.
+            Monotonic seconds, on the same clock in all calls.
         """
         kept = self._paths_of(keep)
         orphans = [path for path in self._list("parts") if path not in kept and _is_below(path, below_incarnation)]
@@ -265,7 +265,7 @@ class RunStore:
     # ---- below
 
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
-        """Paths of all parts that these snapshots refer to."""
+        """Return the paths of all parts that these snapshots refer to, each once."""
         return {path: None for snapshot_id in snapshot_ids for path in self._known_of(snapshot_id).paths}
 
     def _known_of(self, snapshot_id: int) -> _Known:
@@ -284,7 +284,7 @@ class RunStore:
         return self._published[snapshot_id]
 
     def _fields(self, magic: bytes, path: str, number: int, count: int) -> list[Any]:
-        """The fields of a claim or a base; the first one is its own number, so that a swapped file is found."""
+        """Return the fields of a claim or base. The first field is the record's number, so a swapped file is found."""
         name = self._name(path)
         fields = unpack_plain(unseal(magic, self._get(path), name), name)
         if not isinstance(fields, list) or len(fields) != count or fields[0] != number:
@@ -308,16 +308,16 @@ class RunStore:
 
 
 def runs(backend: StateBackend) -> list[str]:
-    """The names of all runs that a backend holds, ascending."""
+    """Return the names of all runs in a backend, ascending."""
     found = [split for path in backend.files() if (split := layout.split_run(path))]
     return sorted(dict.fromkeys(name for name, rest in found if layout.claim_number(rest) is not None))
 
 
 class _Known(NamedTuple):
-    """The facts of a manifest that removing its snapshot needs."""
+    """Data of a manifest that the removal of its snapshot needs."""
 
     is_pinned: bool
-    #: of the files that its parts are in, each once
+    #: paths of the files that hold its parts, each once
     paths: tuple[str, ...]
 
 

@@ -1,7 +1,7 @@
-"""A published snapshot as users see it: opened lazily, proved when read.
+"""Published snapshot as users read it: opened lazily, checked when read.
 
-Owns the reading of node states and channel states out of parts. Must not know where parts are stored: it is
-given a function that reads what a handle names.
+Owns the decoding of node states and channel states from parts. Must not know where parts are stored: a function that
+the caller gives reads the bytes of a handle.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from snapshot.stored.topology_record import topology_of_record
 
 @total_ordering
 class Snapshot:
-    """A consistent global state of a run. Made by the library; snapshots sort by id.
+    """A consistent global state of a run. The library makes the instances. Snapshots sort by id.
 
     Parameters
     ----------
     manifest : Manifest
     read : callable
-        The bytes of a part that is stored, not inline; raises SnapshotCorrupt if it is missing.
+        Returns the bytes of a stored part that is not inline. Raises SnapshotCorrupt if they are missing.
     codec : Codec
-        A safe one refuses states and messages that need pickle.
+        A safe codec refuses states and messages that need pickle.
 
     Raises
     ------
     SnapshotCorrupt
-        if the manifest contradicts itself: its certificate does not hold.
+        if the manifest contradicts itself, because its certificate does not hold.
     """
 
     def __init__(self, manifest: Manifest, read: Callable[[Handle], Buffer], codec: Codec) -> None:
@@ -55,7 +55,7 @@ class Snapshot:
 
     @property
     def id(self) -> int:
-        """Ascends within a run."""
+        """Number of the snapshot; ascends within a run."""
         return self.manifest.snapshot_id
 
     @property
@@ -65,17 +65,17 @@ class Snapshot:
 
     @property
     def timestamp(self) -> float:
-        """When it was triggered, in seconds since the epoch; information only."""
+        """Seconds since the epoch at the trigger; information only."""
         return self.manifest.timestamp
 
     @property
     def size(self) -> int:
-        """Bytes of all its parts."""
+        """Bytes of all parts."""
         return sum(handle.size for record in self.manifest.records for handle in record.handles)
 
     @property
     def pinned(self) -> bool:
-        """Whether retention spares it."""
+        """Retention never removes the snapshot."""
         return self.manifest.pinned
 
     @property
@@ -89,7 +89,7 @@ class Snapshot:
         return self._topology.channels
 
     def node(self, node: str | Subtask) -> NodeSnapshot:
-        """Return the record of a node, or of one of its subtasks.
+        """Return the recorded state of a node, or of one of its subtasks.
 
         Raises
         ------
@@ -100,12 +100,12 @@ class Snapshot:
         return NodeSnapshot(str(node), handles, self._open_state)
 
     def channel(self, source: str | Subtask, target: str | Subtask) -> ChannelSnapshot:
-        """Return the record of a channel.
+        """Return the recorded state of a channel.
 
         Raises
         ------
         GraphError
-            if there is no such channel, or several: then name subtasks instead of nodes.
+            if there is no such channel, or there are several. In the second case give subtasks instead of nodes.
         """
         sources, targets = self._subtasks(source), self._subtasks(target)
         found = [channel for channel in self.channels if channel.source in sources and channel.target in targets]
@@ -116,12 +116,12 @@ class Snapshot:
         return self._channel(found[0])
 
     def verify(self) -> None:
-        """Read every part and prove every byte; runs no code of the user's.
+        """Read every part and check every byte. Runs no user code.
 
         Raises
         ------
         SnapshotCorrupt
-            naming the file, the offset and what is wrong.
+            if a part is missing or damaged. The message names file, offset and fault.
         RestoreRefused
             if a part is of a format version that this Cutline does not read.
         """
@@ -146,8 +146,8 @@ class Snapshot:
         return f"<snapshot {self.id} of run {self.run!r}>"
 
     def _repr_html_(self) -> str:
-        """The snapshot, drawn, for notebooks. Reads small parts only."""
-        from snapshot.drawing.snapshot_card import card_of_snapshot  # draws snapshots, so it imports this
+        """Return the drawn snapshot, for notebooks. Reads small parts only."""
+        from snapshot.drawing.snapshot_card import card_of_snapshot  # the drawing room imports this module
 
         return card_of_snapshot(self)
 
@@ -223,7 +223,7 @@ class NodeSnapshot:
 
     @property
     def state(self) -> Any:
-        """Return what ``snapshotState`` returned, decoded anew each time.
+        """State that ``snapshotState`` returned. Decoded anew each time.
 
         Raises
         ------
@@ -237,7 +237,7 @@ class NodeSnapshot:
 
     @property
     def states(self) -> list[Any]:
-        """The states of all subtasks, by index; decoded anew each time."""
+        """States of all subtasks, by index. Decoded anew each time."""
         return [self._open_state(handle) for handle in self._handles]
 
     def __repr__(self) -> str:
@@ -245,7 +245,7 @@ class NodeSnapshot:
 
 
 class ChannelSnapshot:
-    """State of a channel: messages sent before the sender's cut and not processed before the receiver's."""
+    """Messages of a channel that were sent before the sender's cut and not processed before the receiver's cut."""
 
     def __init__(
         self, received: ReceivedEntry, sent: SentEntry, parts: Callable[[], list[list[Any] | pa.RecordBatch]]
@@ -266,7 +266,7 @@ class ChannelSnapshot:
 
     @property
     def messages(self) -> list[Any]:
-        """All messages in order; rows of batches as dicts, the end of the stream left out."""
+        """All messages in order. Rows of batches are dicts, and the end of the stream is left out."""
         messages: list[Any] = []
         for part in self._parts():
             messages += part.to_pylist() if isinstance(part, pa.RecordBatch) else part

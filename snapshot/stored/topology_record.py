@@ -1,4 +1,4 @@
-"""A topology as plain data: how manifests and control messages hold it."""
+"""Topology as plain data, for manifests and control messages."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def record_of_topology(topology: Topology) -> dict[str, Any]:
 
 
 def topology_of_record(record: Mapping[str, Any]) -> Topology:
-    """Read what `record_of_topology` wrote.
+    """Read the plain data of `record_of_topology`.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        when the record is no topology; the caller knows which file it came from and says so.
+        if the record is no topology. The caller knows the file, and names it in an error of its own.
     """
     return _TOPOLOGY.read(record)
