@@ -1,4 +1,4 @@
-"""Choose the subtask of an edge's target for each message: stable key hashes, key groups, one partitioner for each edge.
+"""Choose the subtask of an edge's target for each message: stable key hashes, key groups, partitioners.
 
 Partitioners run in the sending subtask, once a message, so their code is written for speed. They know no channels.
 
