@@ -1,13 +1,13 @@
 """Transport of messages between subtasks: frames, handshake, credits, sockets, links inside one worker.
 
-This package owns sockets, their threads and their clocks. It must not know storage, Spark, Ray, or what a
-control message says. It knows `snapshot` for frames, markers, channel ends and errors.
+This package owns sockets, their threads and their clocks. It must not know storage, Spark, Ray, or the content of
+control messages. It knows `snapshot` for frames, markers, channel ends and errors.
 
 ::
 
     ChannelSender ─ schedule ─┬─ connection ─ frame_socket ─ wire ═ socket ═ ... connection ─ ChannelReceiver
                            │                      └─ shared_payloads ═ memory ═ ...  (large ones, on one host)
                            └─ in_process (both subtasks in one worker) ──────────────────── ChannelReceiver
-    listener, dialer ─ handshake ─ admission    who may connect
-    control, heartbeat ─ frame_socket           what else crosses an authenticated socket
+    listener, dialer ─ handshake ─ admission    admission of peers
+    control, heartbeat ─ frame_socket           other messages on authenticated sockets
 """

@@ -1,4 +1,4 @@
-"""Admission of peers whose handshake has proved their identity. Knows names and incarnations, and no sockets."""
+"""Admission: decides which authenticated peers may connect. Knows names and incarnations, and no sockets."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from channels.identity import Identity, Purpose, Refusal
 
 
 class Admission(Protocol):
-    """Decides for a listener at the end of a handshake."""
+    """Rule that a listener applies at the end of a handshake."""
 
     @property
     def identity(self) -> Identity:
-        """Return this side's identity now."""
+        """Current identity of this side."""
 
     def judge(self, peer: Identity, purpose: Purpose) -> Refusal | None:
-        """Decide on a peer that has proved its claims. Return None to admit the peer."""
+        """Decide on a peer that proved its claims and named this side. None accepts the peer."""
 
 
 class PeerAdmission:
     """A worker's rule: known workers of this very incarnation, one connection of each purpose from each.
 
-    A connection lives once in an incarnation, so a worker that lost one is refused too: losing it means
-    rollback (PROTOCOL 6.1), never repair.
+    A peer that lost its connection is refused too, because a lost connection means rollback (PROTOCOL 6.1), never
+    repair. So there is one connection of each purpose in an incarnation.
 
     Parameters
     ----------
     identity : Identity
-        This worker's.
+        The worker's identity.
     peers : collection of str
         Names of the workers that may connect.
     """
@@ -40,11 +40,11 @@ class PeerAdmission:
 
     @property
     def identity(self) -> Identity:
-        """Return this worker's identity now."""
+        """Current identity of this worker."""
         return self._identity
 
     def advance(self, incarnation: int, peers: Collection[str]) -> None:
-        """A rollback: everybody connects anew, and only with the new incarnation."""
+        """Begin an incarnation after a rollback. All peers must connect again, with the new incarnation."""
         self._identity = self._identity._replace(incarnation=incarnation)
         self._peers = tuple(peers)
         self._admitted.clear()
@@ -66,10 +66,10 @@ class PeerAdmission:
 
 
 class EndpointAdmission:
-    """Admit every holder of the run's secret to the coordinator, to register or to send heartbeats.
+    """The coordinator's rule: every holder of the run's secret may register or send heartbeats.
 
-    Names, launch tokens and incarnations are judged by what the control messages say: a worker that
-    connects has no place in the run yet, and one that reconnects is welcome.
+    Names, launch tokens and incarnations are checked in control messages, because a connecting worker has no place in
+    the run yet, and a reconnecting worker is welcome.
     """
 
     def __init__(self, identity: Identity) -> None:

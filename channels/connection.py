@@ -1,8 +1,8 @@
-"""The data connection of two workers: all channels between them, both ways, over one socket.
+"""Data connection of two workers: all channels between them, both ways, over one socket.
 
-Driven by the worker's loop: `receive` when the socket is readable, `pump` when there is something to send or
-the socket is writable. Markers and credits leave ahead of the data that waits; data leaves channel by
-channel in turn, while the receiver has given credit.
+The worker's loop calls `receive` when the socket is readable, and `pump` when there is something to send or the socket
+is writable. Markers and credits leave ahead of waiting data. Data leaves channel by channel in turn, while the receiver
+has given credit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
 
-#: What came for a channel, by its number: the loop gives it to the receiving end, and markers to the protocol.
+#: (channel, frame or marker) that came. The loop gives frames to channel receivers, and markers to the protocol.
 Received = tuple[int, Frame | Marker]
 
 
@@ -45,11 +45,11 @@ class Connection:
     Parameters
     ----------
     sock : socket
-        Connected and authenticated; owned from now on.
+        Connected and authenticated. Owned by the connection from now on.
     peer : Identity
-        As the handshake showed; of this side's incarnation.
+        The identity that the peer proved in the handshake, of this side's incarnation.
     window_bytes : int
-        Credit of the channel of a receiver that has few. The same at both ends.
+        Credit of a channel whose receiver has few input channels. The same at both ends.
     """
 
     def __init__(self, sock: socket.socket, peer: Identity, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
@@ -62,17 +62,17 @@ class Connection:
         self._incoming: dict[int, ReceivingCredit] = {}
 
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
-        """`channel` leaves by this connection, from `end`; its receiver has so many input channels."""
+        """Send `channel` by this connection, from `end`. Its receiver has `siblings` input channels."""
         end.allocate = self._frames.allocate
         self._outgoing.attach(channel, end, SendingCredit(self._window_bytes // buffer_divisor(siblings)))
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
-        """`channel` comes by this connection, to a receiver that has so many input channels."""
+        """Receive `channel` by this connection, at a receiver that has `siblings` input channels."""
         assert channel not in self._incoming
         self._incoming[channel] = ReceivingCredit(self._window_bytes // buffer_divisor(siblings))
 
     def fileno(self) -> int:
-        """For selectors; -1 once closed."""
+        """Return the descriptor for selectors, or -1 once closed."""
         return self._frames.fileno()
 
     @property
@@ -82,20 +82,20 @@ class Connection:
 
     @property
     def has_data(self) -> bool:
-        """Something waits at a sending end, if only for credit."""
+        """A frame or marker waits at a channel sender, if only for credit."""
         return self._outgoing.has_data
 
     def close(self) -> None:
-        """Drop the connection and whatever waits in it. May be called again."""
+        """Drop the connection and everything that waits in it. May be called again."""
         self._frames.close()
 
     def receive(self) -> list[Received]:
-        """Receive items in order, at most about `RECEIVE_BYTES_MAX` bytes. Does not block.
+        """Return the frames and markers that have come, in order, about `RECEIVE_BYTES_MAX` at most. Does not block.
 
         Raises
         ------
         ChannelError
-            if the connection is lost or the peer broke the protocol: close it, and report it.
+            if the connection is lost or the peer broke the protocol. Close the connection, and report the error.
         """
         received: list[Received] = []
         for frame in self._frames.receive(RECEIVE_BYTES_MAX):
@@ -108,25 +108,25 @@ class Connection:
         return received
 
     def free(self, channel: int, processed_bytes: int) -> None:
-        """So many payload bytes of `channel` that came by this connection are processed: credit goes back."""
+        """Give credit back for `processed_bytes` of payload of `channel` that came by this connection."""
         granted_bytes = self._incoming[channel].free(processed_bytes)
         if granted_bytes:
             self._frames.put_urgent(credit_frame(channel, self.peer.incarnation, granted_bytes))
 
     def pump(self) -> None:
-        """Write credit, markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` allows.
+        """Write credit, markers and frames, as much as the socket takes and `PUMP_BYTES_MAX` permits.
 
         Raises
         ------
         ChannelError
-            if the connection is lost: close it, and report it.
+            if the connection is lost. Close the connection, and report the error.
         """
         frames, outgoing, written = self._frames, self._outgoing, 0
         while written < PUMP_BYTES_MAX and (outgoing.waiting or outgoing.marked or frames.queued_bytes):
             written += self._fill()
             written += frames.flush()
             if frames.queued_bytes:
-                return  # The kernel is full.
+                return  # the kernel's buffer is full
 
     def _accept(self, wire: WireFrame) -> Frame | Marker | None:
         incoming = self._incoming.get(wire.channel)
@@ -147,12 +147,12 @@ class Connection:
         if wire.type is _MARKER:
             return marker_of(wire)
         place = place_of(wire)
-        incoming.receive(place.length)  # ahead of the copy
+        incoming.receive(place.length)  # before the copy
         self.traffic.messages_in += wire.message_count
         return frame_of(msgspec.structs.replace(wire, payload=self._frames.fetch(place)))
 
     def _fill(self) -> int:
-        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Returns the bytes that went beside the socket."""
+        """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Return the bytes that went beside the socket."""
         outgoing, frames, shared_bytes = self._outgoing, self._frames, 0
         while outgoing.waiting or outgoing.marked:
             for channel, marker in outgoing.markers() if outgoing.marked else ():

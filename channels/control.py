@@ -1,4 +1,4 @@
-"""Control messages between a worker and the coordinator. What a message says is the caller's business: bytes here."""
+"""Control messages between a worker and the coordinator, as bytes. The caller knows their content."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ControlConnection:
     Parameters
     ----------
     sock : socket
-        Connected and authenticated; owned from now on.
+        Connected and authenticated. Owned by the connection from now on.
     own, peer : Identity
-        As in the handshake. Their incarnations may differ, and stay what they were: the connection
-        outlives rollbacks, and a message that needs one says it itself.
+        The identities of the handshake. Their incarnations may differ, and never change, because the connection
+        survives rollbacks. Messages that need an incarnation hold it.
     """
 
     def __init__(self, sock: socket.socket, own: Identity, peer: Identity) -> None:
@@ -29,7 +29,7 @@ class ControlConnection:
         self._frames = FrameSocket(sock, peer, CONTROL_CAPS)
 
     def fileno(self) -> int:
-        """For selectors; -1 once closed."""
+        """Return the descriptor for selectors, or -1 once closed."""
         return self._frames.fileno()
 
     @property
@@ -43,16 +43,16 @@ class ControlConnection:
         return bool(self._frames.queued_bytes)
 
     def close(self) -> None:
-        """Drop the connection and whatever waits in it. May be called again."""
+        """Drop the connection and everything that waits in it. May be called again."""
         self._frames.close()
 
     def send(self, *messages: bytes) -> None:
-        """Queue messages and write what the socket takes, together: the peer wakes once. Does not block.
+        """Queue messages and write what the socket takes, in one call, so that the peer wakes once. Does not block.
 
         Raises
         ------
         ChannelError
-            if one is too large, or the peer has stopped reading, or the connection is lost.
+            if a message is too large, the peer has stopped reading, or the connection is lost.
         """
         for message in messages:
             self._put(message)
@@ -69,15 +69,15 @@ class ControlConnection:
         self._frames.put(WireFrame(WireType.CONTROL, 0, self._own.incarnation, message))
 
     def pump(self) -> None:
-        """Write what waits, as much as the socket takes. Raises ChannelError if the connection is lost."""
+        """Write the waiting messages, as much as the socket takes. Raises ChannelError if the connection is lost."""
         self._frames.flush()
 
     def receive(self) -> list[bytes]:
-        """The messages that have come, in order. Does not block.
+        """Return the messages that have come, in order. Does not block.
 
         Raises
         ------
         ChannelError
-            if the connection is lost or the peer broke the protocol: close it.
+            if the connection is lost or the peer broke the protocol. Close the connection.
         """
         return [bytes(frame.payload) for frame in self._frames.receive(RECEIVE_BYTES_MAX)]

@@ -1,4 +1,4 @@
-"""The connecting side: reaches a listener, proves who we are, and returns the socket. Blocks, with a deadline."""
+"""Dialer: reaches a listener, proves this side's identity, and returns the socket. Blocks until a deadline."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def connect(
     waits: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[socket.socket, Identity]:
-    """Connect to `server` at `address`, by Unix socket when it is on this host.
+    """Connect to `server` at `address`, by Unix socket if the server is on this host.
 
-    Blocks for `timeout` seconds at most: a listener that is crowded or is not yet of our incarnation is tried
-    again until then; one that is not up only if `waits`, for where it was up before, nobody will come back.
+    Blocks for at most `timeout` seconds. A listener that is crowded, or not yet of our incarnation, is tried again. A
+    listener that is not up is tried again only if `waits`, because a listener that was up before does not come back.
 
     Returns
     -------
     (socket, Identity)
-        Authenticated, with nothing beyond the handshake read from it; and who the server proved to be.
+        The authenticated socket, read no further than the handshake; and the identity that the server proved.
 
     Raises
     ------
     HandshakeFailed
         if the server refused for good, or does not hold the secret.
     ChannelError
-        if there was no answer in time.
+        if no answer came in time, or nobody listens and `waits` is False.
     """
     deadline = clock() + timeout
     while True:

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into frames: whole, admitted, undamaged, of one incarnation. No I/O."""
+"""Frame reader: splits a byte stream into frames: whole, admitted, undamaged, of one incarnation. No I/O."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ class _Partial(NamedTuple):
 
 
 class FrameReader:
-    """A stream of frames. Fill `space`; `advance` says how much, and gives what is whole.
+    """Splits a stream into frames. Fill `space`, then call `advance` with the count, which returns the whole frames.
 
-    A payload that is whole in the read-ahead buffer is copied out of it once, so that it holds no other memory;
-    of any other only the beginning is, and the rest is read straight into place.
+    A payload that is whole in the read-ahead buffer is copied once, so that it keeps no other memory alive. Of a larger
+    payload only the beginning is copied, and the rest is read straight into place.
 
     Parameters
     ----------
     caps : mapping of WireType to int
-        The types that may come, and the longest payload of each.
+        The frame types that may come, and the longest payload of each in bytes.
     incarnation : int
-        That every frame must carry; 0 where nobody has proved one.
+        The incarnation that every frame must carry; 0 before the peer has proved an incarnation.
     read_ahead_bytes : int
-        With `HEADER_BYTES` it never reads beyond the frame that it is reading.
+        Bytes of the read-ahead buffer. With `HEADER_BYTES` the reader never reads beyond the current frame.
     """
 
     def __init__(self, caps: Caps, incarnation: int = 0, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self._caps = {int(type_): cap for type_, cap in caps.items()}
         self._incarnation = incarnation
         self._scratch = memoryview(bytearray(read_ahead_bytes))
-        #: bytes at the front of it: less than a header
+        #: bytes at the front of the read-ahead buffer: less than a header
         self._left = 0
         self._partial: _Partial | None = None
-        #: where the next bytes go; never empty
+        #: memory for the next bytes; never empty
         self.space = self._scratch
 
     def advance(self, count: int) -> list[WireFrame]:
-        """The first `count` bytes of `space` are filled. Returns the frames that are whole now.
+        """Parse the first `count` bytes of `space`, which the caller has filled. Return the frames that are whole now.
 
         Raises
         ------
         ChannelError
-            if the bytes are no frame, or one of a type, length or incarnation that is not admitted here, or damaged.
+            if the bytes are no frame, or the frame is damaged or of a type, length or incarnation that is not admitted.
             The stream cannot be read further.
         """
         if self._partial is not None:
@@ -100,7 +100,7 @@ class FrameReader:
         return frames
 
     def _begin(self, length: int, beginning: memoryview) -> memoryview:
-        """Memory for a payload, of which the beginning has come."""
+        """Return memory for a payload of `length` bytes whose beginning has come."""
         payload = new_memory(length)
         payload[: len(beginning)] = beginning
         self._left, self.space = 0, payload[len(beginning) :]

@@ -1,9 +1,9 @@
-"""Frames over one authenticated, non-blocking socket: reads them whole, writes them gathered and in order.
+"""Frames over one authenticated, non-blocking socket: read whole, written gathered and in order.
 
-Large payloads of a Unix socket's DATA frames go beside it, through `channels.shared_payloads`.
+Large payloads of a Unix socket's DATA frames go beside the socket, through `channels.shared_payloads`.
 
-Every frame that comes must carry the incarnation that the peer proved. Knows no channels, no credit and no
-meaning of a payload. After any error it is of no more use.
+Every received frame must carry the incarnation that the peer proved. Knows no channels, no credit and no meaning of a
+payload. After any error the socket is unusable.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
-#: To get a member of an enum takes longer than to make a frame.
+#: Member of an enum in a global, because getting the member takes longer than making a frame.
 _DATA = WireType.DATA
 
-#: Descriptors that may come beside the bytes of one read: the one of the memory, and room to see that there are more.
+#: Bytes of descriptors beside one read: the memory's descriptor, and room for a second to detect that there are more.
 _BESIDE_BYTES_MAX = socket.CMSG_SPACE(2 * array("i").itemsize)
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts of a link, beside its socket too. Messages are counted in data frames only."""
+    """Counters of a link, payloads beside the socket included. Messages are counted in data frames only."""
 
     frames_in: int = 0
     frames_out: int = 0
@@ -63,44 +63,44 @@ class _Queued(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameSocket:
-    """One socket as two streams of frames.
+    """Two streams of frames over one socket.
 
     Parameters
     ----------
     sock : socket
-        Connected and authenticated; owned from now on.
+        Connected and authenticated. Owned by the `FrameSocket` from now on.
     peer : Identity
-        As the handshake showed.
+        The identity that the peer proved in the handshake.
     caps : mapping of WireType to int
-        What may come.
+        The frame types that may come, with the largest payload of each in bytes.
     """
 
     def __init__(self, sock: socket.socket, peer: Identity, caps: Caps) -> None:
         prepare(sock)
         self.peer = peer
         self.traffic = Traffic()
-        #: bytes that were put and not yet written
+        #: bytes that were queued and not yet written
         self.queued_bytes = 0
         self._socket = sock
         self._reader = FrameReader(caps, peer.incarnation)
-        #: what the next read raises: the kernel says it once
+        #: error that the next read raises, because the kernel reports a loss only once; None without a loss
         self._loss: OSError | None = None
         self._queue: deque[_Queued] = deque()
-        #: bytes of the first queued frame that are written: until the rest is, nothing may go ahead of it
+        #: written bytes of the first queued frame; while it is half written, nothing may go ahead of its rest
         self._head_written = 0
         self._shared = SharedPayloads() if WireType.SHARED in caps else None
-        #: the peer's memory may come beside what is read, this side's goes beside what is written
+        #: the peer's memory may come beside the next read; this side's memory goes beside the next write
         self._awaits_memory = self._sends_memory = False
         if self._shared is not None:
             self._awaits_memory, self._sends_memory = True, self._shared.descriptor is not None
             self.put(self._shared.announcement(peer.incarnation))
 
     def fileno(self) -> int:
-        """For selectors; -1 once closed."""
+        """Return the descriptor for selectors, or -1 once closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Drop the connection and whatever is queued. May be called again."""
+        """Drop the connection and everything that is queued. May be called again."""
         self._queue.clear()
         self.queued_bytes = 0
         self._sends_memory = False
@@ -109,12 +109,12 @@ class FrameSocket:
         self._socket.close()
 
     def receive(self, bytes_max: int) -> list[WireFrame]:
-        """The frames that have come, after reading about `bytes_max` bytes at most. Does not block.
+        """Return the frames that have come, after reading about `bytes_max` bytes at most. Does not block.
 
         Raises
         ------
         ChannelError
-            if the connection is lost, or the peer broke the protocol. What came whole before a loss is returned first.
+            if the connection is lost, or the peer broke the protocol. Frames from before a loss are returned first.
         """
         frames: list[WireFrame] = []
         reader, taken = self._reader, 0
@@ -127,7 +127,7 @@ class FrameSocket:
                 taken += count
                 frames += reader.advance(count)
                 if count < len(space):
-                    break  # The kernel had no more.
+                    break  # the kernel had no more
         except BlockingIOError:
             pass
         except OSError as error:
@@ -141,7 +141,7 @@ class FrameSocket:
         return frames
 
     def allocate(self, size: int) -> memoryview:
-        """Memory for a payload of `size` bytes: where `put_data` need not copy it, if there is such."""
+        """Return memory for a payload of `size` bytes: shared memory if possible, which `put_data` need not copy."""
         room = None if self._shared is None else self._shared.allocate(size)
         return new_memory(size) if room is None else room
 
@@ -151,7 +151,7 @@ class FrameSocket:
         self._queue.append(self._queued(frame.channel, header_of(frame), frame.payload))
 
     def put_data(self, channel: int, frame: Frame) -> int:
-        """Queue a channel's frame behind all others; returns the bytes of it that go beside the socket."""
+        """Queue a channel's frame behind all others. Return the bytes of its payload that go beside the socket."""
         size, incarnation = len(frame.payload), self.peer.incarnation
         if size >= SHARED_PAYLOAD_BYTES_MIN:
             wire = data_frame(channel, incarnation, frame)
@@ -166,12 +166,12 @@ class FrameSocket:
         return 0
 
     def open_memory(self, frame: WireFrame) -> None:
-        """A MEMORY frame was received: from now on SHARED frames may come.
+        """Open the peer's memory, which a received MEMORY frame announces. From now on SHARED frames may come.
 
         Raises
         ------
         ChannelError
-            if its memory did not come, it is of no use, or it is not the first.
+            if no memory came with the frame, the memory is unusable, or the frame is not the first.
         """
         assert self._shared is not None  # no MEMORY frame is admitted
         if not self._awaits_memory:
@@ -180,12 +180,12 @@ class FrameSocket:
         self._shared.open(frame)
 
     def fetch(self, place: SharedPlace) -> memoryview:
-        """The payload that a SHARED frame which was received stands for; once, in the order of these frames.
+        """Return the payload of a received SHARED frame. Call once a frame, in the order of these frames.
 
         Raises
         ------
         ChannelError
-            if it is not there, or damaged.
+            if the payload is missing or damaged.
         """
         assert self._shared is not None  # no SHARED frame is admitted
         payload = self._shared.fetch(place)
@@ -193,7 +193,7 @@ class FrameSocket:
         return payload
 
     def put_urgent(self, frame: WireFrame) -> None:
-        """Queue a frame as far ahead as it may go: behind what is half written and what its own channel has queued."""
+        """Queue a frame ahead of others, but behind a half-written frame and behind all frames of its own channel."""
         position = len(self._queue)
         ahead = 1 if self._head_written else 0
         while position > ahead and self._queue[position - 1].channel != frame.channel:
@@ -202,7 +202,7 @@ class FrameSocket:
         self.traffic.frames_out += 1
 
     def flush(self) -> int:
-        """Write as much as the socket takes. Does not block; returns the bytes written.
+        """Write as much as the socket takes, and return the bytes written. Does not block.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class FrameSocket:
                     break
                 self._forget(count)
                 if count < sum(map(len, buffers)):
-                    break  # The kernel is full.
+                    break  # the kernel's buffer is full
         except BlockingIOError:
             pass
         except OSError as error:
@@ -235,7 +235,7 @@ class FrameSocket:
         return _Queued(channel, [head + payload] if size <= JOINED_BYTES_MAX else [head, payload], size)
 
     def _unwritten(self) -> list[bytes | memoryview]:
-        """Of the first frames, as many as one write takes."""
+        """Return the buffers of as many frames as one write takes."""
         if len(self._queue) == 1 and not self._head_written:
             return self._queue[0].buffers
         buffers = [buffer for queued in islice(self._queue, GATHERED_BUFFERS_MAX // 2) for buffer in queued.buffers]
@@ -252,7 +252,7 @@ class FrameSocket:
             self._head_written -= self._queue.popleft().size
 
     def _read_beside(self, space: memoryview) -> int:
-        """Read with what comes beside the bytes: the descriptor of the peer's memory."""
+        """Read bytes, and the descriptor of the peer's memory beside them."""
         assert self._shared is not None
         count, beside, flags, _ = self._socket.recvmsg_into([space], _BESIDE_BYTES_MAX, socket.MSG_CMSG_CLOEXEC)
         if beside or flags & socket.MSG_CTRUNC:
@@ -266,7 +266,7 @@ class FrameSocket:
         return self._socket.send(buffers[0]) if len(buffers) == 1 else self._socket.sendmsg(buffers)
 
     def _write_beside(self, buffers: list[bytes | memoryview]) -> int:
-        """Write, with the descriptor of this side's memory beside the bytes."""
+        """Write bytes, with the descriptor of this side's memory beside them."""
         assert self._shared is not None
         assert self._shared.descriptor is not None
         descriptors = array("i", [self._shared.descriptor])

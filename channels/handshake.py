@@ -1,4 +1,4 @@
-"""The mutual proof that both ends hold the run's secret, without I/O. Nothing else is parsed before it.
+"""Mutual proof that both ends hold the run's secret, without I/O. Nothing else is parsed before the proof.
 
 ::
 
@@ -9,11 +9,11 @@
       verifies, and only then reads the verdict        <──   VERDICT    MAC("server"), verdict
 
     MAC(role) = HMAC-SHA256(secret, role, client nonce, server nonce, claims [, verdict])
-    claims    = MessagePack [run, incarnation, name, purpose, name of the server that is meant]
+    claims    = MessagePack [run, incarnation, name, purpose, name of the intended server]
     verdict   = MessagePack [refusal or 0, run, incarnation, name]
 
-The role in the MAC makes a proof worthless when it is sent back to its maker, the nonces make it worthless
-later. It authenticates; it does not encrypt, and does not protect later traffic from being altered.
+The role in the MAC makes a proof worthless when it is sent back to its maker. The nonces make a proof worthless later.
+The handshake authenticates. It does not encrypt, and does not protect later traffic from an attacker who can alter it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from snapshot.errors import ChannelError
 
 NONCE_BYTES = 32
 MAC_BYTES = 32
-#: Shorter secrets could be guessed from one overheard handshake.
+#: Least length of a secret, because a shorter secret could be guessed from one recorded handshake.
 SECRET_BYTES_MIN = 16
 
-#: Decides on a peer that proved who it is; None accepts.
+#: Function that decides on an authenticated peer. None accepts the peer.
 Judge = Callable[[Identity, Purpose], Refusal | None]
 
 
@@ -50,7 +50,7 @@ class HandshakeState(Enum):
 
 
 class HandshakeFailed(ChannelError):
-    """The peer was not accepted, or did not accept this side; `refusal` says why."""
+    """The peer was not accepted, or did not accept this side. `refusal` has the reason."""
 
     def __init__(self, text: str, refusal: Refusal) -> None:
         super().__init__(text, refusal)
@@ -61,7 +61,7 @@ class HandshakeFailed(ChannelError):
 
 
 class _Handshake:
-    """State of both sides of a handshake: secret, nonces, progress."""
+    """Common base of both sides: secret, nonces, state."""
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         assert len(secret) >= SECRET_BYTES_MIN
@@ -69,7 +69,7 @@ class _Handshake:
         self._secret = secret
         self._nonce = nonce
         self.state = HandshakeState.STARTED
-        #: who the peer is, once `state` is DONE
+        #: identity of the peer, or None until `state` is DONE
         self.peer: Identity | None = None
 
     def _mac(self, role: bytes, *parts: bytes) -> bytes:
@@ -90,19 +90,19 @@ class _Handshake:
 
 
 class ClientHandshake(_Handshake):
-    """The connecting side. Send `start()`, then what each `receive` returns, until `state` is DONE.
+    """Connecting side. Send `start()`, then the result of each `receive`, until `state` is DONE.
 
     Parameters
     ----------
     secret : bytes
-        The run's, at least `SECRET_BYTES_MIN`.
+        The run's secret, of at least `SECRET_BYTES_MIN` bytes.
     identity : Identity
-        What this side claims.
+        Claimed identity of this side.
     server : str
-        Name of the worker that is meant to answer.
+        Name of the worker that should answer.
     purpose : Purpose
     nonce : bytes
-        Fresh and unpredictable, `NONCE_BYTES`.
+        Fresh and unpredictable, of `NONCE_BYTES` bytes.
     """
 
     def __init__(self, secret: bytes, identity: Identity, server: str, purpose: Purpose, nonce: bytes) -> None:
@@ -112,11 +112,11 @@ class ClientHandshake(_Handshake):
         self._server_nonce = b""
 
     def start(self) -> bytes:
-        """The first bytes to send."""
+        """Return the first bytes to send."""
         return _message(WireType.HELLO, self._nonce)
 
     def receive(self, frame: WireFrame) -> bytes:
-        """Take the server's next message; returns what to send.
+        """Process the server's next message. Return the bytes to send.
 
         Raises
         ------
@@ -154,18 +154,18 @@ class ClientHandshake(_Handshake):
 
 
 class ServerHandshake(_Handshake):
-    """The listening side. Give each message to `receive` and send what it returns, until `state` is DONE or FAILED.
+    """Listening side. Pass each message to `receive` and send the result, until `state` is DONE or FAILED.
 
     Parameters
     ----------
     secret : bytes
-        The run's, at least `SECRET_BYTES_MIN`.
+        The run's secret, of at least `SECRET_BYTES_MIN` bytes.
     identity : callable
-        What this side is, asked when the verdict is due: it may have changed since the peer connected.
+        Returns this side's identity. Called for the verdict, because it may have changed since the peer connected.
     judge : callable
-        Asked once, and only about a peer that proved to hold the secret.
+        Called once, and only for a peer that proved to hold the secret.
     nonce : bytes
-        Fresh and unpredictable, `NONCE_BYTES`.
+        Fresh and unpredictable, of `NONCE_BYTES` bytes.
     """
 
     def __init__(self, secret: bytes, identity: Callable[[], Identity], judge: Judge, nonce: bytes) -> None:
@@ -173,18 +173,18 @@ class ServerHandshake(_Handshake):
         self._identity = identity
         self._judge = judge
         self._client_nonce = b""
-        #: what the connection is for, once `state` is DONE
+        #: purpose of the connection, or None until `state` is DONE
         self.purpose: Purpose | None = None
-        #: why the peer was refused, when `state` is FAILED and there is a verdict to send
+        #: reason of the refusal, when `state` is FAILED and there is a verdict to send; else None
         self.refusal: Refusal | None = None
 
     def receive(self, frame: WireFrame) -> bytes:
-        """Take the client's next message; returns what to send. After a refusal, send it and close.
+        """Process the client's next message. Return the bytes to send. After a refusal, send them and close.
 
         Raises
         ------
         HandshakeFailed
-            if the client does not hold the secret or the protocol: close without an answer.
+            if the client does not hold the secret, or breaks the protocol. Close without an answer.
         """
         match self.state:
             case HandshakeState.STARTED:
@@ -241,7 +241,7 @@ def _pack(fields: list[Any]) -> bytes:
 
 
 def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
-    """Fields of a peer whose MAC was verified: anything else than `types` is another version's, and refused."""
+    """Decode fields of a peer whose MAC was verified. Refuse other types, because another version sent them."""
     fields = msgpack.unpackb(data)
     if not isinstance(fields, list) or tuple(map(type, fields)) != types:
         raise HandshakeFailed("handshake failed (MALFORMED): fields of another version", Refusal.MALFORMED)

@@ -1,11 +1,11 @@
-"""Signs of life between peers, on connections of their own, by one background thread for all of them.
+"""Heartbeats between peers, on connections of their own, by one background thread for all peers.
 
-A thread, so that a long `onMessage` is not taken for a death; connections of their own, because a data
-connection may have half a frame on the way (PROTOCOL 9.3). A receiver of a half-open connection sees
-nothing from TCP: only the silence shows it.
+A thread, so that a long `onMessage` is not taken for a death. Connections of their own, because a data connection may
+have half a frame on the way (PROTOCOL 9.3). TCP reports nothing to the receiver of a half-open connection, so only
+silence shows the loss.
 
-Silence is counted in what this thread was awake to hear: after a pause of this process, or a jump of the
-clock, what the peers sent meanwhile is read before anybody is judged, and the pause counts as one interval.
+Silence is counted only while this thread runs. After a pause of this process, or a jump of the clock, the thread reads
+the peers' heartbeats before it declares a peer lost, and the pause counts as at most two intervals.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECON
 from channels.wire import HEARTBEAT_CAPS, WireFrame, WireType
 from snapshot.errors import ChannelError
 
-#: Called with the peer and the reason, once a peer, on the heartbeat's thread: it must return at once.
+#: Called with the peer and the reason, once a peer, on the heartbeat's thread. Must return at once.
 OnLost = Callable[[Identity, str], None]
 
 
 class _Peer:
-    """One connection, and for how long it has been silent."""
+    """One connection, and the seconds of its silence."""
 
     def __init__(self, sock: socket.socket, own: Identity, peer: Identity) -> None:
         self.identity = peer
@@ -40,7 +40,7 @@ class _Peer:
         return self._frames.fileno()
 
     def beat(self) -> None:
-        """Send one, unless the peer did not even take the last."""
+        """Send a heartbeat, unless the last heartbeat still waits."""
         if not self._frames.queued_bytes:
             self._frames.put(self._beat)
         self._frames.flush()
@@ -54,17 +54,17 @@ class _Peer:
 
 
 class Heartbeats:
-    """The thread that beats for this process and listens for the others.
+    """Thread that sends this process's heartbeats and receives those of its peers.
 
     Parameters
     ----------
     on_lost : callable
-        Told of each peer that fell silent for `deadline` seconds, or whose connection broke. The peer is
-        dropped before.
+        Called for each peer that was silent for `deadline` seconds, or whose connection broke. The peer is dropped
+        before the call.
     interval, deadline : float
         Seconds. The same at both ends.
     clock : callable
-        Monotonic seconds.
+        Returns monotonic seconds.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Heartbeats:
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector.register(self._wake_in, selectors.EVENT_READ)
-        #: what other threads ask of this one, in order
+        #: actions that other threads request of this thread, in order
         self._requests: deque[Callable[[], None]] = deque()
         self._peers: dict[str, _Peer] = {}
         self._closing = False
@@ -90,18 +90,18 @@ class Heartbeats:
         self._thread.start()
 
     def add(self, sock: socket.socket, own: Identity, peer: Identity) -> None:
-        """Beat to, and listen for, one more peer; `sock` is authenticated, and owned from now on.
+        """Send heartbeats to one more peer and receive its own. `sock` is authenticated, and owned from now on.
 
-        A connection to a peer of the same name takes the place of the former.
+        The connection replaces an earlier connection to a peer of the same name.
         """
         self._request(lambda: self._add(_Peer(sock, own, peer)))
 
     def remove(self, name: str) -> None:
-        """Forget a peer, without telling `on_lost`; unknown names are ignored."""
+        """Drop a peer without calling `on_lost`. Unknown names are ignored."""
         self._request(lambda: self._remove(name))
 
     def close(self) -> None:
-        """Drop all connections and end the thread; blocks until it has ended. May be called again."""
+        """Drop all connections and end the thread. Blocks until the thread has ended. May be called again."""
         self._request(self._close)
         self._thread.join()
 
@@ -110,7 +110,7 @@ class Heartbeats:
         try:
             self._wake_out.send(b"\0")
         except OSError:
-            assert self._closing  # The thread has ended: nobody is left to be asked.
+            assert self._closing  # the thread has ended, so nobody serves requests
 
     def _run(self) -> None:
         before = next_beat = self._clock()

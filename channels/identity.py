@@ -1,4 +1,4 @@
-"""Identity and purpose of a peer: claimed in its handshake, and believed once its proof holds."""
+"""Identities, purposes and refusals: claims of a peer in its handshake, believed once its proof holds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class Purpose(IntEnum):
-    """Purpose of a connection. Sent on sockets, so never renumber."""
+    """Purpose of a connection. Sent on sockets: never renumber."""
 
     DATA = 1  #: frames, markers and credits between two workers
-    HEARTBEAT = 2  #: signs of life only
+    HEARTBEAT = 2  #: heartbeats only
     CONTROL = 3  #: control messages between a worker and the coordinator
 
 
 class Identity(NamedTuple):
-    """One end of a connection. Every frame it sends on it carries this incarnation."""
+    """One end of a connection. Every frame that this end sends carries this incarnation."""
 
     run: str
     name: str
@@ -26,7 +26,7 @@ class Identity(NamedTuple):
 
 
 class Refusal(IntEnum):
-    """Why a connection was refused. Sent on sockets: never renumber.
+    """Reason why a connection was refused. Sent on sockets: never renumber.
 
     ::
 
@@ -36,14 +36,14 @@ class Refusal(IntEnum):
         DUPLICATE
     """
 
-    WRONG_RUN = 1  #: it belongs to another run
-    WRONG_NAME = 2  #: it looked for somebody else
-    STALE_INCARNATION = 3  #: it is from before the last rollback, and must end
-    NOT_YET = 4  #: it is ahead of this side, and may try again
-    UNKNOWN_PEER = 5  #: nobody of that name is in the run
-    WRONG_PURPOSE = 6  #: connections of that purpose are not taken here
-    DUPLICATE = 7  #: it has, or had, such a connection in this incarnation
-    UNAUTHENTICATED = 8  #: it does not hold the run's secret
-    MALFORMED = 9  #: it does not speak the protocol
-    TOO_SLOW = 10  #: it did not finish the handshake in time
-    CROWDED_OUT = 11  #: it was the oldest when too many were under way
+    WRONG_RUN = 1  #: the peer belongs to another run
+    WRONG_NAME = 2  #: the peer looked for another name
+    STALE_INCARNATION = 3  #: the peer is from before the last rollback, and must end
+    NOT_YET = 4  #: the peer is ahead of this side, and may try again
+    UNKNOWN_PEER = 5  #: the run has no peer of that name
+    WRONG_PURPOSE = 6  #: this side takes no connections of that purpose
+    DUPLICATE = 7  #: the peer has, or had, such a connection in this incarnation
+    UNAUTHENTICATED = 8  #: the peer does not hold the run's secret
+    MALFORMED = 9  #: the peer does not speak the protocol
+    TOO_SLOW = 10  #: the peer did not finish the handshake in time
+    CROWDED_OUT = 11  #: the peer's handshake was the oldest when too many were under way

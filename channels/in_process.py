@@ -1,7 +1,7 @@
-"""The link between subtasks of one worker: a queue, with the interface and the rules of `channels.connection`.
+"""Link between subtasks of one worker: a queue, with the interface and the rules of `channels.connection`.
 
-Frames go by reference: they are encoded when they are sent, so a message is by value here too. Credit bounds
-what waits at the receiver as it does across a socket, and a marker overtakes what waits at the sender.
+Frames go by reference. Messages are encoded when they are sent, so a message is by value here too. Credit bounds the
+frames that wait at the receiver, as on a socket, and a marker overtakes the frames that wait at the sender.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class InProcessConnection:
     Parameters
     ----------
     window_bytes : int
-        Credit of the channel of a receiver that has few.
+        Credit of a channel whose receiver has few input channels.
     """
 
     def __init__(self, *, window_bytes: int = CREDIT_WINDOW_BYTES) -> None:
@@ -32,43 +32,43 @@ class InProcessConnection:
         self._moved: list[Received] = []
 
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
-        """`channel` leaves from `end`; its receiver has so many input channels."""
+        """Send `channel` from `end`. Its receiver has `siblings` input channels."""
         end.buffer.frames_min = LOCAL_FRAMES
         credit = SendingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
         self._outgoing.attach(channel, end, credit)
 
     def attach_receiving(self, channel: int, *, siblings: int = 1) -> None:
-        """`channel` arrives here, at a receiver that has so many input channels."""
+        """Receive `channel` here, at a receiver that has `siblings` input channels."""
         assert channel not in self._incoming
         self._incoming[channel] = ReceivingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
 
     @property
     def wants_write(self) -> bool:
-        """`pump` has something to move, or `receive` something to return."""
+        """`pump` has frames or markers to move, or `receive` has some to return."""
         return bool(self._moved) or self._outgoing.sendable
 
     @property
     def has_data(self) -> bool:
-        """Something waits on its way."""
+        """A frame or marker waits on its way."""
         return bool(self._moved) or self._outgoing.has_data
 
     def close(self) -> None:
-        """Drop whatever was moved and not received. May be called again."""
+        """Drop all frames and markers that were moved and not received. May be called again."""
         self._moved.clear()
 
     def receive(self) -> list[Received]:
-        """Return the items that `pump` has moved since the last call, in order."""
+        """Return the frames and markers that `pump` has moved since the last call, in order."""
         received, self._moved = self._moved, []
         return received
 
     def free(self, channel: int, processed_bytes: int) -> None:
-        """So many payload bytes of `channel` that came by this link are processed: credit goes back."""
+        """Give credit back for `processed_bytes` of payload of `channel` that came by this link."""
         granted_bytes = self._incoming[channel].free(processed_bytes)
         if granted_bytes:
             self._outgoing.grant(channel, granted_bytes)
 
     def pump(self) -> None:
-        """Move markers, and frames while there is credit, about `PUMP_BYTES_MAX` at most."""
+        """Move markers, and frames while there is credit, about `PUMP_BYTES_MAX` bytes at most."""
         moved_bytes = 0
         self._move_markers()
         while moved_bytes < PUMP_BYTES_MAX:

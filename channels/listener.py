@@ -1,7 +1,7 @@
-"""Accepts connections, has each peer prove its identity, and passes on the admitted peers.
+"""Listener: accepts connections, has each peer prove its identity, and returns the admitted peers.
 
-Strangers cost little: a handshake has a deadline, a small message cap and one of `PENDING_HANDSHAKES_MAX`
-places, nothing of theirs is parsed, and a refusal is counted. One file descriptor for the worker's loop,
+Strangers cost little. A handshake has a deadline, a small message cap and one of `PENDING_HANDSHAKES_MAX` places.
+Nothing of a stranger's is parsed, and a refusal is counted. The listener has one file descriptor for the worker's loop,
 which never blocks here. The listening sockets are kept open for good, so the address stays ours.
 """
 
@@ -32,7 +32,7 @@ from snapshot.errors import ChannelError
 
 
 class Admitted(NamedTuple):
-    """A peer that proved who it is and may stay. Nothing beyond the handshake has been read from `sock`."""
+    """An authenticated and admitted peer. Nothing beyond the handshake has been read from `sock`."""
 
     sock: socket.socket
     peer: Identity
@@ -50,22 +50,22 @@ class _Pending:
 
 
 class Listener:
-    """Listens by TCP and, for peers on this host, on an abstract Unix socket.
+    """Listen by TCP and, for peers on this host, on an abstract Unix socket.
 
     Parameters
     ----------
     secret : bytes
-        The run's.
+        The run's secret.
     admission : Admission
-        Who may connect; asked at the end of each handshake.
+        The rule that is applied at the end of each handshake.
     bind : str
         Address to listen on by TCP.
     port : int
-        0 lets the system choose.
+        TCP port; 0 lets the system choose.
     advertise : str, optional
-        The host that is sent to peers; `bind` when None.
+        The host that `address` names to peers; None: `bind`.
     clock : callable
-        Monotonic seconds.
+        Returns monotonic seconds.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Listener:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.admission = admission
-        #: why and how often connections were refused
+        #: number of refused connections by reason
         self.refused: Counter[Refusal] = Counter()
         self._secret = secret
         self._clock = clock
@@ -93,7 +93,7 @@ class Listener:
         self._unix.bind(unix_path(self.address))
         self._unix.listen(LISTEN_BACKLOG)
         self._listening = {sock.fileno(): sock for sock in (self._tcp, self._unix)}
-        #: by file descriptor, oldest first
+        #: {file descriptor: handshake}, oldest first
         self._pending: dict[int, _Pending] = {}
         self._poll = select.epoll()
         for descriptor, sock in self._listening.items():
@@ -101,16 +101,16 @@ class Listener:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """For selectors: readable when `accept` has something to do."""
+        """Return the descriptor for selectors: readable when `accept` has something to do."""
         return self._poll.fileno()
 
     @property
     def pending_count(self) -> int:
-        """Handshakes under way. While there are any, call `accept` now and then, so that deadlines pass."""
+        """Number of handshakes under way. While there are any, call `accept` regularly, so that deadlines pass."""
         return len(self._pending)
 
     def accept(self) -> list[Admitted]:
-        """Take a bounded step of every handshake, and return the peers that are admitted. Does not block."""
+        """Take a bounded step of every handshake, and return the admitted peers. Does not block."""
         admitted: list[Admitted] = []
         for descriptor, _ in self._poll.poll(0):
             pending = self._pending.get(descriptor)
@@ -122,7 +122,7 @@ class Listener:
         return admitted
 
     def close(self) -> None:
-        """Stop listening and drop what is pending. May be called again."""
+        """Stop listening and drop all pending handshakes. May be called again."""
         for pending in self._pending.values():
             pending.sock.close()
         self._pending.clear()
@@ -135,7 +135,7 @@ class Listener:
             try:
                 sock, _ = listening.accept()
             except OSError:
-                # Nothing waits, the peer is gone again, or no descriptor is free: the next call tries again.
+                # No connection waits, the peer is gone again, or no descriptor is free. The next call tries again.
                 return
             if len(self._pending) >= PENDING_HANDSHAKES_MAX:
                 self._drop(next(iter(self._pending)), Refusal.CROWDED_OUT)
@@ -148,7 +148,7 @@ class Listener:
             self._poll.register(sock.fileno(), select.EPOLLIN)
 
     def _advance(self, descriptor: int, pending: _Pending) -> list[Admitted]:
-        """Take at most one message of the peer's, and answer it."""
+        """Read at most one message of the peer, and answer it."""
         try:
             answer = pending.machine.receive(_read_frame(pending))
             if pending.sock.send(answer) != len(answer):
@@ -180,7 +180,7 @@ class Listener:
         now = self._clock()
         for descriptor, pending in list(self._pending.items()):
             if pending.deadline > now:
-                return  # Oldest first: the others have longer.
+                return  # oldest first, so all others have later deadlines
             self._drop(descriptor, Refusal.TOO_SLOW)
 
     def _drop(self, descriptor: int, refusal: Refusal) -> None:
@@ -190,7 +190,7 @@ class Listener:
 
 
 def _read_frame(pending: _Pending) -> WireFrame:
-    """Read one message, and never beyond it. Raises BlockingIOError when not all of it has come."""
+    """Read one message, and never beyond it. Raises BlockingIOError when the message is incomplete."""
     while True:
         count = pending.sock.recv_into(pending.reader.space)
         if not count:

@@ -1,7 +1,7 @@
-"""Order of sending on a link: markers first, then data in turn over the channels that have credit. No I/O.
+"""Order in which a link sends: markers first, then data in turn over the channels with credit. No I/O.
 
-A channel without credit is passed over, so a full one never holds another (DESIGN 6). Ends say when they have something
-to take, so what a step costs does not grow with the channels that have nothing. Used by every link.
+A channel without credit is skipped, so a full channel never holds another (DESIGN 6). Channel senders report waiting
+frames, so idle channels add no cost to a step. Every link uses this schedule.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class _Outgoing(NamedTuple):
 
 
 class SendingSchedule:
-    """The sending ends of one link, numbered by channel, each with its credit."""
+    """Channel senders of one link, numbered by channel, each with its credit."""
 
     def __init__(self) -> None:
         self._outgoing: dict[int, _Outgoing] = {}
-        # The first two are read by links, too: behind a property and a call a small frame took 7 % longer.
+        # Links read `waiting` and `marked` directly: through a property and a call, a small frame took 7 % longer.
         #: channels that may have something to take, in the order of their turns
         self.waiting: dict[int, _Outgoing] = {}
-        #: channels of which a marker is next
+        #: channels whose next item is a marker
         self.marked: dict[int, ChannelSender] = {}
-        #: channels that had no credit when it was their turn
+        #: channels that had no credit at their turn
         self._blocked: dict[int, _Outgoing] = {}
 
     def attach(self, channel: int, end: ChannelSender, credit: SendingCredit) -> None:
-        """Serve one more channel."""
+        """Add a channel."""
         assert channel not in self._outgoing
         self._outgoing[channel] = _Outgoing(end, credit)
         end.buffer.on_waiting = partial(self._note, channel, self._outgoing[channel])
@@ -44,12 +44,12 @@ class SendingSchedule:
         return channel in self._outgoing
 
     def grant(self, channel: int, granted_bytes: int) -> None:
-        """The receiver of `channel`, which leaves by this link, gives credit back.
+        """Add credit that the receiver of `channel` gave back. `channel` must leave by this link.
 
         Raises
         ------
         ChannelError
-            if it gives more than it got.
+            if the receiver gave more than it got.
         """
         self._outgoing[channel].credit.grant(granted_bytes)
         outgoing = self._blocked.pop(channel, None)
@@ -58,18 +58,18 @@ class SendingSchedule:
 
     @property
     def sendable(self) -> bool:
-        """Something may be taken now."""
+        """A marker or frame may be taken now."""
         if self.marked or not self.waiting:  # the usual cases, checked before each sleep
             return bool(self.marked)
         return any(o.credit.balance > 0 and o.end.buffer.has_data for o in self.waiting.values())
 
     @property
     def has_data(self) -> bool:
-        """Something waits, if only for credit."""
+        """A marker or frame waits, if only for credit."""
         return any(o.end.buffer.has_data for waiting in (self.waiting, self._blocked) for o in waiting.values())
 
     def markers(self) -> list[tuple[int, Marker]]:
-        """Take every marker that is next on its channel. They cost no credit (PROTOCOL 1.1)."""
+        """Take every marker that is next on its channel. Markers cost no credit (PROTOCOL 1.1)."""
         taken: list[tuple[int, Marker]] = []
         for channel, end in self.marked.items():
             while end.buffer.has_marker:
@@ -80,9 +80,9 @@ class SendingSchedule:
         return taken
 
     def next_frame(self) -> tuple[int, Frame] | None:
-        """Take one frame, from the next channel in turn that has one and credit; None if there is none.
+        """Take one frame from the next channel in turn with a frame and credit. None if there is no such channel.
 
-        Take `markers` before and after: a frame may have an aligned marker right behind it.
+        Take `markers` before and after, because a frame may have an aligned marker right behind it.
         """
         while self.waiting:
             channel = next(iter(self.waiting))
@@ -102,7 +102,7 @@ class SendingSchedule:
         return None
 
     def _note(self, channel: int, outgoing: _Outgoing) -> None:
-        """Something may be taken from `channel`: it waits its turn, unless it has one already."""
+        """Give `channel` a turn, unless it has one already, because it may have something to take."""
         if outgoing.end.buffer.has_marker:
             self.marked[channel] = outgoing.end
         if channel not in self._blocked:

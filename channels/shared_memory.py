@@ -1,17 +1,17 @@
-"""Memory that two workers of one host share: payloads are made in it by the sender, the receiver copies them out.
+"""Memory that two workers of one host share. The sender encodes payloads into it, and the receiver copies them out.
 
-A Unix socket's kernel copies a payload twice, into small buffers, and wakes the receiver for each. Here the one copy
-is the receiver's, where the payload was encoded right into its place. Who reads learns from the socket where a payload
-lies; the only word that goes through the memory itself is how many the receiver is done with.
+The kernel of a Unix socket copies a payload twice, into small buffers, and wakes the receiver for each. Shared memory
+needs only the receiver's copy, because the payload is encoded right into its place. The socket tells the receiver where
+a payload lies. Only the number of payloads that the receiver has taken goes through the memory itself.
 
 ::
 
-    0         taken: payloads that the receiver is done with, ever (8 bytes, written by it alone)
-    one page  places, each where its sender found room for it
+    0         taken: payloads that the receiver has taken, ever (8 bytes, written by the receiver alone)
+    one page  places, each where its sender found room
 
-No lock: the sender uses a place again when `taken` says that its payload was read, or it was never sent, and when
-nothing refers to it any more, for a snapshot may hold what waited there until it is stored. The receiver raises `taken`
-when it has compared the checksum of its copy, which depends on every byte that was read.
+No lock. The sender reuses a place when nothing refers to it any more, and `taken` shows that its payload was read, or
+the payload was never sent. A snapshot may refer to a waiting payload until the payload is stored. The receiver raises
+`taken` after it has compared the checksum of its copy, which depends on every byte that was read.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from channels.limits import SHARED_MEMORY_BYTES
 from snapshot.channel.record_batches import new_memory
 from snapshot.errors import ChannelError
 
-#: What `taken` has for itself, so that the receiver can map the places without the right to write.
+#: Bytes for `taken` alone, so that the receiver can map the places without the right to write.
 _COUNTER_BYTES = mmap.PAGESIZE
 
-#: A place begins at a multiple of this, as Arrow's own memory does.
+#: Bytes whose multiples are the begins of places, as of Arrow's own memory.
 _ALIGNMENT_BYTES = 64
 
 
 def _seals() -> int:
-    """The memory keeps its size: who reads what is no more there is killed."""
+    """Return the seals that keep the memory's size, because a process that reads missing memory is killed."""
     return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
@@ -46,18 +46,18 @@ def _seals() -> int:
 class _Place:
     start: int
     stop: int
-    #: its bytes, as long as something here refers to them
+    #: weak reference to its bytes, dead when nothing in this process refers to them
     room: weakref.ref[npt.NDArray[np.uint8]]
-    #: payloads that were sent before its own; None while that was not
+    #: number of payloads sent before its own payload; None before that is sent
     sent_before: int | None = None
 
     def is_in_use(self, taken: int) -> bool:
-        """Here, or by the peer, which is done with so many payloads."""
+        """Return whether this process, or the peer after `taken` payloads, still uses the place."""
         return self.room() is not None or (self.sent_before is not None and self.sent_before >= taken)
 
 
 class OutgoingMemory:
-    """The sender's side, which makes the memory.
+    """Sender's side of shared memory, which makes the memory.
 
     Parameters
     ----------
@@ -67,14 +67,14 @@ class OutgoingMemory:
     Raises
     ------
     OSError
-        if the system gives none.
+        if the system gives no memory.
     """
 
     def __init__(self, size: int = SHARED_MEMORY_BYTES) -> None:
-        #: descriptor by which the receiver opens the memory; closed after it was sent
+        #: descriptor by which the receiver opens the memory; closed by the caller that passes it on
         self.descriptor = os.memfd_create("cutline-payloads", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(self.descriptor, _COUNTER_BYTES + size)  # pages are there once they are written to
+            os.ftruncate(self.descriptor, _COUNTER_BYTES + size)  # pages take memory once they are written to
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _seals())
             mapped = memoryview(mmap.mmap(self.descriptor, _COUNTER_BYTES + size))
         except OSError:
@@ -84,13 +84,14 @@ class OutgoingMemory:
         self._taken = mapped[:8].cast("Q")
         self._bytes = np.frombuffer(mapped[_COUNTER_BYTES:], np.uint8)
         self._sent = 0
-        #: by `start`
+        #: places in order of `start`
         self._places: list[_Place] = []
 
     def allocate(self, length: int) -> memoryview | None:
-        """A place to write a payload to, for `send`; None if none is so long now. Free again once it is let go of.
+        """Return a place to write a payload to, for `send`, or None if no room is long enough now.
 
-        The first one that fits: memory that was used last is warm, and the rest is never reached.
+        The place is free again once nothing refers to it. The first fit is taken, because recently used memory is warm,
+        and the rest is never touched.
         """
         taken = self._taken[0]
         self._places = [place for place in self._places if place.is_in_use(taken)]
@@ -102,13 +103,16 @@ class OutgoingMemory:
             index += 1
         if start + length > self.size:
             return None
-        room = self._bytes[start : start + length]  # an object of its own, whose end is seen
+        room = self._bytes[start : start + length]  # an object of its own, so that a weak reference shows its end
         stop = start + length + -length % _ALIGNMENT_BYTES
         self._places.insert(index, _Place(start, stop, weakref.ref(room)))
         return room.data
 
     def send(self, payload: bytes | memoryview) -> int | None:
-        """Return the place of a payload that is sent to the peer next, or None if the payload lies elsewhere."""
+        """Return the begin of a payload in the memory, and count it as sent. None if the payload is not in it.
+
+        The caller must send the place to the peer next.
+        """
         if isinstance(payload, memoryview):
             room: object = payload.obj
             for place in self._places:
@@ -119,26 +123,26 @@ class OutgoingMemory:
         return None
 
     def close(self) -> None:
-        """Let go of it. It is unmapped when nothing else refers to it, such as a snapshot that is being stored."""
+        """Release the memory. It is unmapped when nothing else refers to it, such as a snapshot being stored."""
         self._places.clear()
         self._taken.release()
         self._bytes = np.empty(0, np.uint8)
 
 
 class IncomingMemory:
-    """The receiver's side.
+    """Receiver's side of shared memory.
 
     Parameters
     ----------
     descriptor : int
-        As it came from the sender; closed here.
+        The descriptor that came from the sender. Closed here.
     size : int
-        As the sender says.
+        Bytes that the sender announced.
 
     Raises
     ------
     ChannelError
-        if it is no memory of this size, for good.
+        if the descriptor is no sealed memory of this size.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -157,12 +161,12 @@ class IncomingMemory:
         self._bytes = memoryview(self._mapped)
 
     def take(self, start: int, length: int, checksum: int) -> memoryview:
-        """Copy the payload at `start` out, and give its place back.
+        """Return a copy of the payload at `start`, and give its place back.
 
         Raises
         ------
         ChannelError
-            if it is not in the memory, or not what the sender summed up.
+            if the payload is not inside the memory, or has another checksum.
         """
         size = len(self._bytes)
         if start + length > size:
@@ -175,7 +179,7 @@ class IncomingMemory:
         return payload.toreadonly()
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the memory."""
         self._taken.release()
         self._bytes.release()
         self._counter.close()

@@ -1,8 +1,8 @@
-"""Large payloads of a Unix socket's frames, which go through shared memory: what the socket carries in their place.
+"""Large payloads of a Unix socket's frames go through shared memory. The socket carries their places.
 
-Each direction has a memory. Its descriptor travels beside the first bytes of the socket, and a MEMORY frame is ahead of
-all data; then a SHARED frame stands for a DATA frame and says where its payload lies. A payload for which there is no
-room goes by the socket, as all small ones do.
+Each direction has a memory. Its descriptor travels beside the first bytes of the socket, and a MEMORY frame goes ahead
+of all data. Then a SHARED frame replaces a DATA frame and says where its payload lies. A payload that finds no room
+goes by the socket, as all small payloads do.
 """
 
 from __future__ import annotations
@@ -22,47 +22,49 @@ _logger = logging.getLogger("cutline.channels")
 
 
 class SharedPayloads:
-    """Both directions of one connection."""
+    """Shared memories of both directions of one connection."""
 
     def __init__(self) -> None:
-        #: the descriptor that is to travel beside the first bytes that are written
+        #: descriptor to send beside the first written bytes; None after that, or without memory
         self.descriptor: int | None = None
-        #: None: the system gave none, or nothing is sent any more, so all goes by the socket
+        #: memory for sending; None if the system gave none, or after `close`, so that all payloads go by the socket
         self._outgoing = self._make()
         self._incoming: IncomingMemory | None = None
-        #: the peer's, whose MEMORY frame has not come whole
+        #: descriptor of the peer's memory, until its MEMORY frame has come whole; else None
         self._descriptor_taken: int | None = None
 
     def announcement(self, incarnation: int) -> WireFrame:
-        """Return the frame that goes ahead of all data."""
+        """Return the MEMORY frame, which goes ahead of all data."""
         return memory_frame(incarnation, 0 if self._outgoing is None else self._outgoing.size)
 
     def allocate(self, size: int) -> memoryview | None:
-        """Return memory for a payload of `size` bytes, so that it need not be copied. None: any memory serves."""
+        """Return shared memory for a payload of `size` bytes, so that sending need not copy. None: use other memory."""
         if self._outgoing is None or not SHARED_PAYLOAD_BYTES_MIN <= size <= SHARED_MEMORY_BYTES:
             return None
         return self._outgoing.allocate(size)
 
     def replaced(self, frame: WireFrame) -> WireFrame:
-        """Return what is sent for `frame`, a large DATA frame: the frame, or the place of its payload."""
+        """Return the frame to send for `frame`, a large DATA frame: a SHARED frame, or `frame` if there is no room."""
         start = self._place(frame.payload)
         if start is None:
             return frame
         return shared_frame(frame, SharedPlace(start, len(frame.payload), xxh3_64_intdigest(frame.payload)))
 
     def forget_descriptor(self) -> None:
-        """Close the descriptor after it was sent, because the peer has its own."""
+        """Close the descriptor after sending it, because the peer has its own."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
     def take_descriptors(self, descriptors: Sequence[int], *, are_all: bool) -> None:
-        """These came beside bytes of the socket; not all of those that did, unless `are_all`.
+        """Take descriptors that came beside bytes of the socket. `are_all` is False if some were lost.
+
+        The descriptor of the peer's memory must come alone, and once.
 
         Raises
         ------
         ChannelError
-            if they are not the one of the memory; they are closed.
+            if other descriptors came. They are closed.
         """
         if len(descriptors) == 1 and are_all and self._descriptor_taken is None:
             self._descriptor_taken = descriptors[0]
@@ -73,12 +75,12 @@ class SharedPayloads:
         raise ChannelError(f"{len(descriptors)} descriptors came, where one is due, once{advice}")
 
     def open(self, frame: WireFrame) -> None:
-        """A MEMORY frame came.
+        """Open the memory that a received MEMORY frame announces.
 
         Raises
         ------
         ChannelError
-            if its memory did not, or it is of no use.
+            if no memory came with the frame, or the memory is unusable.
         """
         size = memory_size_of(frame)
         if not size and self._descriptor_taken is None:
@@ -89,12 +91,12 @@ class SharedPayloads:
         self._incoming = IncomingMemory(descriptor, size)
 
     def fetch(self, place: SharedPlace) -> memoryview:
-        """The payload that a SHARED frame stands for.
+        """Return the payload of a SHARED frame.
 
         Raises
         ------
         ChannelError
-            if it is not there, or damaged.
+            if the payload is missing or damaged.
         """
         if self._incoming is None:
             raise ChannelError("a SHARED frame came, and no memory before it")
@@ -112,7 +114,7 @@ class SharedPayloads:
             self._descriptor_taken = None
 
     def _place(self, payload: bytes | memoryview) -> int | None:
-        """Return the place of a payload for the peer, copied there if need be, or None without room."""
+        """Return the begin of a payload in shared memory, copied there if needed. None if there is no room."""
         if self._outgoing is None:
             return None
         start = self._outgoing.send(payload)

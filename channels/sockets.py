@@ -1,4 +1,4 @@
-"""Addresses of peers, and the setup of sockets. No other file sets socket options."""
+"""Addresses of listeners, and the setup of sockets. No other file sets socket options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from channels.limits import KERNEL_UNSENT_BYTES, UNIX_SEND_BUFFER_BYTES
 
 
 class Address(NamedTuple):
-    """Address of a listener: by TCP from anywhere, by an abstract Unix socket from the same host."""
+    """Address of a listener: for TCP from anywhere, and for an abstract Unix socket from the same host."""
 
     host: str
     port: int
@@ -22,26 +22,26 @@ class Address(NamedTuple):
 
 @cache
 def host_token() -> str:
-    """Equal for two processes that can reach each other's abstract Unix sockets: same boot, same network namespace."""
+    """Return a token of this boot and network namespace, within which processes share abstract Unix sockets."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot_id}/{os.stat('/proc/self/ns/net').st_ino}"
 
 
 def is_local(address: Address) -> bool:
-    """The listener is on this host."""
+    """Return whether the listener is on this host."""
     return address.host_token == host_token()
 
 
 def unix_path(address: Address) -> str:
-    """The abstract socket's path, as the socket calls want it."""
+    """Return the abstract socket's path, in the form of socket calls."""
     return f"\0{address.unix_name}"
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set a connected socket up: non-blocking, no delay, and little of ours waiting in the kernel.
+    """Set up a connected socket: non-blocking, no delay, and few unsent bytes in the kernel.
 
-    No TCP_USER_TIMEOUT: Linux counts a receiver that is alive and does not read as lost, so one long
-    `onMessage` would end the connection. Heartbeats tell the dead from the busy.
+    No TCP_USER_TIMEOUT, because Linux counts a live receiver that does not read as lost, so one long `onMessage` would
+    end the connection. Heartbeats distinguish dead peers from busy peers.
     """
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:

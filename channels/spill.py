@@ -1,7 +1,7 @@
-"""A FIFO of frames on disk, for out-buffers inside a cycle, which must not block (PROTOCOL 9.2).
+"""Spill file: a FIFO of frames on disk, for out-buffers inside a cycle, which must not block (PROTOCOL 9.2).
 
-A row of files without names (deleted when they are opened, so that nothing is left behind, however the
-process ends), each a row of wire frames with their checksums. A file is given back when it is read through.
+A spill file is a sequence of nameless files, each a sequence of wire frames with their checksums. They are deleted when
+they are opened, so that nothing is left behind, however the process ends. A file is given back when it is read through.
 Only the current positions are in memory.
 """
 
@@ -39,7 +39,7 @@ class _Segment:
                 rest[0] = rest[0][count:]
 
     def read(self, position: int) -> tuple[Frame, int]:
-        """The frame at `position`, and the position behind it."""
+        """Return the frame at `position`, and the position behind the frame."""
         reader = FrameReader(DATA_CAPS, read_ahead_bytes=HEADER_BYTES)
         while True:
             count = os.preadv(self._file.fileno(), [reader.space], position)
@@ -59,11 +59,11 @@ class SpillFile:
     Parameters
     ----------
     channel : str
-        For errors.
+        Name of the channel in errors.
     directory : str
-        Where the files are; on a disk, not in memory.
+        Folder of the files; on a disk, not in memory.
     bytes_max : int
-        More than this waiting is an error.
+        Most bytes that may wait. `append` raises an error above.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SpillFile:
         return self._frame_count
 
     def __iter__(self) -> Iterator[Frame]:
-        """The frames that wait, oldest first, without removing them. Not to be mixed with changes."""
+        """Yield the waiting frames, oldest first, without removing them. Make no changes during the iteration."""
         for segment in self._segments:
             position = segment.start
             while position < segment.end:
@@ -95,12 +95,12 @@ class SpillFile:
                 yield frame
 
     def append(self, frame: Frame) -> None:
-        """Add at the end.
+        """Add a frame at the end.
 
         Raises
         ------
         ChannelError
-            if more would wait than allowed, or the disk refuses.
+            if more than `bytes_max` would wait, or the disk refuses.
         """
         wire = data_frame(0, 0, frame)
         size = HEADER_BYTES + len(frame.payload)
@@ -117,14 +117,14 @@ class SpillFile:
         self.waiting_bytes += size
 
     def popleft(self) -> Frame:
-        """Remove and return the oldest.
+        """Remove and return the oldest frame.
 
         Raises
         ------
         ChannelError
             if the file is damaged or cannot be read.
         IndexError
-            if nothing waits.
+            if no frame waits.
         """
         segment = self._segments[0]
         try:
@@ -138,7 +138,7 @@ class SpillFile:
         return frame
 
     def close(self) -> None:
-        """Drop everything and give the disk back. May be called again."""
+        """Drop all frames and give the disk space back. May be called again."""
         while self._segments:
             self._segments.popleft().close()
         self._frame_count = 0

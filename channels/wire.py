@@ -1,4 +1,4 @@
-"""Frames as bytes, without I/O. Big-endian; a header of 48 bytes, then the payload.
+"""Wire format of frames, without I/O. Big-endian; a header of 48 bytes, then the payload.
 
 ::
 
@@ -9,17 +9,17 @@
          6      1  payload kind    PayloadKind of a DATA or SHARED frame, else 0
          7      1  zero
          8      4  channel         index into the run's topology; 0 where there is none
-        12      8  incarnation     of the sender, as proved in its handshake
+        12      8  incarnation     the sender's, as proved in its handshake
         20      8  first           sequence number of the first message of a DATA or SHARED frame, else 0
         28      4  count           messages in a DATA or SHARED frame, else 0
-        32      4  length          of the payload; checked before anything is allocated
-        36      4  header check    low half of XXH3-64 of the 36 bytes above, checked before the length is used
+        32      4  length          bytes of the payload; checked before anything is allocated
+        36      4  header check    low half of XXH3-64 of the 36 bytes above; checked before the length is believed
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
-    MARKER payload: snapshot_id u64, floor u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
-    MEMORY payload: size u64.   SHARED payload, where a DATA frame's is: start u64, length u64, XXH3-64 u64.
+    MARKER payload: snapshot_id u64, min_snapshot_id u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
+    MEMORY payload: size u64.   SHARED payload, in place of a DATA frame's: start u64, length u64, XXH3-64 u64.
 
-The checksum finds damage, not forgery: who may speak at all is `channels.handshake`'s business.
+The checksum finds damage, not forgery: `channels.handshake` decides which peers may send at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BEGINNING = MAGIC + bytes((VERSION,))
 
 _PREFIX = struct.Struct("!5sBBxIQQII")
 _CHECKS = struct.Struct("!IQ")
-#: Both at once, for reading.
+#: `_PREFIX` and `_CHECKS` at once, for reading.
 HEADER = struct.Struct("!5sBBBIQQIIIQ")
 _MARKER = struct.Struct("!QQQ?")
 _CREDIT = struct.Struct("!Q")
@@ -57,7 +57,7 @@ LOW_HALF = 0xFFFF_FFFF
 
 
 class WireType(IntEnum):
-    """Type of a frame. Sent on sockets, so never renumber."""
+    """Type of a frame. Sent on sockets: never renumber."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -68,13 +68,13 @@ class WireType(IntEnum):
     CREDIT = 7
     CONTROL = 8
     HEARTBEAT = 9
-    MEMORY = 10  #: between workers of one host: the memory that comes with it holds what SHARED frames name
+    MEMORY = 10  #: between workers of one host: announces the memory that holds the payloads of SHARED frames
     SHARED = 11
 
 
 Caps = Mapping[WireType, int]
 
-#: The types that each kind of connection admits, with the longest payload of each.
+#: Frame types that each kind of connection admits, with the longest payload of each in bytes.
 HANDSHAKE_CAPS: Caps = {
     WireType.HELLO: HANDSHAKE_BYTES_MAX,
     WireType.CHALLENGE: HANDSHAKE_BYTES_MAX,
@@ -86,14 +86,14 @@ DATA_CAPS: Caps = {
     WireType.MARKER: _MARKER.size,
     WireType.CREDIT: _CREDIT.size,
 }
-#: The same over a Unix socket.
+#: Caps of a data connection over a Unix socket.
 LOCAL_DATA_CAPS: Caps = {**DATA_CAPS, WireType.MEMORY: _MEMORY.size, WireType.SHARED: _PLACE.size}
 CONTROL_CAPS: Caps = {WireType.CONTROL: CONTROL_BYTES_MAX}
 HEARTBEAT_CAPS: Caps = {WireType.HEARTBEAT: 0}
 
 
 class WireFrame(msgspec.Struct, frozen=True, gc=False):
-    """One frame, whatever its type. `payload` may be a read-only view of memory that nobody else writes to."""
+    """One frame of any type. `payload` may be a read-only view of memory that nobody else writes to."""
 
     type: WireType
     channel: int
@@ -105,7 +105,7 @@ class WireFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 def header_of(frame: WireFrame) -> bytes:
-    """The header that goes ahead of `frame.payload`."""
+    """Return the header of `frame`, which goes ahead of its payload."""
     return header(
         frame.type, frame.kind, frame.channel, frame.incarnation, frame.first, frame.message_count, frame.payload
     )
@@ -120,19 +120,19 @@ def header(
     count: int,
     payload: bytes | memoryview,
 ) -> bytes:
-    """The header of a frame with these numbers, for who needs no `WireFrame` beside it."""
+    """Return the header of a frame with these numbers, for callers that need no `WireFrame`."""
     prefix = _PREFIX.pack(BEGINNING, type_, kind, channel, incarnation, first, count, len(payload))
     seed = xxh3_64_intdigest(prefix)
     return prefix + _CHECKS.pack(seed & LOW_HALF, xxh3_64_intdigest(payload, seed=seed))
 
 
 def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
-    """A channel's frame for the wire.
+    """Return a channel's frame as a DATA frame.
 
     Raises
     ------
     ChannelError
-        if it is larger than a receiver would take.
+        if the frame is larger than a receiver would take.
     """
     if len(frame.payload) > FRAME_BYTES_MAX:
         raise ChannelError(
@@ -143,12 +143,12 @@ def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
 
 
 def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
-    """A marker for the wire."""
+    """Return a marker as a MARKER frame."""
     return WireFrame(WireType.MARKER, channel, incarnation, _MARKER.pack(*marker))
 
 
 def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFrame:
-    """A grant of credit for the wire."""
+    """Return a grant of credit as a CREDIT frame."""
     return WireFrame(WireType.CREDIT, channel, incarnation, _CREDIT.pack(granted_bytes))
 
 
@@ -161,33 +161,33 @@ class SharedPlace(NamedTuple):
 
 
 def memory_frame(incarnation: int, size: int) -> WireFrame:
-    """Encode the first frame of a connection: the bytes of the memory whose descriptor was sent, or 0 without one."""
+    """Return the MEMORY frame, which goes ahead of all data: bytes of the memory beside it, or 0 for no memory."""
     return WireFrame(WireType.MEMORY, 0, incarnation, _MEMORY.pack(size))
 
 
 def shared_frame(frame: WireFrame, place: SharedPlace) -> WireFrame:
-    """Encode the frame that stands for the DATA frame `frame`."""
+    """Return the SHARED frame that replaces the DATA frame `frame`."""
     return msgspec.structs.replace(frame, type=WireType.SHARED, payload=_PLACE.pack(*place))
 
 
 def memory_size_of(wire: WireFrame) -> int:
-    """The size that a MEMORY frame says. Raises ChannelError if the payload has another length."""
+    """Return the bytes that a MEMORY frame announces. Raises ChannelError if the payload has another length."""
     size: int = _MEMORY.unpack(_exactly(wire, _MEMORY.size))[0]
     return size
 
 
 def place_of(wire: WireFrame) -> SharedPlace:
-    """The place that a SHARED frame names. Raises ChannelError if the payload has another length."""
+    """Return the place that a SHARED frame names. Raises ChannelError if the payload has another length."""
     return SharedPlace(*_PLACE.unpack(_exactly(wire, _PLACE.size)))
 
 
 def frame_of(wire: WireFrame) -> Frame:
-    """The channel's frame in a DATA frame.
+    """Return the channel's frame in a DATA frame.
 
     Raises
     ------
     ChannelError
-        if its numbers or its kind cannot be.
+        if its numbers or its kind are invalid.
     """
     kind = _KINDS.get(wire.kind)
     if wire.first < 1 or wire.message_count < 1 or kind is None:
@@ -196,12 +196,12 @@ def frame_of(wire: WireFrame) -> Frame:
 
 
 def marker_of(wire: WireFrame) -> Marker:
-    """The marker in a MARKER frame. Raises ChannelError if the payload has another length."""
+    """Return the marker in a MARKER frame. Raises ChannelError if the payload has another length."""
     return Marker(*_MARKER.unpack(_exactly(wire, _MARKER.size)))
 
 
 def credit_of(wire: WireFrame) -> int:
-    """The bytes that a CREDIT frame grants. Raises ChannelError if the payload has another length."""
+    """Return the bytes that a CREDIT frame grants. Raises ChannelError if the payload has another length."""
     granted: int = _CREDIT.unpack(_exactly(wire, _CREDIT.size))[0]
     return granted
 

@@ -1,7 +1,7 @@
-"""Every error that Cutline raises on purpose.
+"""Errors that Cutline raises on purpose.
 
-Each says what happened, where (run, node, subtask, snapshot) and what to do. All of them can be
-pickled, because they cross from workers to the coordinator and to the driver.
+Each error says what happened, where (run, node, subtask, snapshot) and what to do. All errors can be pickled, because
+they cross from workers to the coordinator and to the driver.
 
 ::
 
@@ -20,15 +20,15 @@ from __future__ import annotations
 
 
 class CutlineError(Exception):
-    """Root of all errors raised by Cutline. The text is the whole story."""
+    """Root of all errors raised by Cutline. The text holds everything that is known about the error."""
 
 
 class GraphError(CutlineError):
-    """The declared graph cannot be built or run; names the node or the edge."""
+    """The declared graph cannot be built or run. The text names the node or the edge."""
 
 
 class NodeError(CutlineError):
-    """A hook of a user's node failed; names node, subtask and hook and carries the traceback as text."""
+    """A hook of a user's node failed. The text names node, subtask and hook, and holds the traceback."""
 
 
 class SnapshotAborted(CutlineError):
@@ -36,11 +36,11 @@ class SnapshotAborted(CutlineError):
 
 
 class SnapshotCorrupt(CutlineError):
-    """Stored bytes are missing, damaged, swapped or contradict each other; names the file and the offset."""
+    """Stored bytes are missing, damaged, swapped or contradict each other. The text names file and offset."""
 
 
 class RestoreRefused(CutlineError):
-    """The snapshot does not fit the graph, or going back to it would lose what was not allowed to be lost."""
+    """The snapshot does not fit the graph, or going back to it would lose data that must not be lost."""
 
 
 class ChannelError(CutlineError):

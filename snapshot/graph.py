@@ -1,7 +1,7 @@
-"""The user's declaration: nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands it.
+"""Graph: the user's declaration of nodes, edges, invariants. `snapshot.plan.compiled_graph` checks and expands it.
 
-A `Stream` is one or more branches that leave nodes of the graph. It owns no declaration: `process` and `to` add a node
-and one edge a branch.
+A `Stream` is one or more branches that leave nodes of the graph. A stream owns no declaration: `process` and `to` add a
+node, and an edge for each branch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A future edge: the node that it leaves, the transforms of its messages there, and their partitioning."""
+    """Beginning of an edge: the node that it leaves, its transforms, and its partitioning."""
 
     node: str
     transforms: tuple[Transform, ...] = ()
@@ -42,9 +42,9 @@ class Branch:
 
 
 class Stream:
-    """Messages on their way from nodes that are in the graph to one that will be. Immutable: methods return new ones.
+    """Messages between nodes of the graph and a node that is not added yet. Immutable: methods return new streams.
 
-    Made by `Graph.source` and `Stream.process`, not by users.
+    `Graph.source` and `Stream.process` make streams; users do not.
     """
 
     def __init__(self, graph: Graph, branches: tuple[Branch, ...]) -> None:
@@ -64,14 +64,14 @@ class Stream:
         return self._transform(TransformKind.FILTER, f)
 
     def union(self, *others: Stream) -> Stream:
-        """All messages of this stream and the others; in order within each, merged in any order."""
+        """Return a stream of all messages of these streams. Messages of each stream stay in order."""
         for other in others:
             if other._graph is not self._graph:
                 raise GraphError(f"union of streams of two graphs, {self._graph.name!r} and {other._graph.name!r}")
         return Stream(self._graph, tuple(branch for stream in (self, *others) for branch in stream._branches))
 
     def keyBy(self, *key: str | Callable[[Any], Any]) -> Stream:
-        """Spread by hash of a column, of several columns, or of what a function returns."""
+        """Partition by hash of a column, of several columns, or of a function's result."""
         if len(key) == 1:
             return self._partitioned(key=key[0])
         columns = tuple(each for each in key if isinstance(each, str))
@@ -107,7 +107,7 @@ class Stream:
             self._graph.edges.append(edge)
 
     def _transform(self, kind: TransformKind, function: Callable[[Any], Any]) -> Stream:
-        # It runs before the message is spread, so behind keyBy it would change the key that was asked for.
+        # A transform runs before partitioning, so behind keyBy it would change the key that the user asked for.
         self._refuse_if_partitioned(kind.value)
         added = (Transform(kind, function),)
         return Stream(self._graph, tuple(replace(b, transforms=b.transforms + added) for b in self._branches))
@@ -132,13 +132,13 @@ class Stream:
 class Graph:
     """A directed graph of nodes, cycles included. At most one edge from one node to another; self-edges allowed.
 
-    Methods only write down the declaration. All that is wrong is reported at once, as a `GraphError`, when the
-    graph is submitted, simulated or explained. Can be pickled with cloudpickle where its nodes can.
+    Methods only store declarations. When the graph is submitted, simulated or explained, all faults are raised at once
+    as a `GraphError`. Can be pickled with cloudpickle if its nodes can.
 
     Parameters
     ----------
     name : str
-        also the name of its run, unless another is given at submit.
+        name of the graph. Also the name of its run, unless submit gets another.
     """
 
     def __init__(self, name: str) -> None:
@@ -155,7 +155,7 @@ class Graph:
         name : str
             1 to 200 letters, digits, ``_``, ``-`` or ``.``; unique in the graph.
         node : Node
-            an instance, never a class. Each subtask is a pickled copy of it, made when the graph is submitted.
+            an instance, never a class. Submitting the graph pickles the instance, and each subtask is a copy.
         parallelism : int
             number of subtasks.
         """
@@ -178,18 +178,18 @@ class Graph:
         Parameters
         ----------
         key : str, sequence of str, or function of the message
-            spread by hash: messages with equal keys go to the same subtask.
+            key of a hash partitioning: messages with equal keys go to the same subtask.
         partitioning : "forward", "rebalance", "broadcast" or "directed"
             None: forward where both nodes have the same parallelism, else rebalance.
         schema : str or pyarrow.Schema
             DDL such as ``"word string, count long"``, or Arrow. Needed where messages become batches.
         alignment : "unaligned", "aligned" or float
-            None: what the run asks for, where it can be. A float: aligned for so many seconds, then unaligned.
+            None: the run's alignment, where it is allowed. A float: aligned for so many seconds, then unaligned.
 
         Raises
         ------
         GraphError
-            for a keyword that does not exist; names `partitioning` where its former name was given.
+            for a keyword that does not exist. The message names `partitioning` when its former name was given.
         """
         if refused:
             hint = "; its name is partitioning" if "spread" in refused else ""
@@ -198,7 +198,7 @@ class Graph:
         return self
 
     def addInvariant(self, name: str, holds: Callable[[Snapshot], bool]) -> Graph:
-        """Have `holds` judge every published snapshot, in the driver."""
+        """Check every published snapshot with `holds`, in the driver."""
         self.invariants.append((name, holds))
         return self
 
@@ -208,24 +208,24 @@ class Graph:
         return Stream(self, (Branch(name),))
 
     def explain(self, alignment: AlignmentWish = "unaligned") -> None:
-        """Print nodes and edges, how each edge spreads and aligns, and why, in a run with this wish of alignment.
+        """Print nodes and edges, and each edge's partitioning and alignment with reasons, for the run's `alignment`.
 
         Raises
         ------
         GraphError
-            when the graph cannot be built; says everything that is wrong with it.
+            when the graph cannot be built. The message lists all faults.
         """
         print(explanation(build(self, alignment).topology))  # noqa: T201  # as DataFrame.explain does
 
     def _repr_svg_(self) -> str:
-        """The graph, drawn, for notebooks; where it cannot be built, why."""
-        from snapshot.drawing.graph_picture import svg_of_graph  # draws graphs, so it imports this
+        """Return the drawn graph for notebooks, or the reason why the graph cannot be built."""
+        from snapshot.drawing.graph_picture import svg_of_graph  # the drawing room imports this module
 
         return svg_of_graph(self)
 
 
 def explanation(topology: Topology) -> str:
-    """The text that `Graph.explain` prints."""
+    """Return the text that `Graph.explain` prints."""
     subtasks, channels = len(topology.subtasks), len(topology.channels)
     lines = [f"Graph {topology.name}: {subtasks} subtasks, {channels} channels", "", "Nodes"]
     lines += _table([_node_cells(topology, node) for node in topology.nodes])

@@ -1,12 +1,12 @@
-"""Names of things: subtasks, channels, snapshots. Small, ordered, hashable, free of behaviour."""
+"""Identifiers of subtasks, channels and snapshots. Small, ordered, hashable, without behaviour."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Ids that one claim may give out (PROTOCOL 3.2). Claim *c* owns [c * N, (c + 1) * N), so that no id is
-#: ever used twice however many coordinators believe that they own the run. A snapshot a second for 11 days.
+#: Number of ids that one claim may give out (PROTOCOL 3.2). Claim *c* owns [c * N, (c + 1) * N), so that no id is
+#: used twice, however many coordinators believe that they own the run. Enough for a snapshot a second for 11 days.
 SNAPSHOT_IDS_PER_CLAIM = 1_000_000
 
 
@@ -32,10 +32,10 @@ class ChannelId(NamedTuple):
 
 
 def first_snapshot_id(claim: int) -> int:
-    """The lowest id in the block of `claim`."""
+    """Return the lowest id in the block of `claim`."""
     return claim * SNAPSHOT_IDS_PER_CLAIM
 
 
 def claim_of_snapshot(snapshot_id: int) -> int:
-    """The claim whose block holds `snapshot_id`."""
+    """Return the claim whose block holds `snapshot_id`."""
     return snapshot_id // SNAPSHOT_IDS_PER_CLAIM

@@ -1,9 +1,9 @@
-"""The classes of a user's nodes: `Node`, `Source`, `Sink`, with `Context` and `END`.
+"""Classes that users subclass or receive: `Node`, `Source`, `Sink`, `Context`, `END`.
 
-Owns the names and contracts of the hooks. Knows nothing of how they are called: the runtime asks
-`defines(node, hook)` which of them a class really has, and calls those, with positional arguments.
+Owns the names and contracts of the hooks. Must not know how hooks are called: the runtime calls those hooks that
+`defines(node, hook)` finds in a class, with positional arguments.
 
-A life, in order::
+Hooks of one incarnation of a subtask, in order::
 
     restoreState? > open > onStart? > events, one by one > onEnd per input > last snapshot > close
 """
@@ -23,61 +23,61 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: How often, at most and at least, what a source gives or a sink takes counts after a failure.
+#: How often a source's or sink's messages count after a failure: any number of times, at least once, exactly once.
 Guarantee = Literal["none", "at_least_once", "exactly_once"]
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("none", "at_least_once", "exactly_once")
 
 
 class End(Enum):
-    """Type of `END`. An enum, because its member stays itself through any pickling."""
+    """Type of `END`. An enum, because an enum member keeps its identity through any pickling."""
 
     END = "end"
 
 
-#: What `Source.poll` returns when there will never be anything more.
+#: Return value of `Source.poll` when no message will ever follow.
 END: Final = End.END
 
 
 class Context(ABC):
-    """Gives a hook what it may know and do. Valid during the call, on that thread, and not after it."""
+    """Environment of a hook: data to read and actions to take. Valid only during the call, and on its thread."""
 
     #: Name of the run.
     run: str
-    #: Number of the claim of the last rollback; grows with each rollback.
+    #: Number of the claim of the last rollback. Grows with each rollback.
     incarnation: int
     #: The subtask that this hook runs in.
     subtask: Subtask
     #: Number of subtasks of this node.
     parallelism: int
-    #: Names of the nodes with an edge into this one; in `Node.onEnd`, those that are still open.
+    #: Names of the nodes with an edge into this node. In `Node.onEnd`, of those that are still open.
     inputs: tuple[str, ...]
-    #: Names of the nodes that this one has an edge into.
+    #: Names of the nodes to which this node has an edge.
     outputs: tuple[str, ...]
-    #: This subtask's share of `Source.partitions`; empty for a node without them.
+    #: Partitions of `Source.partitions` that this subtask reads; empty for a node without partitions.
     partitions: tuple[str, ...]
-    #: Who sent the message, batch or end that is being handled; else None.
+    #: Sender of the message, batch or end that is being handled, else None.
     sender: Subtask | None
-    #: Behind a hash edge, the key of the message or timer that is being handled. None in `Node.onBatch`.
+    #: Key of the message or timer that is being handled, behind a hash edge. None in `Node.onBatch`.
     key: Any
-    #: Seconds since the epoch. Never goes back, not even after a restore. The only clock a node needs.
+    #: Seconds since the epoch. Never goes back, not even after a restore. Nodes need no other clock.
     now: float
-    #: The only chance a node needs: its state is saved in the snapshot.
+    #: Random numbers whose state is saved in the snapshot. Nodes need no other source of chance.
     random: Random
-    #: Has run, incarnation and subtask attached.
+    #: Logger whose records name run, incarnation and subtask.
     logger: LoggerAdapter[Any]
 
     @abstractmethod
     def send(self, message: Any, to: str | Subtask | None = None) -> None:
-        """Send `message`. Never blocks; order is kept per channel. The message belongs to the receiver from now on.
+        """Send `message`. Never blocks. Order is kept per channel. Afterwards the message belongs to the receiver.
 
         Parameters
         ----------
         message : Any
-            a value, or a `pyarrow.RecordBatch`, each row of which is a message.
+            a value, or a `pyarrow.RecordBatch` whose rows are messages.
         to : str, Subtask or None
-            None: along every outgoing edge. A node's name: along the edge to it, by its rule of spreading.
-            A `Subtask`: to that one.
+            None: along every outgoing edge. A node's name: along the edge to that node, by the edge's partitioning.
+            A `Subtask`: to that subtask.
 
         Raises
         ------
@@ -87,38 +87,38 @@ class Context(ABC):
         """
 
     def sendAll(self, messages: Iterable[Any], to: str | Subtask | None = None) -> None:
-        """`send` each of `messages`, in order: of a long list or tuple, to few subtasks, at about half the cost.
+        """Send each of `messages`, in order. A long list or tuple to few subtasks costs about half of single sends.
 
         Parameters
         ----------
         messages : iterable
-            What is neither a list nor a tuple is sent one by one.
+            messages to send. Only a list or a tuple is sent together; other iterables are sent one by one.
         to : str, Subtask or None
             as in `send`.
 
         Raises
         ------
         NodeError
-            as `send`; of the messages ahead of the one that is refused some may not be sent then.
+            as `send`. Some messages ahead of the refused message may not be sent then.
         """
         for message in messages:
             self.send(message, to)
 
     @abstractmethod
     def requestSnapshot(self) -> None:
-        """Ask for a snapshot. This subtask records right after the handler that asked, or, if policy refuses, not."""
+        """Ask for a snapshot. This subtask records right after the handler that asked, unless policy refuses."""
 
     @abstractmethod
     def registerTimer(self, at: float) -> None:
-        """Have `Node.onTimer` called when `now` has reached `at`. Saved in the snapshot; per key behind a hash edge."""
+        """Call `Node.onTimer` when `now` has reached `at`. Saved in the snapshot; per key behind a hash edge."""
 
     @abstractmethod
     def deleteTimer(self, at: float) -> None:
-        """Forget the timer that was registered for `at` (and, behind a hash edge, the current key), if there is one."""
+        """Remove the timer for `at`, and behind a hash edge for the current key, if there is such a timer."""
 
     @abstractmethod
     def increment(self, metric: str, by: float = 1) -> None:
-        """Add to a counter among the run's metrics. Not exactly-once: counted again on replay."""
+        """Add to a counter among the run's metrics. Not exactly-once, because replay counts again."""
 
 
 class Node:
@@ -129,98 +129,98 @@ class Node:
     """
 
     def restoreState(self, state: Any) -> None:
-        """Take over what `snapshotState` returned.
+        """Restore the state that `snapshotState` returned.
 
-        Called on a fresh instance, before every other hook; not called on a fresh run.
+        Called on a fresh instance before every other hook. Not called on a fresh run.
         """
 
     def open(self, context: Context) -> None:
-        """Open files and connections. Called at every start; the state is there. May send."""
+        """Open files and connections. Called at every start, after the state is restored. May send."""
 
     def onStart(self, context: Context) -> None:
-        """Begin. Called once in a node's life, before it acts on any message, marker or request; not after a restore.
+        """Begin. Called once a run, before the node acts on any message, marker or request; not after a restore.
 
-        Called again, from the graph as submitted, when a run dies before its first published snapshot.
+        Called again, on the graph as submitted, when a run fails before its first published snapshot.
         """
 
     def onMessage(self, message: Any, context: Context) -> None:
-        """Handle one message. A node without this hook gets rows gathered to `onBatch`."""
+        """Handle one message. A node without this hook gets rows in batches through `onBatch`."""
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
-        """Handle one Arrow batch, each row of which is a message. A node without this hook gets each row as a dict."""
+        """Handle one Arrow batch, whose rows are messages. A node without this hook gets each row as a dict."""
 
     def onTimer(self, at: float, context: Context) -> None:
-        """Act on a timer that was registered for `at`. Timers fire in ascending order, between two messages."""
+        """Act on a timer for `at`. Timers fire in ascending order, between two messages."""
 
     def onEnd(self, context: Context) -> None:
-        """Act on the end of the input ``context.sender.node``: all its subtasks ended. May send.
+        """Act on the end of the input ``context.sender.node``, when all its subtasks have ended. May send.
 
-        ``context.inputs`` are those that are still open.
+        ``context.inputs`` holds the inputs that are still open.
         """
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return the whole state. Called between two events; must neither block nor send.
+        """Return the whole state. Called between two events. Must neither block nor send.
 
-        What it returns is serialised before the next event, so the node may go on changing it; bytes are kept by
-        reference, all else is copied. `timestamp` is seconds since the epoch, for information only.
+        The returned state is serialised before the next event, so the node may change it afterwards. Bytes are kept by
+        reference; all other values are copied. `timestamp` is seconds since the epoch, for information only.
         A failure aborts this snapshot, not the run.
         """
 
     def onPublished(self, snapshotId: int) -> None:
-        """Learn that a snapshot was published: acknowledge a queue. At least once, ascending, may skip ids."""
+        """Act on a published snapshot, for example acknowledge a queue. At least once, ascending, may skip ids."""
 
     def close(self) -> None:
-        """Release what `open` took. Best effort: not called when the process is killed; a failure is logged."""
+        """Release the resources of `open`. Best effort: not called when the process is killed. A failure is logged."""
 
 
 class Source(Node):
-    """A node that brings messages into the graph. May have inputs too."""
+    """A node that brings messages into the graph. A source may have inputs too."""
 
-    #: Declared level; None: exactly_once where the class has `snapshotState`, else none.
+    #: Declared level. None: exactly_once if the class has `snapshotState`, else none.
     guarantee: Guarantee | None = None
 
     def partitions(self) -> Sequence[str]:
-        """Name what can be read independently. Each subtask gets its share in ``context.partitions``.
+        """Return the names of parts that can be read independently. Each subtask reads its ``context.partitions``.
 
         A source with this hook keeps ``{partition: offset}`` as its state.
         """
         return ()
 
     def poll(self, context: Context) -> float | End | None:
-        """Send what there is, a bounded amount, without blocking.
+        """Send the available messages, a bounded number, without blocking.
 
         Returns
         -------
         float, None or END
-            when to be called again: None or 0 at once, else after so many seconds; `END`: never.
+            when to call again: None or 0: at once; else after so many seconds; `END`: never.
         """
         raise NotImplementedError
 
 
 class Sink(Node):
-    """A node that brings results out of the graph, in two phases where it has `commit`."""
+    """A node that brings results out of the graph, in two phases if the class has `commit`."""
 
-    #: Declared level; None: exactly_once where the class has `commit`, else at_least_once.
+    #: Declared level. None: exactly_once if the class has `commit`, else at_least_once.
     guarantee: Guarantee | None = None
 
     def prepareCommit(self, snapshotId: int) -> Any:
-        """Make what was received so far durable, but not visible. Called just before `snapshotState`.
+        """Make the messages received so far durable, but not visible. Called just before `snapshotState`.
 
-        Durable when it returns. The value is kept in the snapshot and given to `commit`; None: nothing to commit.
+        They must be durable on return. The snapshot keeps the returned value for `commit`. None: nothing to commit.
         """
 
     def commit(self, snapshotId: int, prepared: Any) -> None:
-        """Make visible what `prepareCommit` returned.
+        """Make the output of `prepareCommit` visible.
 
-        Called between messages, once a snapshot that holds it is published.
-        Must be idempotent: it is called again after a restore, perhaps on another instance.
+        Called between messages, once a snapshot that holds `prepared` is published. Must be idempotent, because
+        `commit` is called again after a restore, perhaps on another instance.
         """
 
     def discardUncommitted(self, context: Context) -> None:
-        """Remove what incarnations below ``context.incarnation`` prepared and never committed, and nothing of this one.
+        """Remove uncommitted output of incarnations below ``context.incarnation``, and nothing of this incarnation.
 
-        Called at every start, when all subtasks of the run have committed again what the snapshot holds. Parallel
-        subtasks may have prepared already, so what is of this incarnation must stay.
+        Called at every start, after all subtasks of the run have committed again what the snapshot holds. Output of
+        this incarnation must stay, because parallel subtasks may have prepared already.
         """
 
 
@@ -228,12 +228,12 @@ _BASES = (Node, Source, Sink, object)
 
 
 def defines(node: Node, hook: str) -> bool:
-    """Whether the class of `node`, and not only `Node`, `Source` or `Sink`, has `hook`."""
+    """Return whether a class of the user's defines `hook`, and not only `Node`, `Source` or `Sink`."""
     return any(hook in vars(cls) for cls in type(node).__mro__ if cls not in _BASES)
 
 
 def guarantee_of(node: Node) -> Guarantee | None:
-    """The level that a source or sink declares or has by default; None for any other node."""
+    """Return the declared or default level of a source or sink, or None for any other node."""
     if isinstance(node, Source):
         return node.guarantee or ("exactly_once" if defines(node, "snapshotState") else "none")
     if isinstance(node, Sink):

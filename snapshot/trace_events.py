@@ -1,7 +1,7 @@
 """Events of a run, simulated or real, each at its subtask, in an order in which they can be drawn.
 
-Owns the words for events, and the order of those that several hosts wrote down. Must not know who writes them down,
-nor how they are drawn.
+Owns the kinds of events, and the order of events that several hosts recorded. Must not know which component records
+events, nor how they are drawn.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from snapshot.plan.topology import Topology
 
 
 class Kind(Enum):
-    """Kind of an event. Events of a subtask, then those of the run."""
+    """Kinds of events: first those of a subtask, then those of the run."""
 
-    RESTORED = "restored"  #: the subtask begins a life, afresh or from `snapshot_id`
+    RESTORED = "restored"  #: the subtask begins an incarnation, afresh or from `snapshot_id`
     POLL = "poll"
     TIMER = "timer"
-    INJECT = "inject"  #: a message from outside; `payload`
-    SEND = "send"  #: on `channel`, message `number`; `payload`
-    RECEIVE = "receive"  #: from `channel`, message `number`; `payload`; the handler begins
-    END_SENT = "end sent"  #: the end of the stream is a message like others
+    INJECT = "inject"  #: a message from outside the graph: `payload`
+    SEND = "send"  #: message `number` on `channel`: `payload`
+    RECEIVE = "receive"  #: message `number` on `channel`: `payload`; the handler begins
+    END_SENT = "end sent"  #: the end of the stream, which is a numbered message too
     END_RECEIVED = "end received"
     CUT = "cut"  #: the subtask records its state for `snapshot_id`
-    MARKER_SENT = "marker sent"  #: goes on the wire
-    MARKER = "marker"  #: comes to the receiver
-    COMMIT = "commit"  #: a sink makes visible what it prepared for `snapshot_id`
-    FAILED = "failed"  #: its node raised, or its worker gave up; `text`
-    DEPLOYED = "deployed"  #: an incarnation is deployed, from `snapshot_id` or, with 0, afresh
-    PUBLISHED = "published"  #: `snapshot_id`
-    ABORTED = "aborted"  #: `snapshot_id`; `text`
-    REFUSED = "refused"  #: something from another incarnation came, and was dropped; `text`
-    FAULT = "fault"  #: `text`: the step
+    MARKER_SENT = "marker sent"  #: the link takes the marker
+    MARKER = "marker"  #: the marker reaches the receiver
+    COMMIT = "commit"  #: a sink makes the output visible that it prepared for `snapshot_id`
+    FAILED = "failed"  #: the node raised, or the worker gave up; `text` has the reason
+    DEPLOYED = "deployed"  #: the coordinator deploys an incarnation, from `snapshot_id` or, with 0, afresh
+    PUBLISHED = "published"  #: `snapshot_id` was published
+    ABORTED = "aborted"  #: `snapshot_id` was aborted; `text` has the reason
+    REFUSED = "refused"  #: a message of another incarnation was dropped; `text` has the details
+    FAULT = "fault"  #: a fault of the simulator; `text` has the step
 
 
 class Event(NamedTuple):
-    """One event. What a kind does not need is empty."""
+    """One event. Fields that a kind does not need are empty."""
 
-    at: float  #: seconds: virtual ones, or of a real host's clock since the epoch
+    at: float  #: seconds: virtual seconds, or since the epoch by a real host's clock
     kind: Kind
     incarnation: int
     subtask: Subtask | None
-    #: vector clock after the event, by the topology's order of subtasks, or in wide graphs Lamport's; empty where the
-    #: run was a real one
+    #: vector clock after the event, by the topology's order of subtasks; Lamport's clock in wide graphs; empty in
+    #: real runs
     clock: tuple[int, ...] = ()
     channel: ChannelId | None = None
-    number: int = 0  #: of the message on its channel, from 1
+    number: int = 0  #: number of the message on its channel, from 1
     snapshot_id: int = 0
-    #: the message, encoded by the trace's codec; empty where it was too large to be kept. Of RESTORED and CUT the
-    #: counts of the subtask's channels at that moment, by `pack_counts`; empty where nobody counted
+    #: message, encoded by the trace's codec; empty if the message was too large to keep. For RESTORED and CUT: counts
+    #: of the subtask's channels at that moment, by `pack_counts`; empty if not counted
     payload: bytes = b""
     text: str = ""
 
@@ -70,12 +70,12 @@ class Counts(NamedTuple):
 
 
 def pack_counts(sent: Iterable[int], processed: Iterable[int]) -> bytes:
-    """The payload of a RESTORED or a CUT: numbers by `Topology.outputs_of` and by `Topology.inputs_of`."""
+    """Encode the payload of RESTORED or CUT: numbers by `Topology.outputs_of` and by `Topology.inputs_of`."""
     return bytes(msgpack.packb([list(sent), list(processed)]))
 
 
 def counts_of(event: Event, topology: Topology) -> Counts:
-    """The counts in a RESTORED or a CUT; without any where nobody counted."""
+    """Return the counts in RESTORED or CUT. They are empty if nothing was counted."""
     assert event.subtask is not None, "who begins a life, or records its state, is a subtask"
     if not event.payload:
         return Counts({}, {})
@@ -92,10 +92,10 @@ class EventLog:
     ----------
     topology : Topology
     events : sequence of Event
-        In the order in which they are drawn. What precedes what is seen from it, and from channels and numbers.
-        Old events may be missing: a receipt may lack its sending, and the other way round.
+        Events in the order of drawing. Their order, channels and numbers give the "happened before" relation. Old
+        events may be missing, so a receipt may lack its sending, or a sending its receipt.
     codec : Codec
-        By which messages were encoded.
+        Codec of the messages.
     """
 
     topology: Topology
@@ -105,18 +105,18 @@ class EventLog:
 
 # ---------------------------------------------------------------- the order of events
 
-#: What an event waits for: that the event has happened that caused it.
+#: Key of an event that must happen before the event that waits for it.
 _Cause = tuple[object, ...]
-#: Whose events are in order: those of a subtask in one incarnation, or those of the run.
+#: Key of a sequence of events in order: those of a subtask in one incarnation, or those of the run (None).
 _Log = tuple[int, Subtask] | None
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Events in an order that every cause precedes its effect, and otherwise by their clocks.
+    """Return events in an order in which every cause precedes its effect, and otherwise by their clocks.
 
-    A sending precedes its receipt, a deployment the restores, the cuts of a snapshot its publication, and that its
-    commits (Lamport 1978: "happened before"). Where two logs contradict each other, as those of a faulty channel do,
-    the clocks decide. Events of one log, which is a subtask's in one incarnation, or the run's, stay in order.
+    A sending precedes its receipt, a deployment its restores, the cuts of a snapshot its publication, and the
+    publication its commits (Lamport 1978: "happened before"). Where two logs contradict each other, as logs of a faulty
+    channel do, the clocks decide. Events of one log (a subtask in one incarnation, or the run) stay in order.
     """
     merge = _Merge(events)
     ordered = []
@@ -126,28 +126,28 @@ def in_order(events: Iterable[Event]) -> list[Event]:
 
 
 class _Merge:
-    """Many logs, of which the earliest event is taken that waits for nothing."""
+    """Merge of many logs. Takes the earliest event that waits for nothing."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._logs: defaultdict[_Log, deque[tuple[float, int, Event]]] = defaultdict(deque)
-        #: {cause: how many events still have to happen}
+        #: {cause: number of events that still have to happen}
         self._awaited: Counter[_Cause] = Counter()
         for index, event in enumerate(events):
             log = None if event.subtask is None else (event.incarnation, event.subtask)
             self._logs[log].append((event.at, index, event))
             self._expect(event)
-        #: heads of logs that wait for nothing
+        #: heap of the log heads that wait for nothing: (seconds, index, log)
         self._ready: list[tuple[float, int, _Log]] = []
         self._waiting: defaultdict[_Cause, list[_Log]] = defaultdict(list)
         for log in self._logs:
             self._check(log)
 
     def next(self) -> Event | None:
-        """Take one; None: none is left."""
+        """Take the next event. Return None when no event is left."""
         while self._ready or self._break_a_circle():
             index, log = heappop(self._ready)[1:]
             queue = self._logs[log]
-            if queue and queue[0][1] == index:  # else it went when a circle was broken
+            if queue and queue[0][1] == index:  # else the event was taken when a circle was broken
                 event = queue.popleft()[2]
                 self._happened(event)
                 self._check(log)
@@ -155,7 +155,7 @@ class _Merge:
         return None
 
     def _break_a_circle(self) -> bool:
-        """Release the earliest event where all that is left waits for each other. Return False if nothing is left."""
+        """Release the earliest head when all heads wait for each other. Return False when no event is left."""
         heads = [(*queue[0][:2], log) for log, queue in self._logs.items() if queue]
         self._ready = sorted(heads, key=lambda head: head[:2])[:1]
         return bool(heads)
@@ -163,7 +163,7 @@ class _Merge:
     def _expect(self, event: Event) -> None:
         cause = _cause_made(event)
         if cause is not None:
-            # All cuts of a snapshot have to happen; of the rest, the first one does it.
+            # All cuts of a snapshot have to happen before its publication. Of other causes the first event suffices.
             self._awaited[cause] += event.kind is Kind.CUT or cause not in self._awaited
 
     def _happened(self, event: Event) -> None:

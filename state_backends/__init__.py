@@ -1,4 +1,4 @@
-"""State backends: the stores of snapshots that a user chooses from."""
+"""State backends that a user chooses from: places where snapshots are stored."""
 
 from snapshot.stored.backend import StateBackend
 from state_backends.filesystem import FileSystemBackend

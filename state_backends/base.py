@@ -1,7 +1,7 @@
-"""A bound on the time of every call to a store that may hang.
+"""Bound on the time of every call, for backends of stores that may hang.
 
-A system call that hangs (a dead network file system) cannot be interrupted. So calls run in helper threads, and one
-whose time is over is abandoned with its thread. It may still take effect later: that is why the fence exists.
+A hanging system call (a dead network file system) cannot be interrupted. So calls run in helper threads, and a call
+whose time is over is abandoned with its thread. The call may still take effect later, which is why the fence exists.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 
 from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
 
-#: names of helper threads: at a call, or kept for the next call
+#: Names of helper threads, for readers of a process list: during a call, and between calls.
 BUSY, WAITING = "cutline-store", "cutline-store-waiting"
 
-#: Calls that may hang at one time. A store that does not come back would otherwise gather a thread with its
-#: buffers for every snapshot that is tried.
+#: Most calls that may hang at one time. Otherwise a dead store would gather a thread with its buffers for every
+#: snapshot that is tried.
 ABANDONED_CALLS_MAX = 16
 
 
 class Deadline:
-    """Runs calls with a bound on their time. Pickles to the same bound without its threads.
+    """Run calls with a bound on their time. Pickles to the same bound without its threads.
 
     Parameters
     ----------
     seconds : float
-        Infinite for what cannot hang.
+        Bound of each call; infinite for calls that cannot hang.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -39,15 +39,15 @@ class Deadline:
         weakref.finalize(self, self._helpers.dismiss)
 
     def call(self, what: str, function: Callable[[], Result]) -> Result:
-        """Call `function`, and return or raise its result. Blocks for at most ``seconds``.
+        """Return or raise the result of `function`, if it comes in time. Blocks for at most ``seconds``.
 
         Raises
         ------
         TimeoutError
-            naming `what`, when the time is over, or when too many earlier calls still hang.
+            when the time is over, or too many earlier calls still hang. The message names `what`.
         """
         if self.seconds == math.inf:
-            return function()  # nothing to wait for, so no thread
+            return function()  # such calls cannot hang, so no thread
         call = _Call(function)
         if hanging := self._helpers.begin(call):
             raise TimeoutError(f"{what}: not tried, {hanging} earlier calls still wait for an answer")
@@ -57,7 +57,8 @@ class Deadline:
             try:
                 raise call.error
             finally:
-                # The error knows the frames that knew the call: in a circle, all that it wrote waits for the collector.
+                # The error refers to frames that refer to the call. In that cycle all written data waits for the
+                # collector.
                 call.error = None
         result: Result = call.result
         return result
@@ -67,7 +68,7 @@ class Deadline:
 
 
 class _Call:
-    """One call, and what came of it. `done` and `is_abandoned` are set under the helpers' lock."""
+    """One call, and its result or error. `done` and `is_abandoned` are set under the helpers' lock."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.done = threading.Event()
@@ -77,28 +78,28 @@ class _Call:
         self._function = function
 
     def run(self) -> None:
-        """Call; raises nothing."""
+        """Call the function. Raises nothing."""
         try:
             self.result = self._function()
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             self.error = error
 
 
 class _Helpers:
-    """Threads that run calls. They stay for the next one: on a busy machine a new thread runs milliseconds after it
-    was started, one that waits runs at once.
+    """Threads that run calls. Threads stay for the next call, because on a busy machine a new thread runs milliseconds
+    after its start, and a waiting thread runs at once.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._abandoned = 0
-        #: where the helpers that have nothing to do wait for a call
+        #: inboxes of the helpers that wait for a call
         self._idle: list[SimpleQueue[_Call | None]] = []
         self._process = os.getpid()
         self._is_dismissed = False
 
     def begin(self, call: _Call) -> int:
-        """Have a helper run it. Returns how many hanging calls forbid that; 0: it runs."""
+        """Run `call` in a helper thread. Return 0, or the number of hanging calls if there are too many to begin."""
         with self._lock:
             if self._abandoned >= ABANDONED_CALLS_MAX:
                 return self._abandoned
@@ -112,14 +113,14 @@ class _Helpers:
         return 0
 
     def abandon(self, call: _Call) -> bool:
-        """Whether it is given up; it may have ended in this very moment."""
+        """Give `call` up. Return False if it ended in this very moment."""
         with self._lock:
             call.is_abandoned = not call.done.is_set()
             self._abandoned += call.is_abandoned
             return call.is_abandoned
 
     def dismiss(self) -> None:
-        """Nobody will call again. Takes no lock: the collector may call it in a thread that has it."""
+        """End the threads after the last call. Takes no lock, because the collector may call with the lock held."""
         self._is_dismissed = True
         for inbox in list(self._idle):
             inbox.put(None)
@@ -136,25 +137,25 @@ class _Helpers:
                     self._abandoned -= 1
                     return
                 self._idle.append(inbox)
-            del call  # and with it what it wrote or read, which may be gigabytes
+            del call  # because it refers to written or read data, which may be gigabytes
 
 
 Result = TypeVar("Result")
 
-#: Seconds that one call to a store may take. Far above a slow store's worst answer, far below the snapshot timeout,
+#: Seconds that one call to a store may take. Far above a slow store's worst answer, and far below the snapshot timeout,
 #: so that a dead store aborts the snapshot and not the run.
 CALL_SECONDS_MAX = 60.0
 
 
 class DeadlineBackend(StateBackend):
-    """A backend whose calls end in time, with an error if need be.
+    """Base of backends whose calls end in time, with an error if need be.
 
     Parameters
     ----------
     inline_bytes_max : int
         See `StateBackend`.
     deadline : float
-        Seconds that any one call may take.
+        Seconds that a call may take.
     """
 
     def __init__(self, *, inline_bytes_max: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX) -> None:

@@ -1,10 +1,10 @@
 """Snapshots in a folder of a local or shared file system.
 
-Owns how `put_if_absent` is made of system calls: a synced temporary file gets its name by ``link``, which the
-kernel grants to one writer only, and then the folder is synced. Must not know what is stored.
+Owns the system calls of `put_if_absent`: a synced temporary file gets its name by ``link``, which the kernel grants to
+one writer only. Then the folder is synced. Must not know what is stored.
 
-On NFS mount with ``lookupcache=none``, on all hosts: otherwise the fence may miss a new claim for as long as the
-client remembers that there was none.
+On NFS mount with ``lookupcache=none`` on all hosts. Otherwise the fence may miss a new claim for as long as the client
+caches its absence.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from snapshot.stored.backend import INLINE_BYTES_MAX
 from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 
-#: Of a large file the disk begins with so much while the rest is copied to the kernel's pages, so that the two take as
-#: long as the slower one. Smaller pieces gain more alone, but after each call a busy loop keeps this thread waiting.
+#: Bytes of a large file after which the disk begins to write while the rest is copied to the kernel's pages. So both
+#: together take as long as the slower. Smaller pieces are faster alone, but a busy loop delays this thread after each
+#: call.
 PIECE_BYTES = 64 * 1024 * 1024
 
-#: First letters of a file that has no name of its own yet. No encoded name begins with a dot.
+#: First letters of a temporary file's name. No encoded name begins with a dot.
 TEMPORARY = ".writing-"
 
 
 class FileSystemBackend(DeadlineBackend):
-    """Keeps snapshots below a folder, which is made when it is first written to.
+    """Store snapshots below a folder, which is made by the first write.
 
     Parameters
     ----------
     root : str
         An absolute path or a ``file://`` URL, the same on all hosts.
     inlineBytesMax, deadline
-        As `StateBackend`.
+        See `StateBackend` and `DeadlineBackend`.
     disk : Disk
-        The system calls; tests give others.
+        The system calls; tests replace them.
 
     Raises
     ------
@@ -56,7 +57,7 @@ class FileSystemBackend(DeadlineBackend):
         super().__init__(inline_bytes_max=inlineBytesMax, deadline=deadline)
         self.root = _folder_of(os.fspath(root))
         self._disk = Disk() if disk is None else disk
-        #: folders whose own names are known to be durable, {path: None}
+        #: {path: None} of folders whose own names are known to be durable
         self._durable: dict[str, None] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -69,15 +70,16 @@ class FileSystemBackend(DeadlineBackend):
         final = self._absolute(path)
         folder = os.path.dirname(final)
         self._make_folders(folder)
-        # A new name every time: after a failed fsync the old file's pages may count as clean and never be written.
+        # A new name for every try, because after a failed fsync the old file's pages may count as clean and never be
+        # written.
         temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(8))
         try:
             self._write(temporary, chunks)
             won = self._link(temporary, final)
         finally:
-            with contextlib.suppress(OSError):  # `leftovers` finds it again; the error that led here says more
+            with contextlib.suppress(OSError):  # because `leftovers` finds the file, and the first error says more
                 self._disk.remove(temporary)
-        # The loser waits as well, because what it found must not vanish with the power.
+        # The loser syncs as well, because a file that it acts on must not vanish with the power.
         self._disk.sync_folder(folder)
         return won
 
@@ -110,16 +112,16 @@ class FileSystemBackend(DeadlineBackend):
         return os.path.join(self.root, path)
 
     def _make_folders(self, folder: str) -> None:
-        """Make `folder` and what is missing above it, durably: a synced name in a folder that vanishes is lost."""
+        """Make `folder` and all missing folders above it, durably. A synced name is lost if its folder vanishes."""
         existed = self._disk.exists(folder)
         if existed and (folder in self._durable or not folder.startswith(self.root + "/")):
-            return  # what is above the root, and the root itself once it is there, are its owner's business
+            return  # the owner is responsible for folders above the root, and for an existing root
         parent = os.path.dirname(folder)
         self._make_folders(parent)
         if not existed:
             with contextlib.suppress(FileExistsError):
                 self._disk.make_folder(folder)
-        self._disk.sync_folder(parent)  # also when it existed, because its maker may not have come to this line
+        self._disk.sync_folder(parent)  # also for an existing folder, because its maker may not have synced it yet
         self._durable[folder] = None
 
     def _write(self, path: str, chunks: Sequence[memoryview]) -> None:
@@ -140,7 +142,7 @@ class FileSystemBackend(DeadlineBackend):
         try:
             self._disk.link(temporary, final)
         except FileExistsError:
-            # A network file system may have done it, lost the answer and asked again.
+            # A network file system may have made the link, lost the answer and tried again.
             return self._disk.same_file(temporary, final)
         return True
 
@@ -159,12 +161,12 @@ class FileSystemBackend(DeadlineBackend):
                     folders.append(path)
                 else:
                     yield path
-            # After reading: what was seen is durable from here on (contract of `files`).
+            # Synced after reading, so that the listed files are durable from here on (contract of `files`).
             self._disk.sync_folder(absolute)
 
 
 def _first(chunks: Sequence[memoryview], size: int) -> list[memoryview]:
-    """The first `size` bytes of `chunks`."""
+    """Return the first `size` bytes of `chunks`."""
     first: list[memoryview] = []
     for chunk in chunks:
         if size <= 0:
@@ -175,7 +177,7 @@ def _first(chunks: Sequence[memoryview], size: int) -> list[memoryview]:
 
 
 def _without(chunks: Sequence[memoryview], written: int) -> list[memoryview]:
-    """Return the rest of `chunks` behind the first `written` bytes."""
+    """Return `chunks` without the first `written` bytes."""
     for number, chunk in enumerate(chunks):
         if written < len(chunk):
             return [chunk[written:], *chunks[number + 1 :]]

@@ -1,4 +1,4 @@
-"""Snapshots in the memory of one process: that of the coordinator, whose loss they do not survive."""
+"""Snapshots in the memory of the coordinator's process. They are lost with that process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from snapshot.stored.memory_files import MemoryFiles
 
-#: No part is ever written on its own: the only process that has this memory is the coordinator's, so every part
-#: comes to it inside the manifest.
+#: Limit that stores every part inside the manifest, because only the coordinator's process has this memory.
 ALL_INLINE_BYTES = 2**63 - 1
 
 
 class MemoryBackend(MemoryFiles):
-    """Keeps snapshots in a dict. For tests, and for runs that need recovery but no durability.
+    """Store snapshots in a dict. For tests, and for runs that need recovery but no durability.
 
-    It lives in the coordinator's process and ends with it: after the loss of the coordinator, of the driver or
+    The dict belongs to the coordinator's process and ends with it. After the loss of the coordinator, of the driver or
     of its host the run starts from the beginning. A pickled copy is empty and separate from its original.
     """
 

@@ -1,8 +1,8 @@
-"""Snapshots in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""Snapshots in an object store: S3 and stores with its protocol, Google Cloud Storage, Azure.
 
-Owns how the contract is made of conditional puts, and when a request is tried again. Must not know what is
-stored. obstore is imported at the first call, so that a process which only forks others never starts its
-threads: they do not survive a fork.
+Owns the mapping of the contract to conditional puts, and the retries of requests. Must not know what is stored. obstore
+is imported at the first call, because its threads do not survive a fork. So a process that only forks others never
+starts them.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Seconds between two tries of a request: short at first, because most failures are a lost connection.
+#: Seconds between two tries of a request. Short at first, because most failures are a lost connection.
 RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 2.0
 
-#: Schemes of which it is known that a conditional put exists and is durable. obstore's own ``file://`` syncs nothing.
+#: Schemes whose conditional put is known to exist and to be durable. obstore's own ``file://`` syncs nothing.
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
 
-#: Where the store showed that it refuses a second put. The file stays: then one request is enough the next time.
+#: Path at which the store proved that it refuses a second put. The file stays, so that the next proof is one request.
 _PROBE = "conditional-put"
 
-#: Process in which obstore's threads run; None before its first use.
+#: Process id in which obstore's threads run, or None before their first use.
 _threads_of_pid: int | None = None
 
 
 class ObjectStoreBackend(DeadlineBackend):
-    """Keeps snapshots below a prefix of a bucket.
+    """Store snapshots below a prefix of a bucket.
 
-    What the subtasks of a worker give to a snapshot is one object or a few, each put by one request: S3 takes 5 GiB of
-    a subtask, and `deadline` bounds it.
+    The parts that a worker gives to a snapshot are one object or a few, each put by one request. So S3 takes 5 GiB of a
+    subtask, and `deadline` bounds the request.
 
     Parameters
     ----------
     url : str
-        ``s3://bucket/prefix``, or ``gs://``, ``az://`` likewise.
+        ``s3://bucket/prefix``, or the same form with ``gs://`` or ``az://``.
     inlineBytesMax, deadline
-        As `StateBackend`.
+        See `StateBackend` and `DeadlineBackend`.
     options
-        For obstore's store: ``endpoint``, ``region``, ``access_key_id``, ``client_options``, … Without credentials
-        those of the environment are used. They are pickled with the backend and never shown.
+        Options of obstore's store: ``endpoint``, ``region``, ``access_key_id``, ``client_options``, … Without
+        credentials those of the environment are used. Options are pickled with the backend and never shown.
 
     Raises
     ------
     ValueError
-        if the scheme is none of `SCHEMES`.
+        if the scheme is none of `SCHEMES`, or the URL names a user.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ObjectStoreBackend(DeadlineBackend):
         self.url = url.rstrip("/")
         self._options = options
         self._store: ObjectStore | None = None
-        #: whether this store was seen to refuse a second put
+        #: this store has refused a second put
         self._proved = False
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class ObjectStoreBackend(DeadlineBackend):
             except GenericError:
                 if offset < obstore.head(store, path)["size"]:
                     raise
-                return b""  # a range that begins behind the end is an error to the store
+                return b""  # because the store refuses a range that begins behind the end
 
         return self._retry(get)
 
@@ -121,10 +121,10 @@ class ObjectStoreBackend(DeadlineBackend):
         import obstore
 
         try:
-            # A request for many, where the store has such.
+            # One request for many files, if the store has such requests.
             self._retry(lambda store: obstore.delete(store, list(paths)))
         except FileNotFoundError:
-            for path in paths if len(paths) > 1 else ():  # a store that complains may not have come to the others
+            for path in paths if len(paths) > 1 else ():  # the store may not have removed the others
                 self._delete([path])
 
     def _put(self, path: str, chunks: Sequence[memoryview]) -> bool:
@@ -138,8 +138,8 @@ class ObjectStoreBackend(DeadlineBackend):
             try:
                 obstore.put(store, path, list(chunks), mode="create", use_multipart=False)
             except AlreadyExistsError:
-                # Also the answer to a conflict of two puts of which neither may have won, and to our own second
-                # try when the first one's answer was lost: only what is there tells.
+                # Also the answer when two puts conflict and neither may have won, and to our own second try when the
+                # first try's answer was lost. Only the stored bytes distinguish these cases.
                 try:
                     found = bytes(obstore.get(store, path).bytes())
                 except FileNotFoundError as error:
@@ -153,7 +153,7 @@ class ObjectStoreBackend(DeadlineBackend):
         return self._retry(put)
 
     def _prove_conditional_put(self) -> None:
-        """Some servers ignore the condition and overwrite: find out before anything depends on it."""
+        """Check that the store refuses a second put, because some servers ignore the condition and overwrite."""
         if self._proved:
             return
         written = [self._put(_PROBE, [memoryview(secrets.token_bytes(16))]) for _ in range(2)]
@@ -165,9 +165,9 @@ class ObjectStoreBackend(DeadlineBackend):
         self._proved = True
 
     def _retry(self, request: Callable[[ObjectStore], Result]) -> Result:
-        """Try until there is an answer or the deadline is over; what the store says in the end is an OSError.
+        """Repeat a request until an answer comes or the deadline is over. A final error is raised as OSError.
 
-        Of its text the first line: the rest is a page of the client's internals.
+        Only the first line of the error's text is kept, because the rest is a page of the client's internals.
         """
         from obstore.exceptions import BaseError, GenericError, JoinError
 
@@ -197,8 +197,8 @@ class ObjectStoreBackend(DeadlineBackend):
             _threads_of_pid = os.getpid()
             options = dict(self._options)
             client_options = {"timeout": timedelta(seconds=self._deadline.seconds), **options.pop("client_options", {})}
-            # Tried again by `_retry` alone: obstore's own retries would hide that an answer was lost.
+            # Only `_retry` repeats requests, because obstore's own retries would hide a lost answer.
             retry_config: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
-            from_url: Any = stores.from_url  # its overloads are one per scheme
+            from_url: Any = stores.from_url  # typed Any because its overloads are one per scheme
             self._store = from_url(self.url, client_options=client_options, retry_config=retry_config, **options)
         return self._store

@@ -1,6 +1,6 @@
-"""Proves, file by file and byte by byte, what is stored of a run; and opens a backend by its URL.
+"""Verify, file by file and byte by byte, the stored data of a run. Open a backend by its URL.
 
-Owns the command line's view of a store. Writes and removes nothing, and runs no code of the user's.
+Owns the command line's view of a store. Writes and removes nothing, and runs no user code.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from state_backends.object_store import ObjectStoreBackend
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The stored records of a run, and what is wrong with them."""
+    """Stored data of a run, and its faults."""
 
     run: str
     files: int
     history: tuple[int, ...]  #: ids of the snapshots that can be restored, ascending
-    problems: tuple[str, ...]  #: empty when every byte is proved
+    problems: tuple[str, ...]  #: faults; empty when every byte is proved
     unreferenced: tuple[
         str, ...
     ]  #: files of whole parts that no manifest lists: of pending, aborted or deleted snapshots
 
 
 def backend_of(url: str) -> StateBackend:
-    """The backend of a path, a ``file://`` URL or an object store's URL, with credentials of the environment."""
+    """Return the backend of a path, a ``file://`` URL or an object store's URL, with the environment's credentials."""
     return FileSystemBackend(url) if "://" not in url or url.startswith("file:") else ObjectStoreBackend(url)
 
 
@@ -46,7 +46,7 @@ def verify_run(backend: StateBackend, run: str) -> Findings:
     Raises
     ------
     OSError
-        if the store fails; damage is never raised but found.
+        if the store fails. Damage is never raised, but reported in the findings.
     """
     return _Verification(RunStore(backend, run)).findings()
 
@@ -64,7 +64,7 @@ class _Verification:
         claims = [number for path in paths if (number := layout.claim_number(path)) is not None]
         manifests = [number for path in paths if (number := layout.manifest_id(path)) is not None]
         bases = [claim for path in paths if (claim := layout.base_claim(path)) is not None]
-        for check in (self._check_record, self._check_other):  # a part's turn comes when all manifests are read
+        for check in (self._check_record, self._check_other):  # parts after all manifests are read
             for path in paths:
                 self._try(partial(check, path))
         self._problems += [f"claim {n} is missing" for n in range(1, max(claims, default=0)) if n not in claims]
@@ -96,7 +96,7 @@ class _Verification:
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
 
     def _check_other(self, path: str) -> None:
-        """Check all of a file of parts, listed or not; complain of a file that has no business here."""
+        """Check all parts of a file of parts, listed or not. Report a file that does not belong to a run."""
         known = (layout.claim_number, layout.base_claim, layout.manifest_id)
         if layout.part_origin(path) is not None:
             if path not in self._referenced:

@@ -1,1 +1,1 @@
-"""The driver: submit, watch and end a run."""
+"""The driver: submits, monitors and ends a run."""

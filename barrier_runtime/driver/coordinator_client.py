@@ -1,4 +1,4 @@
-"""The driver's hold on the coordinator's actor: starts it, asks it, survives its restarts."""
+"""The driver's client of the coordinator's actor: starts the actor, calls the actor, survives restarts of the actor."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from snapshot.errors import RunFailed
 from state_backends.base import DeadlineBackend
 from state_backends.memory import MemoryBackend
 
-#: Seconds that one question to the coordinator may take, its restart by Ray included.
+#: Seconds that one call of the coordinator may take, a restart by Ray included.
 ANSWER_SECONDS_MAX = 60.0
 
-#: How often an embedded Ray is started before its error is the driver's.
+#: attempts to start an embedded Ray before its error is raised in the driver
 RAY_STARTS_MAX = 3
 
-#: Seconds between two looks whether all is read that workers sent last; it takes milliseconds.
+#: Seconds between two checks whether the last messages of all workers are read, which takes milliseconds.
 _FAREWELL_POLL_SECONDS = 0.01
 
-#: Ray's object store is not used: nothing but small answers crosses it. Its smallest size.
+#: Bytes of Ray's object store: the smallest size, because only small answers pass through the store.
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
 
 
 def ensure_ray(address: str | None) -> None:
-    """Use the Ray that this process is connected to, or `address`, or start one that ends with the driver."""
+    """Use the Ray that this process is connected to, or the Ray at `address`, or start a Ray that ends with the driver."""
     if ray.is_initialized():
         return
-    # Token authentication stays on. A token of our own keeps Ray from writing one to the user's home.
+    # Token authentication stays on. A token is set here, because Ray would otherwise write a token to the user's home.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     if address is not None:
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
         return
-    # Ray starts its workers with a niceness of 15, which is for batch jobs; coordinators answer workers.
+    # Ray's default niceness of 15 is for batch jobs. Coordinators must answer workers at once.
     os.environ.setdefault("RAY_worker_niceness", "0")
     _start_ray()
 
 
 @retry(stop=stop_after_attempt(RAY_STARTS_MAX), before_sleep=lambda _: ray.shutdown(), reraise=True)
 def _start_ray() -> None:
-    """On a crowded machine Ray's processes may not find each other in time; what it raises then may be anything."""
+    """Start Ray. Retry on any error, because Ray's processes may not connect in time on a busy machine."""
     ray.init(
         address="local",
         num_cpus=1,
@@ -66,19 +66,19 @@ def _start_ray() -> None:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on now; the coordinator keeps it over its restarts."""
+    """Return a port that is free now. The coordinator keeps the port over its restarts."""
     with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 class CoordinatorClient:
-    """One run's coordinator, as the driver sees it.
+    """The client of one run's coordinator in the driver.
 
     Parameters
     ----------
     setup : CoordinatorSetup
     restarts : bool
-        Whether Ray brings it back; not where its memory holds the snapshots.
+        Whether Ray restarts the coordinator. False when the coordinator's memory holds the snapshots.
     """
 
     def __init__(self, setup: CoordinatorSetup, *, restarts: bool) -> None:
@@ -88,7 +88,7 @@ class CoordinatorClient:
             "max_task_retries": -1 if restarts else 0,
             "num_cpus": 0,
             "max_concurrency": 8,
-            "scheduling_strategy": here,  # its address is known before it starts, and after it restarts
+            "scheduling_strategy": here,  # because the address must be known before a start and after a restart
         }
         self.actor: Any = ray.remote(CoordinatorActor).options(**options).remote(setup)
         self._run = setup.settings.run
@@ -96,7 +96,7 @@ class CoordinatorClient:
         self._ask("port")
 
     def post(self, event: Event) -> None:
-        """Have the coordinator take an event."""
+        """Send an event to the coordinator."""
         self._ask("post", event)
 
     def status(self) -> dict[str, Any]:
@@ -105,32 +105,32 @@ class CoordinatorClient:
         return status
 
     def trace(self) -> KeptTrace:
-        """Return the trace that the present instance has stored."""
+        """Return the trace that the present coordinator instance keeps of a traced run."""
         kept: KeptTrace = self._ask("trace")
         return kept
 
     def final_trace(self) -> KeptTrace:
-        """Return the trace after the stage has ended. Waits for the last messages of workers that have left."""
+        """Return the trace after the stage has ended. Wait for the last messages of workers that have left."""
         deadline = time.monotonic() + FAREWELL_SECONDS_MAX
         while not (kept := self.trace()).is_whole and time.monotonic() < deadline:
             time.sleep(_FAREWELL_POLL_SECONDS)
         return kept
 
     def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """Return the result of a snapshot request, which is sent again if the coordinator does not know it.
+        """Return the result of a snapshot request, or None while the request is pending.
 
-        Blocks for a moment until it is known; None: it waits.
+        Place the request if the coordinator has not received it. Blocks for a moment until the result is known.
         """
         closed: CloseRequest | None = self._ask("request_snapshot", event)
         return closed
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """Return the results of all snapshot requests of the present instance."""
+        """Return the results of all requests to the present coordinator instance."""
         closed: dict[int, CloseRequest] = self._ask("closed_requests")
         return closed
 
     def get(self, path: str) -> bytes:
-        """A file in the coordinator's memory."""
+        """Read a file from the coordinator's memory."""
         try:
             data: bytes = self._ask("get", path)
         except ray.exceptions.RayTaskError as error:
@@ -138,12 +138,12 @@ class CoordinatorClient:
         return data
 
     def files(self, prefix: str) -> list[str]:
-        """Files in the coordinator's memory."""
+        """List the files in the coordinator's memory whose paths begin with `prefix`."""
         files: list[str] = self._ask("files", prefix)
         return files
 
     def end(self) -> None:
-        """End the actor, for good."""
+        """End the actor without a restart."""
         with contextlib.suppress(RayError):
             ray.kill(self.actor, no_restart=True)
 
@@ -151,11 +151,11 @@ class CoordinatorClient:
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
             if not ray.is_initialized():
-                # Asking would start another Ray, as Ray does by itself.
+                # A call is refused here, because Ray would start another Ray for it.
                 raise RunFailed(f"run {self._run!r}: this process has left the Ray that its coordinator runs in")
             try:
                 return ray.get(getattr(self.actor, method).remote(*arguments), timeout=ANSWER_SECONDS_MAX)
-            except ActorDiedError as error:  # for good: it was ended, cannot start, or may not restart
+            except ActorDiedError as error:  # final: the actor was ended, cannot start, or may not restart
                 raise RunFailed(self._lost_text(error)) from error
             except RayActorError as error:
                 if not self._restarts or time.monotonic() >= deadline:
@@ -173,15 +173,15 @@ class CoordinatorClient:
 
 
 class CoordinatorMemory(DeadlineBackend):
-    """Reads what a `MemoryBackend` holds in the coordinator's process, and after `bring_home` what the driver's holds.
+    """Reads the `MemoryBackend` in the coordinator's process, and after `bring_home` the driver's `MemoryBackend`.
 
     Parameters
     ----------
     client : CoordinatorClient
     home : MemoryBackend
-        The driver's: what the runs that have ended in this process left.
+        The driver's backend, with the files of runs that have ended in this process.
     folder : str
-        Of the run.
+        Folder of the run.
     """
 
     def __init__(self, client: CoordinatorClient, home: MemoryBackend, folder: str) -> None:
@@ -192,11 +192,13 @@ class CoordinatorMemory(DeadlineBackend):
         self._is_home = False
 
     def bring_home(self) -> None:
-        """Have the driver hold what the coordinator holds of the run, so that the coordinator may end."""
+        """Copy the files of the run from the coordinator to the driver, so that the coordinator may end."""
         theirs = self._client.files(self._folder)
         self._home.delete(*(path for path in self._home.files(self._folder) if path not in theirs))
         for path in theirs:
-            self._home.put_if_absent(path, [self._client.get(path)])  # every file is written once
+            self._home.put_if_absent(
+                path, [self._client.get(path)]
+            )  # a path present already holds the same bytes, because every file is written once
         self._is_home = True
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Judges a graph's invariants on published snapshots. Reads storage; knows neither workers nor coordinators."""
+"""Judges a graph's invariants on published snapshots. Reads storage, and knows neither workers nor coordinators."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _logger = logging.getLogger("cutline.run")
 
 @dataclass(slots=True)
 class _Verdict:
-    """State of one invariant. Its fields are those of ``run.status["invariants"][name]``."""
+    """The verdict on one invariant. The fields are those of ``run.status["invariants"][name]``."""
 
-    #: in the last snapshot that was judged; None before the first
+    #: whether the invariant holds in the last judged snapshot, or None before the first
     holds: bool | None = None
-    #: id of that snapshot, 0 before the first
+    #: id of the last judged snapshot, or 0 before the first
     snapshot: int = 0
-    #: ids of the snapshots in which it does not hold
+    #: ids of the snapshots in which the invariant does not hold
     violations: list[int] = field(default_factory=list)
-    #: ids of those that are damaged, so that nobody can say
+    #: ids of the snapshots that cannot be judged, because they are damaged
     unreadable: list[int] = field(default_factory=list)
 
 
 class InvariantMonitor:
-    """All verdicts of one run, each snapshot judged once, in ascending order.
+    """All verdicts of one run. Each snapshot is judged once, in ascending order.
 
     Parameters
     ----------
@@ -45,31 +45,31 @@ class InvariantMonitor:
         self._codec = codec
         self._invariants = invariants
         self._verdicts = {name: _Verdict() for name in invariants}
-        #: newest snapshot that was judged or cannot be
+        #: id of the newest snapshot that was judged or cannot be judged
         self._newest = 0
-        #: the snapshot that a warning has named as not judged yet
+        #: id of the snapshot that the last warning named as not judged yet
         self._awaited = 0
 
     def as_status(self) -> dict[str, dict[str, Any]]:
-        """Plain data, by invariant. May be called on any thread."""
+        """Return the verdicts as plain data, by invariant. May be called on any thread."""
         return {name: asdict(verdict) for name, verdict in self._verdicts.items()}
 
     def judge(self, snapshot_ids: Iterable[int]) -> None:
-        """Judge those of the published snapshots, ascending, that are not judged yet. Blocks for reading and judging.
+        """Judge the published snapshots, given in ascending order, that are not judged yet. Blocks meanwhile.
 
-        Where the store fails, it and all later ones are left for the next call; what is damaged stays damaged.
+        When the store fails, leave this snapshot and all later snapshots for the next call. Do not retry damaged data.
         """
         for snapshot_id in snapshot_ids:
             if snapshot_id > self._newest and self._invariants and not self._judge(snapshot_id):
                 return
 
     def _judge(self, snapshot_id: int) -> bool:
-        """Return whether the snapshot need not be judged again."""
+        """Judge one snapshot. Return False when it must be judged again."""
         try:
             snapshot = self._store.read_snapshot(snapshot_id, self._codec)
         except FileNotFoundError:
-            return True  # retention was faster
-        except (OSError, RunFailed) as error:  # the latter where the coordinator that keeps it does not answer
+            return True  # because retention removed the snapshot first
+        except (OSError, RunFailed) as error:  # RunFailed when the coordinator that keeps the snapshot does not answer
             if snapshot_id != self._awaited:
                 self._awaited = snapshot_id
                 _logger.warning("run %s: snapshot %d is not judged yet: %s", self._store.run, snapshot_id, error)
@@ -88,11 +88,11 @@ class InvariantMonitor:
     def _judge_one(self, name: str, holds: Invariant, snapshot: Snapshot) -> None:
         try:
             is_held, why = bool(holds(snapshot)), "it returned False"
-        except (OSError, SnapshotCorrupt, RunFailed) as error:  # its parts are read when the function asks for them
+        except (OSError, SnapshotCorrupt, RunFailed) as error:  # because parts are read when the function uses them
             _logger.warning("run %s: invariant %s, snapshot %d: %s", self._store.run, name, snapshot.id, error)
             self._verdicts[name].unreadable.append(snapshot.id)
             return
-        except Exception as error:  # noqa: BLE001  # the user's own function may raise anything: that is a verdict too
+        except Exception as error:  # noqa: BLE001  # any error of the user's function is a verdict too
             is_held, why = False, f"it raised {type(error).__name__}: {error}"
         verdict = self._verdicts[name]
         verdict.holds, verdict.snapshot = is_held, snapshot.id

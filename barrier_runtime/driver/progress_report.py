@@ -1,7 +1,7 @@
-"""One progress report of a run, as `Run.lastProgress` gives it: its status, what follows from it, and rates.
+"""One progress report of a run, as `Run.lastProgress` returns it: the status, values derived from it, and rates.
 
-A dictionary as pyspark's `StreamingQueryProgress` is one. What pyspark counts in rows of a micro-batch has no
-counterpart here, so only ``name`` and ``timestamp`` are called as there.
+A report is a dictionary, as in pyspark's `StreamingQueryProgress`. Only ``name`` and ``timestamp`` have pyspark's
+names, because pyspark counts rows of a micro-batch, which do not exist here.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 
 class Polled(NamedTuple):
-    """The status of a run, and the monotonic time when it was got."""
+    """The status of a run, and the monotonic time in seconds when the status was received."""
 
     at: float
     status: dict[str, Any]
 
 
 def progress_report(name: str, polled: Polled, before: Polled | None) -> dict[str, Any]:
-    """The report that follows from `polled`, with rates since `before`."""
+    """Make the report from `polled`, with rates since `before`."""
     status = polled.status
     done = status["progress"]
     report: dict[str, Any] = {"name": name, "timestamp": time.time(), **status}
@@ -34,9 +34,9 @@ def progress_report(name: str, polled: Polled, before: Polled | None) -> dict[st
 
 
 def share_reports(status: dict[str, Any], before: Polled | None) -> None:
-    """Let `status` hold the reports of closed snapshots that `before` holds, which are the same, instead of its own.
+    """Replace the snapshot reports in `status` by the equal objects of `before`.
 
-    A hundred progress reports are kept, each with the reports of a hundred snapshots.
+    Objects are shared, because a hundred progress reports are kept, each with the reports of a hundred snapshots.
     """
     known = {report["id"]: report for report in before.status["snapshotReports"]} if before else {}
     reports = status["snapshotReports"]

@@ -1,6 +1,6 @@
-"""Checks of `submit` before anything is started: does the snapshot fit, and would output be repeated.
+"""The checks of `submit` before anything starts: a snapshot that does not fit, output that would be repeated.
 
-The coordinator decides again, when it holds the claim: until then another driver may go on publishing.
+The coordinator checks again once it holds the claim, because another driver may publish until then.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from snapshot.stored.snapshot import Snapshot
 
 
 class Origin(NamedTuple):
-    """Starting point of a run."""
+    """The snapshot from which a run starts."""
 
-    #: in the fence's form
+    #: the snapshot to restore, in the form that the fence takes
     restore: RestoreFrom
-    #: run and id of a snapshot that counts while the run has none of its own
+    #: run and id of the snapshot used while the run has no snapshot of its own, or None
     fork: tuple[str, int] | None
 
 
 def origin_of(restore_from: str | int | Snapshot | None, run: str) -> Origin:
-    """Read what the user gave as ``restoreFrom``."""
+    """Read the user's ``restoreFrom``."""
     if isinstance(restore_from, Snapshot):
         if restore_from.run == run:
             return Origin(restore_from.id, None)
@@ -43,7 +43,7 @@ def origin_of(restore_from: str | int | Snapshot | None, run: str) -> Origin:
 def check_restore(
     run: str, topology: Topology, origin: Origin, allow: Collection[str], store_of: Callable[[str], RunStore]
 ) -> None:
-    """Refuse what cannot or must not be restored. Blocks for the store.
+    """Refuse a snapshot that cannot or must not be restored. Blocks for the store.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ def check_restore(
     Raises
     ------
     RestoreRefused
-        saying each difference, and what would allow it.
+        with each difference, and the ``allow`` value that accepts the difference.
     SnapshotCorrupt
         if the manifest or the run's records are damaged.
     """
     store = store_of(run)
-    bases = store.bases()  # before the manifests: a base may name the newest of them
+    bases = store.bases()  # read before the manifests, because a base may name the newest manifest
     chain = history(bases, store.manifests())
     _refuse_repeating(run, topology, origin, allow, chain)
     if isinstance(origin.restore, int):
@@ -77,7 +77,7 @@ def check_restore(
 def _refuse_repeating(
     run: str, topology: Topology, origin: Origin, allow: Collection[str], chain: tuple[int, ...]
 ) -> None:
-    """Going back behind what an exactly-once sink has committed repeats its output."""
+    """Refuse to restore a state older than the commits of an exactly-once sink, because output would be repeated."""
     sinks = [node.name for node in topology.nodes if node.is_sink and node.guarantee == "exactly_once"]
     if not sinks or origin.restore == "latest" or REPEATED_OUTPUT in allow:
         return

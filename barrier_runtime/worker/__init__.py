@@ -1,1 +1,1 @@
-"""Inside a barrier task: the task's process and the worker that it forks."""
+"""The process of a barrier task and the worker process that the task forks."""

@@ -1,7 +1,7 @@
-"""A worker's line to the coordinator: registers, survives the coordinator's loss, never blocks the data.
+"""The control connection of a worker to the coordinator. Survives the coordinator's loss, and never blocks the data.
 
-While the coordinator is away, what was to be told is dropped, except what a new life of it needs and the
-registration repeats: a pending snapshot is aborted by the new life anyway (PROTOCOL 7.5).
+Messages to an absent coordinator are dropped. The registration repeats what a new coordinator instance needs. Other
+messages are not needed, because the new instance aborts every pending snapshot (PROTOCOL 7.5).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from channels.heartbeat import Heartbeats
 from channels.identity import Identity, Purpose
 from snapshot.errors import ChannelError
 
-#: How the coordinator is called in handshakes.
+#: name of the coordinator in handshakes
 COORDINATOR = "coordinator"
 
-#: Seconds without a coordinator after which a worker leaves: Ray brings one back in about a second, and a
-#: driver that is gone must not leave workers behind.
+#: Seconds without a coordinator after which a worker leaves. Ray restarts a coordinator in about a second. The limit
+#: exists because a driver that is gone must not leave workers behind.
 COORDINATOR_SECONDS_MAX = 60.0
 
-#: Seconds that a worker which leaves may take to tell what it has to tell. A few megabytes at most; a coordinator that
-#: reads nothing does not keep a stage from its end.
+#: Seconds that a leaving worker may take to send its last messages, which are a few megabytes at most. The limit exists
+#: because a coordinator that reads nothing must not keep a stage from its end.
 FAREWELL_SECONDS_MAX = 2.0
 
 _TAG_BYTES = 8
@@ -40,21 +40,21 @@ _logger = logging.getLogger("cutline.worker")
 
 
 def line_identity(run: str, worker: int) -> Identity:
-    """Identity of a worker on its control connection and on the connection of its heartbeats.
+    """Make the identity of a worker on one control connection and on its heartbeat connection.
 
-    No two lines have the same name: heartbeats count for the control connection that bears theirs, and say nothing
-    about another process, of another stage, that has the same number.
+    Each call makes a new name, because heartbeats count only for the control connection of the same name. A process of
+    another stage may have the same worker number.
     """
     return Identity(run, f"worker-{worker}-{secrets.token_hex(_TAG_BYTES)}", 0)
 
 
 def worker_number(name: str) -> int:
-    """The number in a name that `line_identity` made.
+    """Return the worker number in a name that `line_identity` made.
 
     Raises
     ------
     ChannelError
-        if the name is not the coordinator's, because every holder of the secret may choose a name.
+        if `name` has another form. The form is checked, because any holder of the run's secret chooses its own name.
     """
     prefix, _, rest = name.partition("-")
     number, _, _ = rest.partition("-")
@@ -64,16 +64,16 @@ def worker_number(name: str) -> int:
 
 
 class ControlLink:
-    """The control connection of one worker, made anew in the background whenever it is lost.
+    """The control connection of one worker. A lost connection is replaced in the background.
 
     Parameters
     ----------
     launch : WorkerLaunch
     worker : int
     heartbeats : Heartbeats
-        Also beats to the coordinator.
+        The worker's heartbeats, which beat to the coordinator too.
     reactor : Reactor
-        The worker's; woken when a connection is there. The taker registers the connection with it.
+        The worker's reactor, woken when a connection is made. The caller of `take_connection` adds the connection.
     """
 
     def __init__(self, launch: WorkerLaunch, worker: int, heartbeats: Heartbeats, reactor: Reactor) -> None:
@@ -82,17 +82,17 @@ class ControlLink:
         self._worker = worker
         self._heartbeats = heartbeats
         self._reactor = reactor
-        #: what the connecting thread has brought: a connection, or the error that ends all trying
+        #: results of the connecting thread: a connection, or the error after which no attempt follows
         self._made: deque[ControlConnection | ChannelError] = deque()
         self._connect()
 
     def take_connection(self) -> ControlConnection | None:
-        """A connection that was just made, and that a registration has to go over first; None: nothing new.
+        """Return a new connection, or None when none was made. Send a registration over a new connection first.
 
         Raises
         ------
         ChannelError
-            if the coordinator stayed away too long, or refuses this worker.
+            if the coordinator was absent for too long, or refuses this worker.
         """
         if not self._made:
             return None
@@ -103,7 +103,7 @@ class ControlLink:
         return made
 
     def send(self, *messages: Message) -> None:
-        """Send messages to the coordinator, if it is connected. Messages of one call arrive together."""
+        """Send messages to the coordinator together. Drop the messages while the coordinator is absent."""
         if self.connection is None:
             return
         try:
@@ -113,16 +113,16 @@ class ControlLink:
 
     @property
     def wants_write(self) -> bool:
-        """Something waits until the coordinator reads."""
+        """True when unsent bytes wait until the coordinator reads."""
         return self.connection is not None and self.connection.wants_write
 
     @property
     def is_free(self) -> bool:
-        """There is a coordinator, and nothing waits for it."""
+        """True when the coordinator is connected and no bytes wait to be sent."""
         return self.connection is not None and not self.connection.wants_write
 
     def pump(self) -> None:
-        """Write what waits."""
+        """Write waiting bytes to the connection, without blocking."""
         if self.connection is not None and self.connection.wants_write:
             try:
                 self.connection.pump()
@@ -130,7 +130,7 @@ class ControlLink:
                 self.lose(str(error))
 
     def receive(self) -> list[Any]:
-        """The control messages that have come."""
+        """Return the control messages received since the last call."""
         if self.connection is None:
             return []
         try:
@@ -140,7 +140,7 @@ class ControlLink:
             return []
 
     def lose(self, reason: str) -> None:
-        """Give the connection up and look for the coordinator again."""
+        """Close the connection and connect to the coordinator again in the background."""
         if self.connection is None:
             return
         _logger.warning("the coordinator is lost (%s); data goes on, looking for it again", reason)
@@ -150,7 +150,7 @@ class ControlLink:
         self._connect()
 
     def close(self) -> None:
-        """Write what waits and hang up. Blocks while the coordinator reads, `FAREWELL_SECONDS_MAX` at most."""
+        """Write waiting bytes and close the connection. Blocks for at most `FAREWELL_SECONDS_MAX` seconds."""
         self.pump()
         deadline = time.monotonic() + FAREWELL_SECONDS_MAX
         while self.connection is not None and self.wants_write and (left := deadline - time.monotonic()) > 0:

@@ -1,7 +1,7 @@
-"""The subtasks of one worker in one incarnation, and the links between them and to the peers.
+"""The subtasks of one worker in one incarnation, with the links between them and to the peers.
 
-Gives each subtask its turns, moves frames and markers, and gives credit back. Must not know control messages, reports
-or storage. One thread.
+Runs each subtask in turn, moves frames and markers, and returns credit. Must not know control messages, reports or
+storage. Runs on one thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from snapshot.subtask.machine import SubtaskMachine
 
 Link = Connection | InProcessConnection
 
-#: Seconds that a message may wait for its frame to be filled while the worker is busy, perhaps with another subtask's
-#: backlog that takes minutes. So rarely, it costs nothing.
+#: Seconds that a message waits at most for its frame to be filled while the worker is busy. A limit is needed, because
+#: another subtask's backlog may take minutes. Sealing costs almost nothing at this interval, because it is rare.
 SEAL_SECONDS_MAX = 0.005
 
 
 class DataPlane:
-    """Runs the subtasks and links of a worker between one rollback and the next.
+    """The running subtasks and links of a worker between two rollbacks.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class DataPlane:
     topology : Topology
     placement : mapping of Subtask to worker number
     machines : mapping of Subtask to SubtaskMachine
-        Those of this worker, restored.
+        The restored machines of this worker.
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class DataPlane:
         self.incarnation = incarnation
         self.machines = machines
         self._slices = {subtask: AdaptiveBatchLimit() for subtask in machines}
-        #: {input channel: payload bytes that came by its link and are processed}
+        #: {input channel: payload bytes received over its link and processed}
         self._freed_bytes = {channel: 0 for machine in machines.values() for channel in machine.inputs}
         self.meter = Meter(worker, incarnation, topology, machines, self._slices, self._freed_bytes)
-        #: when frames that are not full leave though there is work
+        #: time, in seconds of the clock, when frames that are not full are sealed though there is work
         self._seal_at = 0.0
         self.connections: dict[int, Connection] = {}
-        #: nothing was handled since all that was buffered left
+        #: True when no event was handled since all buffered messages were sent
         self._is_flushed = True
-        #: subtasks that may have frames which are not sealed
+        #: subtasks that may have unsealed frames
         self._unsealed: dict[Subtask, SubtaskMachine] = {}
         self._inside = InProcessConnection()
         self._topology = topology
         self._placement = placement
-        #: {channel number: it}; only channels that begin or end here
+        #: {channel number: channel}; only channels with their source or target in this worker
         self._channels: dict[int, ChannelId] = {}
-        #: {subtask: (number of an input channel, the end, the link that it comes by)}
+        #: {subtask: [(channel number, input channel), ...]}
         self._inputs: dict[Subtask, list[tuple[int, ChannelId]]] = {subtask: [] for subtask in machines}
         self._links: dict[int, Link] = {}
         for number, channel in enumerate(topology.channels):
@@ -81,13 +81,13 @@ class DataPlane:
     # ---------------------------------------------------------------- links
 
     def peers(self) -> list[int]:
-        """Workers that this one shares a channel with, ascending: only those need a connection."""
+        """Return the numbers of the workers that share a channel with this worker, ascending."""
         workers = [self._worker_of(c.source) for c in self._channels.values()]
         workers += [self._worker_of(c.target) for c in self._channels.values()]
         return sorted(dict.fromkeys(w for w in workers if w != self.worker))
 
     def add_connection(self, peer: int, sock: socket.socket, identity: Identity) -> Connection:
-        """Use an authenticated socket for all channels shared with `peer`."""
+        """Use an authenticated socket for all channels shared with the worker `peer`."""
         assert peer not in self.connections
         connection = Connection(sock, identity)
         self.connections[peer] = connection
@@ -96,17 +96,17 @@ class DataPlane:
 
     @property
     def is_connected(self) -> bool:
-        """There is a connection to every peer."""
+        """True when every peer is connected."""
         return all(peer in self.connections for peer in self.peers())
 
     def receive(self, connection: Connection, now: float) -> None:
-        """Deliver what came over a connection. Raises ChannelError if it is lost."""
+        """Deliver the frames and markers received over a connection. Raises ChannelError if `connection` is lost."""
         self._dispatch(connection.receive(), now)
 
     # ---------------------------------------------------------------- turns
 
     def turn(self, now: float) -> int:
-        """Give every subtask a turn and move what comes of it; returns the number of events that were handled.
+        """Run every subtask for one turn, send the results, and return the number of handled events.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class DataPlane:
                 self._give_credit(subtask, machine)
         self._is_flushed = not handled
         if not handled or now >= self._seal_at:
-            # Out of work: what is buffered leaves now, so that latency is low when idle and frames are large when busy.
+            # Buffered messages leave when work ends, so that latency is low when idle and frames are large when busy.
             self._seal_at = now + SEAL_SECONDS_MAX
             for machine in self._unsealed.values():
                 machine.seal()
@@ -133,7 +133,7 @@ class DataPlane:
         return handled
 
     def next_wake(self) -> float | None:
-        """When a timer or a poll is due; None: never."""
+        """Return the time of the next timer or poll, or None when none is due."""
         wakes = [
             wake for m in self.machines.values() if not m.backpressure.closed and (wake := m.next_wake()) is not None
         ]
@@ -141,7 +141,7 @@ class DataPlane:
 
     @property
     def has_work(self) -> bool:
-        """A turn would do something at once."""
+        """True when a turn would handle an event or send data at once."""
         return (
             not self._is_flushed
             or self._inside.wants_write
@@ -150,7 +150,7 @@ class DataPlane:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing will happen here without a message from elsewhere, and nothing waits to leave."""
+        """True when nothing waits to be sent, and only a message from elsewhere can cause work."""
         return (
             not self._unsealed
             and not self._inside.has_data
@@ -159,7 +159,7 @@ class DataPlane:
         )
 
     def flush(self, now: float) -> None:
-        """Let markers leave after control events; what hooks have sent leaves with the next turn."""
+        """Send markers after control events. Messages that hooks have sent leave with the next turn."""
         self._unsealed |= self.machines
         self._is_flushed = False
         self._pump(now)

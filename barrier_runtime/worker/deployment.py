@@ -1,4 +1,4 @@
-"""Makes the subtasks of one worker from what was read for them."""
+"""Makes the subtasks of one worker from their restored parts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def make_machines(
     memory: KeptMemory,
     logger: logging.LoggerAdapter[Any],
 ) -> dict[Subtask, SubtaskMachine]:
-    """Fresh machines with restored channels; their states are still to be restored.
+    """Make fresh machines with restored channels. Node states are not restored yet.
 
     Raises
     ------
     NodeError
-        if a node cannot be unpickled here.
+        if a node cannot be unpickled in this process.
     """
     incarnation = parts.deploy.incarnation
 
@@ -42,8 +42,8 @@ def make_machines(
         return SpillFile(str(channel), launch.spill_folder)
 
     def chance_of(subtask: Subtask) -> Random:
-        # Chance is saved in snapshots; before the first one a rollback may well begin differently.
-        return Random(xxhash.xxh3_64_intdigest(f"{launch.launch}/{incarnation}/{subtask}".encode()))  # no secret
+        # The random state is stored in snapshots. Before the first snapshot a rollback may start with other numbers.
+        return Random(xxhash.xxh3_64_intdigest(f"{launch.launch}/{incarnation}/{subtask}".encode()))  # not a secret
 
     snapshot_ids = {each.subtask: 0 if each.state is None else each.state.snapshot_id for each in parts.deploy.subtasks}
 

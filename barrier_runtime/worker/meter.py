@@ -1,7 +1,7 @@
-"""Measures the subtasks of a worker beside the message path: by samples of their ends, and by sums of their turns.
+"""Measures the subtasks of a worker outside the message path: samples of channel ends, and sums over turns.
 
-Owns what becomes a progress report. Nothing here is called for a message or a frame. A subtask whose user code is slow
-may take few messages in one turn, so that markers do not wait for it.
+Owns the data of a progress report. Nothing here is called for a single message or frame. A subtask with slow user code
+may process few messages in one turn, because markers must not wait for it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from snapshot.plan.topology import Topology
 from snapshot.subtask.limits import SLICE_MESSAGES_MAX
 from snapshot.subtask.machine import Status, SubtaskMachine
 
-#: Seconds that a turn should take at most. A marker, and every other subtask of the worker, waits as long.
+#: Seconds that a turn should take at most, because markers and all other subtasks of the worker wait for its end.
 SLICE_SECONDS_MAX = 0.01
 
-#: Messages of the first turn, of which nothing is known yet.
+#: Messages in the first turn, before the duration of a turn is known.
 _FIRST = 16
 
 
 class AdaptiveBatchLimit:
-    """The limit of one subtask; doubled after a short turn, halved after a long one."""
+    """The message limit of one subtask's turns: doubled after a short turn, halved after a long turn."""
 
     def __init__(self) -> None:
         self.limit = _FIRST
-        #: of turns, since they were last taken
+        #: seconds that turns took since the last `take_seconds`
         self._seconds = 0.0
 
     def record(self, seconds: float) -> None:
-        """Learn how long a turn took."""
+        """Record the seconds that a turn took, and adapt the limit."""
         self._seconds += seconds
         if seconds > SLICE_SECONDS_MAX:
             self.limit = max(1, self.limit // 2)
@@ -42,15 +42,15 @@ class AdaptiveBatchLimit:
             self.limit = min(SLICE_MESSAGES_MAX, self.limit * 2)
 
     def take_seconds(self) -> float:
-        """Of all turns since the last call."""
+        """Return the seconds of all turns since the last call."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
 
 End = TypeVar("End", ChannelSender, ChannelReceiver)
 
-#: Seconds between two looks: ten in a report. A look passes over all sending ends once; a turn does so several times,
-#: and a busy loop makes dozens of turns in this time.
+#: Seconds between two samples, which makes ten samples in a report. A sample is cheap, because it visits each channel
+#: sender once. A turn visits each several times, and a busy loop makes dozens of turns between two samples.
 SAMPLE_SECONDS = 0.05
 
 
@@ -62,11 +62,11 @@ class Meter:
     worker, incarnation : int
     topology : Topology
     machines : mapping of Subtask to SubtaskMachine
-        Restored, and not started.
+        The restored machines, not started yet.
     slices : mapping of Subtask to AdaptiveBatchLimit
-        They add up the time of turns.
+        The limits, which sum the seconds of turns.
     freed_bytes : mapping of ChannelId to int
-        Payload that came over a link and is processed; counted by the data plane, which gives it back as credit.
+        Payload bytes received over a link and processed. The data plane counts them and returns them as credit.
     """
 
     def __init__(
@@ -88,7 +88,10 @@ class Meter:
         self._sampled_at = self._reported_at = clock.now()
 
     def sample(self, now: float) -> None:
-        """See who is held up; to be called before each turn, so that what the last one left lasted until now."""
+        """Sample which channel senders are held up at `now`.
+
+        Call before each turn, because until then the buffers hold what the last turn left.
+        """
         seconds = now - self._sampled_at
         if seconds >= SAMPLE_SECONDS:
             self._sampled_at = now
@@ -96,7 +99,7 @@ class Meter:
                 outputs.sample(seconds)
 
     def report(self, refused: dict[str, int]) -> WorkerProgress:
-        """Counters, shares since the last report, and what the listener `refused`."""
+        """Report counters, shares since the last report, and the connections that the listener `refused`."""
         now = clock.now()
         seconds = max(now - self._reported_at, SAMPLE_SECONDS)
         self._reported_at = now
@@ -115,22 +118,22 @@ class Meter:
 
 
 class _Outputs:
-    """The sending ends of one edge."""
+    """The channel senders of one edge in this worker."""
 
     def __init__(self, edge: int, ends: list[ChannelSender]) -> None:
         self.edge = edge
         self._ends = ends
         self._before = sum(end.sent for end in ends)
-        #: of all ends together, since the last report
+        #: seconds that senders were held up since the last report, summed over all senders
         self._held_up_seconds = 0.0
 
     def sample(self, seconds: float) -> None:
-        """Count `seconds` as held up for each end that has data now."""
-        # All that can leave does at the end of each turn: there is no credit, or no room in the socket.
+        """Count the last `seconds` for each channel sender that has data now."""
+        # A turn sends all that it can. Data left in a buffer lacks credit, or room in the socket.
         self._held_up_seconds += seconds * sum([end.buffer.has_data for end in self._ends])
 
     def report(self, seconds: float) -> EdgeSent:
-        """For the last `seconds`."""
+        """Report the counters, and the share of the last `seconds` in which senders were held up."""
         sent = sum([end.sent for end in self._ends])
         waiting = sent - sum([end.buffer.written for end in self._ends])
         held_up, self._held_up_seconds = self._held_up_seconds / seconds, 0.0
@@ -138,7 +141,7 @@ class _Outputs:
 
 
 class _Inputs:
-    """The receiving ends of one edge."""
+    """The channel receivers of one edge in this worker."""
 
     def __init__(self, edge: int, ends: list[ChannelReceiver]) -> None:
         self.edge = edge
@@ -146,14 +149,14 @@ class _Inputs:
         self._before = sum(end.processed for end in ends)
 
     def report(self, freed_bytes: Mapping[ChannelId, int]) -> EdgeProcessed:
-        """As it is."""
+        """Report the present counters."""
         processed = sum([end.processed for end in self._ends])
         waiting = sum([end.arrived for end in self._ends]) - processed
         return EdgeProcessed(processed, self._before, waiting, sum([freed_bytes[end.channel] for end in self._ends]))
 
 
 def _by_edge(topology: Topology, ends: Iterable[Mapping[ChannelId, End]]) -> Iterable[tuple[int, list[End]]]:
-    """All `ends`, by the number of their edge."""
+    """Group all `ends` by the number of their edge."""
     found: dict[int, list[End]] = {}
     numbers = {(edge.source, edge.target): number for number, edge in enumerate(topology.edges)}
     for of_one in ends:

@@ -1,4 +1,4 @@
-"""Connections of a worker with its peers: listener, admission, addresses."""
+"""Connections between a worker and its peers: listener, admission, addresses."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from channels.listener import Admitted, Listener
 from channels.sockets import Address
 from snapshot.coordinator.control import WorkerRegistered
 
-#: Seconds to connect to a peer. All peers are restored and accept when the first one dials; a loaded machine
-#: may still take a second.
+#: Seconds that connecting to a peer may take. All peers are restored and accept before any peer dials. A loaded
+#: machine may still take a second.
 CONNECT_SECONDS_MAX = 30.0
 
 
 class Peers:
-    """The other workers, as one worker sees them.
+    """The peers of one worker: all other workers of the stage.
 
     Parameters
     ----------
     launch : WorkerLaunch
     number : int
-        Of this worker.
+        Number of this worker.
     control : ControlConnection
-        Its local address is the one by which this host is reached.
+        The control connection, whose local address is the address by which peers reach this host.
     """
 
     def __init__(self, launch: WorkerLaunch, number: int, control: ControlConnection) -> None:
@@ -43,22 +43,22 @@ class Peers:
         self.listener = Listener(launch.secret, self._admission, bind=local_host(control))
 
     def registration(self, incarnation: int) -> WorkerRegistered:
-        """Return the registration; `incarnation` is that of the data that runs here, or 0."""
+        """Make the registration of this worker. `incarnation` is that of the running data, or 0 when no data runs."""
         address = msgpack.packb(tuple(self.listener.address))
         return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid())
 
     @property
     def refused(self) -> dict[str, int]:
-        """Why and how often connections were refused."""
+        """Counts of refused connections, by the name of the reason."""
         return {refusal.name: count for refusal, count in self.listener.refused.items()}
 
     def advance(self, incarnation: int) -> None:
-        """From now on only peers of this incarnation are admitted, each once."""
+        """Admit only peers of this incarnation from now on, each once."""
         self._own = self._own._replace(incarnation=incarnation)
         self._admission.advance(incarnation, self._names)
 
     def accept(self, heartbeats: Heartbeats) -> list[tuple[int, Admitted]]:
-        """Data connections of peers that dialled us, by number; heartbeat connections are given to `heartbeats`."""
+        """Return new data connections with their worker numbers. Add heartbeat connections to `heartbeats`."""
         data: list[tuple[int, Admitted]] = []
         for admitted in self.listener.accept():
             if admitted.purpose is Purpose.HEARTBEAT:
@@ -68,12 +68,12 @@ class Peers:
         return data
 
     def dial(self, peer: int, address: bytes, heartbeats: Heartbeats) -> tuple[socket.socket, Identity]:
-        """Connect to a peer: heartbeats first, then the data connection that is returned.
+        """Connect to a peer: first for heartbeats, then for data. Return the data connection.
 
         Raises
         ------
         ChannelError
-            if it does not answer in time or refuses.
+            if the peer does not answer in time, or refuses.
         """
         host, port, host_token, unix_name = msgpack.unpackb(address)
         secret = self._launch.secret
@@ -86,6 +86,6 @@ class Peers:
 
 
 def local_host(control: ControlConnection) -> str:
-    """The address of this host by which the coordinator, and so every peer, reaches it."""
+    """Return the address by which the coordinator, and so every peer, reaches this host."""
     with socket.socket(fileno=os.dup(control.fileno())) as sock:
         return str(sock.getsockname()[0])

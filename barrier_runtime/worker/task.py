@@ -1,8 +1,8 @@
-"""Inside a barrier task: fork the worker, watch it, fork again when it dies. Nothing else happens here.
+"""The process of a barrier task: forks the worker, watches the worker, and forks again when the worker dies.
 
-The task's process runs no user code, no BLAS and no storage client, because a fork of a process that did is
-unsafe; it only imports, so that a new worker is ready within milliseconds. A worker that is killed costs one
-fork; the stage, and with it every other worker's process, lives on.
+The task's process runs no user code, no BLAS and no storage client, because forking after such code is unsafe.
+The process imports the modules, so that a new worker is ready within milliseconds. A killed worker costs one fork,
+because the stage and the processes of all other workers keep running.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import NoReturn
 
-# Imported here, because otherwise each forked worker would: 40 ms for the backend that it unpickles.
+# Imported here, because each forked worker would otherwise take 40 ms to import for the backend that it unpickles.
 import pyarrow.parquet  # noqa: F401
 
 import state_backends  # noqa: F401
@@ -27,31 +27,31 @@ from barrier_runtime.logs import configure
 from barrier_runtime.worker.worker import Worker
 from snapshot.errors import RunFailed
 
-#: New objects between two looks of the collector; Python's own default is 700.
+#: new objects between two runs of the garbage collector; Python's default is 700
 COLLECTED_OBJECTS = 100_000
 
-#: Seconds that a thread which comes back from the system waits for the lock while the loop computes. An upload comes
-#: back a dozen times; at Python's own 5 ms each it took 60 ms of a snapshot, most of it waiting.
+#: Seconds that a thread waits for the interpreter's lock after a system call while the loop computes. An upload waits
+#: a dozen times. At Python's default of 5 ms an upload took 60 ms of a snapshot, mostly waiting.
 LOCK_SECONDS = 0.0005
 
 
 def tune_interpreter() -> None:
-    """Suit a process of one loop that always computes, and a few threads that mostly wait for storage.
+    """Tune the process for one loop that always computes, and a few threads that mostly wait for storage.
 
-    Messages come and go by the thousand and are no cycles: the collector's usual haste costs a tenth of the time.
+    Collection is made rare, because messages form no cycles and the default threshold costs a tenth of the time.
     """
-    gc.freeze()  # what was imported stays, so the collector skips it
+    gc.freeze()  # because imported objects stay, and collection need not visit them
     gc.set_threshold(COLLECTED_OBJECTS)
     sys.setswitchinterval(LOCK_SECONDS)
 
 
-#: A worker that lives shorter than this did nothing useful.
+#: seconds below which a run of a worker process did nothing useful
 SHORT_RUN_SECONDS = 1.0
 
-#: So many short lives in a row mean that no worker can live here: the stage fails, and says so.
+#: short runs in a row after which the stage fails, because no worker can run here
 SHORT_RUNS_MAX = 8
 
-#: What a broken worker may say to the driver.
+#: bytes of an error text that a broken worker may send to the driver
 LAST_WORDS_BYTES_MAX = 16 * 1024
 
 _PR_SET_PDEATHSIG = 1
@@ -60,12 +60,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def host_worker(encoded_launch: bytes, number: int) -> None:
-    """Keep one worker alive until the run is over. Called on the main thread of a barrier task's process.
+    """Keep one worker running until the run ends. Call on the main thread of a barrier task's process.
 
     Raises
     ------
     RunFailed
-        if the worker left so that the stage fails, or cannot live here.
+        if the worker left with an exit code that fails the stage, or cannot run here.
     """
     launch = WorkerLaunch.decode(encoded_launch)
     daemon = os.getppid()
@@ -86,7 +86,7 @@ def host_worker(encoded_launch: bytes, number: int) -> None:
 
 
 def _fork_worker(launch: WorkerLaunch, number: int) -> tuple[int, int]:
-    """Returns the child's pid, and the descriptor that its last words are read from."""
+    """Return the child's pid, and the descriptor from which the child's last error text is read."""
     words_in, words_out = os.pipe()
     parent = os.getpid()
     sys.stdout.flush()
@@ -99,22 +99,23 @@ def _fork_worker(launch: WorkerLaunch, number: int) -> tuple[int, int]:
 
 
 def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> NoReturn:
-    """The child's whole life. It leaves only by `os._exit`: the parent's exit handlers are not its own."""
+    """Run the child. Leave only by `os._exit`, because the exit handlers belong to the parent."""
     code = ExitCode.BROKEN
     try:
-        # Death follows the thread that forked, which is the parent's main one; it may have died just before.
+        # The signal follows the end of the thread that forked, which is the parent's main thread. The parent is checked
+        # afterwards, because it may have ended before the call.
         if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
         if os.getppid() != parent:
             os._exit(ExitCode.QUIT)
-        # Above all the JVM's socket: left open here, the driver would never see the task die.
+        # The JVM's socket is closed above all, because the driver would otherwise never see the task die.
         _close_descriptors(keep=(0, 1, 2, words))
         for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number_, signal.SIG_DFL if number_ != signal.SIGPIPE else signal.SIG_IGN)
         configure(f"{launch.run} worker-{number}", launch.log_level)
         tune_interpreter()
         code = Worker(launch, number).run()
-    except BaseException:  # noqa: BLE001  # whatever it is, it ends this process, and the driver must hear of it
+    except BaseException:  # noqa: BLE001  # any error ends this process, and the driver must receive it
         text = traceback.format_exc().encode()
         with contextlib.suppress(OSError):
             os.write(words, text[-LAST_WORDS_BYTES_MAX:])
@@ -125,12 +126,15 @@ def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> No
 def _close_descriptors(keep: tuple[int, ...]) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in keep:
-            with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+            with contextlib.suppress(OSError):  # because the descriptor of the listing is closed already
                 os.close(int(name))
 
 
 def _watch(pid: int, daemon: int) -> int:
-    """Wait for the child's end; end with it when the Spark daemon above us is gone, for nobody would cancel us then."""
+    """Wait for the child's end and return its wait status.
+
+    Kill the child and exit when the Spark daemon is gone, because nothing would cancel this task then.
+    """
     child, above = os.pidfd_open(pid), _open_daemon(daemon)
     try:
         poll = select.poll()
@@ -156,7 +160,7 @@ def _open_daemon(daemon: int) -> int:
 
 
 def _read_last_words(descriptor: int) -> str:
-    """Read what is in the pipe now, because a process that user code has forked may hold the pipe open for long."""
+    """Read the bytes in the pipe. Do not wait for its end, because a process forked by user code may hold it open."""
     os.set_blocking(descriptor, False)
     with os.fdopen(descriptor, "rb", buffering=0) as words:
         return (words.read(LAST_WORDS_BYTES_MAX) or b"").decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""Stores what subtasks took, beside processing, and reads what they restore. Threads; no protocol."""
+"""Stores the parts of snapshots and reads parts to restore, on threads beside processing. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -20,68 +20,68 @@ from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
 from snapshot.worker.restored_parts import read_parts
 from snapshot.worker.upload_batcher import PendingUpload
 
-#: Stores at work at one time in a worker: enough to hide an object store's round trips.
+#: uploads at one time in a worker: enough to hide the round trips of an object store
 STORAGE_THREADS = 4
 
 
-#: What of one subtask may travel inside its acknowledgement: what a memory backend takes of it. Half of what
-#: one control message holds, so that names and numbers fit beside it. They come back in `Deploy`, which never puts
-#: more than was acknowledged at one time into one message (`snapshot.coordinator.deploy_chunks`).
+#: Bytes of one subtask's parts that may travel inside its acknowledgement, as all parts of a memory backend do. The
+#: limit is half of a control message, because names and numbers need room too. The bytes return in `Deploy`, where one
+#: message never holds more than one acknowledgement did (`snapshot.coordinator.deploy_chunks`).
 INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
 
 
-#: The coordinator's message about what one subtask contributed.
+#: a message to the coordinator about the contribution of one subtask
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
-#: A finished read or upload.
+#: the result of a finished read or upload
 Finished = PartsStored | PartsRead | PartsUnreadable
 
 
 class Storage:
-    """The worker's threads for storage. Results are collected by `take`, after `wake` was called.
+    """The worker's threads for storage. Collect results with `take` after `wake` was called.
 
     Parameters
     ----------
     store : RunStore
     wake : callable
-        Called on a storage thread when there is something to take.
+        Called on a storage thread when a result is ready.
     """
 
     def __init__(self, store: RunStore, wake: Callable[[], None]) -> None:
-        #: of the copies that are to be stored
+        #: memory for the copies that wait to be stored
         self.memory = KeptMemory()
         self._store = store
         self._wake = wake
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
-        # Of its own: a restore must not wait for uploads of what was just dropped.
+        # A separate pool, because a restore must not wait for uploads of dropped snapshots.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
-        #: of the last deployment; uploads of earlier ones are of no use any more
+        #: incarnation of the last deployment; uploads of earlier incarnations are useless, and are skipped
         self._incarnation = 0
         self._finished: deque[Finished] = deque()
 
     def upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
-        """Store all parts of `uploads` together; they are acknowledged once all are durable."""
+        """Store all parts of `uploads` together. Acknowledge them when all are durable."""
         self._pool.submit(self._upload, uploads, incarnation)
 
     def release_memory(self) -> None:
-        """Give back memory that no copy has needed for long. To be called now and then."""
+        """Release memory that no copy has needed for long. Call this regularly."""
         self.memory.release_idle(time.monotonic())
 
     def read(self, deploy: Deploy) -> None:
-        """Read and prove everything that `deploy` names."""
+        """Read and check all parts that `deploy` names."""
         self._incarnation = deploy.incarnation
-        self.memory.give_back()  # what is restored needs as much
+        self.memory.give_back()  # because restored parts need as much memory
         self._reader.submit(self._read, deploy)
 
     def take(self) -> Finished | None:
         """Return the oldest finished read or upload that was not taken yet, or None.
 
-        What is left brings no other `wake`.
+        Call until None is returned, because remaining results cause no further `wake`.
         """
         return self._finished.popleft() if self._finished else None
 
     def close(self) -> None:
-        """Start nothing more. Does not wait: the process leaves anyway."""
+        """Start no more work. Does not wait, because the process ends anyway."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
@@ -94,14 +94,14 @@ class Storage:
             handles = iter(self._store.put_parts(list(chain.from_iterable(parts))))
             for upload, own in zip(uploads, parts, strict=True):
                 messages.append(_acknowledgement(upload, incarnation, list(islice(handles, len(own)))))
-        except Exception as error:  # noqa: BLE001  # whatever it is, out of memory too: somebody waits for an answer
+        except Exception as error:  # noqa: BLE001  # any error, even MemoryError: the coordinator waits for an answer
             messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
         self._finish(PartsStored(tuple(messages)))
 
     def _read(self, deploy: Deploy) -> None:
         try:
             self._finish(PartsRead(read_parts(deploy, self._store.read_part)))
-        except Exception as error:  # noqa: BLE001  # likewise
+        except Exception as error:  # noqa: BLE001  # any error: the worker waits for an answer
             self._finish(PartsUnreadable(deploy.incarnation, error))
 
     def _finish(self, result: Finished) -> None:

@@ -1,8 +1,7 @@
-"""The worker process: one thread that polls sockets, gives turns, and performs the effects of the worker's machine.
+"""The worker process: one thread that polls sockets, runs turns, and performs the effects of the worker's machine.
 
 Runs in the process that the barrier task forked (`barrier_runtime.worker.task`). Background threads only wait for
-storage,
-beat, and look for a lost coordinator. Every decision is made by `snapshot.worker.machine`.
+storage, send heartbeats, and connect to a lost coordinator. Every decision is made by `snapshot.worker.machine`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ from snapshot.worker.events import (
 from snapshot.worker.machine import WorkerMachine
 from snapshot.worker.restored_parts import RestoredParts
 
-#: Longest sleep of the loop, so that the deadlines of handshakes and of the coordinator's absence are checked.
+#: Seconds that the loop sleeps at most, because deadlines of handshakes and of the coordinator's absence are checked.
 SLEEP_SECONDS_MAX = 1.0
 
 _LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30}
@@ -73,7 +72,7 @@ class Worker:
     ----------
     launch : WorkerLaunch
     number : int
-        Of the barrier task that it belongs to.
+        Number of the worker's barrier task.
     """
 
     def __init__(self, launch: WorkerLaunch, number: int) -> None:
@@ -85,11 +84,11 @@ class Worker:
         self._logger = worker_logger(launch, number)
         self._machine = WorkerMachine(number, self._make_machines)
         self._plane: DataPlane | None = None
-        #: subtasks were closed, and their memory is not collected yet
+        #: True when subtasks were closed, and their memory is not collected yet
         self._has_closed = False
         self._next_progress = 0.0
         self._reactor = Reactor()
-        #: peers whose heartbeats stopped, appended by the heartbeat thread
+        #: peers whose heartbeats stopped, with the reason; appended by the heartbeat thread
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._on_silence)
         self._storage = Storage(RunStore(launch.open_backend(), launch.run), self._reactor.wake)
@@ -99,12 +98,12 @@ class Worker:
     # ---------------------------------------------------------------- the loop
 
     def run(self) -> ExitCode:
-        """Work until the coordinator ends it.
+        """Run until the coordinator ends the worker.
 
         Raises
         ------
         ChannelError
-            if there is no coordinator for too long.
+            if no coordinator is reachable for too long.
         """
         while self.exit_code is None:
             self._reactor.wait(self._sleep_seconds())
@@ -148,7 +147,7 @@ class Worker:
         self._next_progress = now + PROGRESS_INTERVAL_SECONDS
         self._storage.release_memory()
         self._control.send(plane.meter.report(self._peers.refused if self._peers else {}))
-        if self._control.is_free:  # else the newest events wait in their rings
+        if self._control.is_free:  # otherwise the newest events wait in their ring buffers
             self._send_trace(plane)
 
     def _send_trace(self, plane: DataPlane) -> None:
@@ -159,7 +158,7 @@ class Worker:
     # ---------------------------------------------------------------- events
 
     def _take_from_threads(self) -> None:
-        """Pass on what other threads have brought."""
+        """Process the results of other threads."""
         connection = self._control.take_connection()
         if connection is not None:
             if self._peers is None:
@@ -167,16 +166,16 @@ class Worker:
                 self._reactor.add(self._peers.listener, self._on_peer)
             self._reactor.add_writer(connection, self._on_control)
             self._step(CoordinatorConnected())
-        # A few large acknowledgements are all that the control connection takes at one time.
+        # Results wait while the control connection is full, because it holds only a few large acknowledgements.
         while not self._control.wants_write and (finished := self._storage.take()) is not None:
             self._step(finished)
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
         if self._peers is not None and self._peers.listener.pending_count:
-            self._on_peer()  # so that the deadlines of handshakes pass
+            self._on_peer()  # because the deadlines of handshakes must be checked
 
     def _on_silence(self, peer: Identity, reason: str) -> None:
-        """Called on the heartbeat thread."""
+        """Queue a peer whose heartbeats stopped. Called on the heartbeat thread."""
         self._silent.append((peer, reason))
         self._reactor.wake()
 
@@ -191,7 +190,7 @@ class Worker:
             self._step(CoordinatorMessageReceived(message))
 
     def _on_peer(self) -> None:
-        """A peer connects, or a handshake goes on."""
+        """Accept connections of peers, and continue handshakes."""
         assert self._peers is not None
         for peer, admitted in self._peers.accept(self._heartbeats):
             plane = self._plane
@@ -218,7 +217,7 @@ class Worker:
     def _step(self, event: Event) -> None:
         effects = self._machine.step(event, clock.now())
         effects.reverse()
-        while effects:  # an effect that was performed must hold no machine any more
+        while effects:  # popped, because a performed effect must not keep a machine in memory
             self._perform(effects.pop())
 
     def _perform(self, effect: Effect) -> None:
@@ -243,7 +242,7 @@ class Worker:
                 self._peers.advance(incarnation)
             case ReadParts(deploy):
                 if self._has_closed:
-                    gc.collect()  # machines and nodes refer to each other: what they held would be there twice
+                    gc.collect()  # because machines and nodes form cycles, and memory would be held twice
                     self._has_closed = False
                 self._storage.read(deploy)
             case OpenDataPlane(incarnation, subtasks):
@@ -274,7 +273,7 @@ class Worker:
             self._step(DataFailed(error))
 
     def _dial(self, addresses: tuple[bytes, ...]) -> None:
-        """Dial the peers with lower numbers; those with higher numbers dial us, so that no circle waits."""
+        """Dial the peers with lower numbers. Peers with higher numbers dial this worker, so that no cycle waits."""
         plane = self._plane
         assert plane is not None and self._peers is not None
         try:
@@ -288,7 +287,7 @@ class Worker:
 
     def _read_peers(self) -> None:
         if self._plane is None or self._machine.stage is not Stage.RUNNING:
-            return  # a link failed when markers were to leave
+            return  # a link failed while markers were sent
         for connection in self._plane.connections.values():
             self._reactor.add_writer(connection, self._reader(connection))
 

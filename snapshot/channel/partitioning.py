@@ -1,4 +1,4 @@
-"""Choose the subtask of an edge's target for each message: stable key hashes, key groups, partitioners.
+"""Choose the subtask of an edge's target for each message: stable key hashes, key groups, a partitioner a partitioning.
 
 Partitioners run in the sending subtask, once a message, so their code is written for speed. They know no channels.
 

@@ -1,1 +1,1 @@
-"""The user's declaration, checked and expanded: from nodes and edges to a topology. Knows no running code."""
+"""Plan: the declared graph, checked, and expanded from nodes and edges to a topology. Knows no running code."""

@@ -1,8 +1,8 @@
-"""Which edges are aligned: PROTOCOL 4.1, decided once, when a graph is built.
+"""Decide which edges are aligned: PROTOCOL 4.1, once, when a graph is built.
 
-An edge may be aligned only if every edge into its source node is, and all edges into one node agree; never
-on a cycle or behind one. The run's alignment is a wish, granted where this holds; asked for on an edge where
-it cannot be, it is a problem. The protocol that obeys the outcome lives elsewhere.
+An edge may be aligned only if every edge into its source node is, and all edges into one node agree. Edges on a cycle,
+or behind a cycle, are never aligned. The run's alignment is a wish, granted where these rules permit. A request of
+`connect` that the rules forbid is a problem. The protocol that obeys the result is not in this file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snapshot.plan.topology import UNALIGNED, Alignment, Component
 
 
 class Request(NamedTuple):
-    """An edge and what `connect` asked for it; None: what the run asks for."""
+    """An edge and the alignment that `connect` asked for; None: the run's."""
 
     source: str
     target: str
@@ -24,7 +24,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Alignment that an edge got, and the reason for people."""
+    """Alignment of an edge, and the reason for human readers."""
 
     alignment: Alignment
     reason: str
@@ -32,19 +32,19 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The outcome for a graph. With problems, no grant is to be used."""
+    """Alignment of all edges of a graph. With problems, no grant may be used."""
 
     grants: Mapping[tuple[str, str], Grant]
     problems: tuple[str, ...]
 
 
 def parse_alignment(wish: object) -> Alignment:
-    """Parse a user's "unaligned", "aligned" or number of seconds.
+    """Return the alignment of "unaligned", "aligned" or a number of seconds.
 
     Raises
     ------
     ValueError
-        when it is something else.
+        when `wish` is anything else.
     """
     if wish == "unaligned":
         return UNALIGNED
@@ -56,21 +56,21 @@ def parse_alignment(wish: object) -> Alignment:
 
 
 def grant_alignment(components: Sequence[Component], edges: Sequence[Request], wish: Alignment) -> Granted:
-    """Decide for all edges of a graph.
+    """Decide the alignment of all edges of a graph.
 
     Parameters
     ----------
     components : sequence of Component
         in topological order.
     wish : Alignment
-        the run's.
+        the run's alignment.
     """
     inputs: dict[str, list[Request]] = {name: [] for part in components for name in part.nodes}
     for edge in edges:
         inputs[edge.target].append(edge)
     grants: dict[tuple[str, str], Grant] = {}
     problems: list[str] = []
-    blocked: dict[str, str] = {}  # why no edge out of this node may be aligned
+    blocked: dict[str, str] = {}  # {node: reason why no edge out of the node may be aligned}
     for part in components:
         for name in part.nodes:
             obstacle = _obstacle(name, part, inputs[name], blocked)
@@ -85,19 +85,19 @@ def grant_alignment(components: Sequence[Component], edges: Sequence[Request], w
 
 
 def blocked_by(inputs: Sequence[Request], blocked: Mapping[str, str]) -> str | None:
-    """Why none of these edges may be aligned, as far as it lies with a node that one comes from; None: it does not."""
+    """Return the reason in a source node why none of these edges may be aligned, or None if there is no such reason."""
     return next((blocked[edge.source] for edge in inputs if edge.source in blocked), None)
 
 
 def _obstacle(name: str, part: Component, inputs: Sequence[Request], blocked: Mapping[str, str]) -> str | None:
-    """Why the edges into a node cannot be aligned; None: they can."""
+    """Return the reason why the edges into a node cannot be aligned, or None if they can."""
     if part.cyclic:
         return f"{name!r} is on a cycle"
     return blocked_by(inputs, blocked)
 
 
 def _decide(name: str, inputs: Sequence[Request], obstacle: str | None, wish: Alignment) -> tuple[Grant, list[str]]:
-    """One decision for all edges into a node, because they must agree."""
+    """Decide for all edges into a node at once, because they must agree."""
     asking = [edge for edge in inputs if edge.asked is not None]
     asked = list(dict.fromkeys(edge.asked for edge in asking if edge.asked is not None))
     if len(asked) > 1:

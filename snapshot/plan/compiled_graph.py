@@ -1,7 +1,6 @@
-"""From a declared graph to what runs: its topology, and the user's code in a form that can be shipped.
+"""Compile a declared graph: its topology, and the user's code in a form that can be shipped.
 
-`build` is the one door: submitting, simulating and explaining a graph come through it, so that all of them
-refuse the same graphs with the same words.
+Submitting, simulating and explaining a graph all call `build`, so that all refuse the same graphs with the same words.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from snapshot.plan.validation import graph_problems
 
 @dataclass(frozen=True, slots=True)
 class EdgeCode:
-    """The user's part of an edge: what `EdgeSpec` cannot hold."""
+    """The user's code of an edge, which `EdgeSpec` cannot hold."""
 
     key: Key | None
     schema: pa.Schema | None
@@ -42,11 +41,11 @@ class EdgeCode:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """A graph that was checked. Can be pickled with cloudpickle."""
+    """A checked graph. Can be pickled with cloudpickle."""
 
     topology: Topology
-    nodes: dict[str, bytes]  #: cloudpickle of each added instance; each start of a subtask unpickles a copy
-    edges: dict[tuple[str, str], EdgeCode]  #: by names of source and target
+    nodes: dict[str, bytes]  #: {node: cloudpickle of the added instance}; each start of a subtask unpickles a copy
+    edges: dict[tuple[str, str], EdgeCode]  #: {(source node, target node): code}
     invariants: dict[str, Invariant]
 
 
@@ -56,12 +55,12 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
     Parameters
     ----------
     alignment : "unaligned", "aligned" or float
-        what the run asks for; edges where it cannot be stay unaligned.
+        the run's wish. Edges that cannot be aligned stay unaligned.
 
     Raises
     ------
     GraphError
-        says everything that is wrong, by name of node and edge.
+        if the graph has problems. The message lists all of them, by name of node and edge.
     """
     _refuse(graph, graph_problems(graph.name, graph.nodes, graph.edges, graph.invariants))
     try:
@@ -158,7 +157,7 @@ def _code(edge: EdgeDeclaration) -> EdgeCode:
 
 
 def _pickled(declared: NodeDeclaration) -> tuple[bytes, str | None]:
-    """The pickled instance, or what is wrong with it."""
+    """Return the pickled instance, and the problem with it, or None without a problem."""
     data, problem = _try_pickle(declared.node)
     if problem is None:
         return data, None
@@ -180,7 +179,7 @@ def _unserialisable_edges(edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
 
 
 def _try_pickle(value: object) -> tuple[bytes, str | None]:
-    """The pickled value, or why cloudpickle cannot hold it."""
+    """Return the pickled value, and the reason why cloudpickle cannot hold it, or None without a problem."""
     try:
         return cloudpickle.dumps(value, protocol=5), None
     except Exception as error:  # noqa: BLE001  # pickling runs the value's own code, which may raise anything

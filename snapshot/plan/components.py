@@ -1,4 +1,4 @@
-"""Strongly connected components of a directed graph given as numbers. Graph theory only."""
+"""Strongly connected components of a directed graph of numbers. Graph theory only."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ def strong_components(successors: Sequence[Sequence[int]]) -> list[list[int]]:
     Parameters
     ----------
     successors : sequence of sequences of int
-        ``successors[v]`` lists where the edges of *v* go.
+        ``successors[v]`` lists the targets of the edges of *v*.
 
     Returns
     -------
     list of list of int
-        each component ascending; every edge between two components leads from an earlier to a later one.
+        the components, each ascending; every edge between two components leads from an earlier to a later one.
     """
     found: list[list[int]] = []
-    order = [-1] * len(successors)  # when a vertex was first seen
-    lowest = [0] * len(successors)  # the earliest vertex on the path that it leads back to
+    order = [-1] * len(successors)  # position in which each vertex was first seen; -1: unseen
+    lowest = [0] * len(successors)  # order of the earliest vertex on the path that the vertex leads back to
     on_path = [False] * len(successors)
     path: list[int] = []
     seen = 0
     for root in range(len(successors)):
-        # Pairs of a vertex and the number of its edges that were followed; -1: not entered yet.
+        # Pairs of a vertex and the number of its edges that were followed. -1: the vertex is not entered yet.
         work = [(root, -1)] if order[root] < 0 else []
         while work:
             vertex, followed = work.pop()
@@ -43,7 +43,7 @@ def strong_components(successors: Sequence[Sequence[int]]) -> list[list[int]]:
                 work += [(vertex, descend), (successors[vertex][descend], -1)]
             elif lowest[vertex] == order[vertex]:
                 found.append(_cut_off(vertex, path, on_path))
-    found.reverse()  # Tarjan closes a component only after all that it leads to
+    found.reverse()  # because Tarjan closes a component only after all components that it leads to
     return found
 
 
@@ -55,7 +55,7 @@ def _follow(
     lowest: list[int],
     on_path: list[bool],
 ) -> int | None:
-    """Look along the edges from number `start`; the number of the first that leads to an unseen vertex, or None."""
+    """Follow the edges from number `start`. Return the number of the first that leads to an unseen vertex, or None."""
     for number in range(start, len(edges)):
         if order[edges[number]] < 0:
             return number
@@ -65,7 +65,7 @@ def _follow(
 
 
 def _cut_off(root: int, path: list[int], on_path: list[bool]) -> list[int]:
-    """Take the component of `root` off the end of the path."""
+    """Remove the component of `root` from the end of the path, and return it."""
     component = [path.pop()]
     while component[-1] != root:
         component.append(path.pop())
@@ -75,7 +75,7 @@ def _cut_off(root: int, path: list[int], on_path: list[bool]) -> list[int]:
 
 
 def mark_reachable(successors: Sequence[Sequence[int]], start: Iterable[int], marked: list[bool]) -> None:
-    """Mark every vertex of `start` and all that can be reached from them, but not through marked ones."""
+    """Mark every vertex of `start` and all vertices that they reach, but not through marked vertices."""
     waiting = list(start)
     while waiting:
         vertex = waiting.pop()

@@ -1,6 +1,6 @@
 """Declarations of `Graph.add` and `Graph.connect`, as the user gave them and unchecked.
 
-`snapshot.plan.validation` judges it, `snapshot.plan.compiled_graph` makes a topology and shippable code of it.
+`snapshot.plan.validation` checks them, `snapshot.plan.compiled_graph` makes a topology and shippable code of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class TransformKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """One step between a node and an edge that leaves it."""
+    """A function that runs between a node and an edge that leaves the node."""
 
     kind: TransformKind
     function: Callable[[Any], Any]
 
 
 def transformed(transforms: Sequence[Transform], message: Any) -> Iterable[Any]:
-    """Yield the messages of the edge for one message of the node. Rows of a batch pass transforms as dicts.
+    """Yield the messages that go along the edge when the node sends `message`. Transforms get a batch's rows as dicts.
 
     Lazy: the functions run, and may raise anything, while the caller iterates.
     """
@@ -56,16 +56,16 @@ def _apply(transform: Transform, messages: Iterable[Any]) -> Iterator[Any]:
             assert_never(transform.kind)
 
 
-#: A column's name, several of them, or a function of the message.
+#: Name of a column, names of several columns, or a function of the message.
 Key = str | Sequence[str] | Callable[[Any], Any]
 
-#: What a user may ask for as an edge's partitioning. Hash is asked for by giving a key.
+#: Partitionings that a user may name. A key asks for hash.
 PartitioningName = Literal["forward", "rebalance", "broadcast", "directed"]
 
-#: "unaligned", "aligned", or seconds: aligned for so long, then unaligned.
+#: "unaligned", "aligned", or seconds for which an edge is aligned before it is unaligned.
 AlignmentWish = Literal["unaligned", "aligned"] | float
 
-#: Judges a published snapshot; True: the invariant holds.
+#: Function that checks a published snapshot and returns True if the invariant holds.
 Invariant = Callable[[Any], bool]
 
 
@@ -88,14 +88,14 @@ class EdgeDeclaration:
     partitioning: PartitioningName | None
     schema: str | pa.Schema | None
     alignment: AlignmentWish | None
-    transforms: tuple[Transform, ...]  #: run in the sending subtask, in this order
+    transforms: tuple[Transform, ...]  #: functions of the sending subtask, in the order of their calls
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
 
 
 class DeclaredGraph(Protocol):
-    """A graph as its user has declared it: `snapshot.graph.Graph`."""
+    """A graph as its user declared it: `snapshot.graph.Graph`."""
 
     name: str
     nodes: list[NodeDeclaration]

@@ -1,4 +1,4 @@
-"""From DDL, as Spark writes it, to an Arrow schema, without Spark: ``name TYPE, name TYPE NOT NULL, ...``."""
+"""Convert DDL, as Spark writes it, to an Arrow schema, without Spark: ``name TYPE, name TYPE NOT NULL, ...``."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _TYPES = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
-    "decimal": pa.decimal128(10, 0),  # Spark's default
+    "decimal": pa.decimal128(10, 0),  # Spark's defaults
 }
 
-#: The most digits that Spark's and Arrow's 128-bit decimals hold.
+#: Most digits that Spark's and Arrow's 128-bit decimals hold.
 _DECIMAL_DIGITS_MAX = 38
 
 _FIELD = re.compile(
     r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\w+))\s*:?\s+(?P<type>\w+(?:\s*\([^)]*\))?)(?P<rest>.*)", re.S
 )
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
-_COMMA = re.compile(r",(?![^(]*\))")  # not the one inside decimal(p, s)
+_COMMA = re.compile(r",(?![^(]*\))")  # not the comma inside decimal(p, s)
 
 
 def to_arrow_schema(schema: str | pa.Schema) -> pa.Schema:
-    """The Arrow schema that `schema` says or is.
+    """Return the Arrow schema of DDL. Return an Arrow schema unchanged.
 
     Raises
     ------
     ValueError
-        when it cannot be read; says where and what is possible.
+        when the DDL cannot be read. The message says where, and what is possible.
     """
     if isinstance(schema, pa.Schema):
         return schema

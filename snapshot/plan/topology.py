@@ -1,9 +1,9 @@
-"""The expanded graph without any of the user's code: nodes, edges, subtasks, channels, components.
+"""Topology: the expanded graph without user code: nodes, edges, subtasks, channels, components.
 
-Coordinator, workers and simulator share it, and every manifest holds it, so it must be readable where no
-module of the user's can be imported. Knows nothing of node classes, keys' functions or payloads.
+Coordinator, workers and simulator share the topology, and every manifest holds it. So it must be readable where no
+user module can be imported. Knows nothing of node classes, keys' functions or payloads.
 
-``forward`` edges link subtask *i* to subtask *i*; all others link every source to every target subtask.
+``forward`` edges link subtask *i* to subtask *i*. All other edges link every source subtask to every target subtask.
 A channel's wire number is its index in `Topology.channels`.
 """
 
@@ -18,13 +18,14 @@ from typing import Final
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.components import mark_reachable, strong_components
 
-#: Number of key groups, the smallest unit that rescaling moves; so also the largest useful parallelism.
-#: Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never change.
+#: Number of key groups. A key group is the smallest unit that rescaling moves, so this is also the largest useful
+#: parallelism. Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never
+#: change.
 KEY_GROUPS: Final = 32_768
 
 
 class Partitioning(Enum):
-    """Division of an edge's messages among the subtasks of its target. Values are stored, so never rename."""
+    """How the messages of an edge are divided among its target's subtasks. Values are stored: never rename."""
 
     FORWARD = "forward"  #: subtask i to subtask i
     REBALANCE = "rebalance"  #: round robin
@@ -35,7 +36,7 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Whether a receiver holds an edge's channels until all markers came (PROTOCOL 4)."""
+    """Whether a receiver holds an edge's channels until the markers of all have come (PROTOCOL 4)."""
 
     aligned: bool
     timeout: float | None  #: seconds after which an aligned edge is cut unaligned; None: never
@@ -59,7 +60,7 @@ class NodeSpec:
     is_source: bool
     is_sink: bool
     guarantee: str | None  #: level of a source or sink; None for other nodes
-    class_name: str  #: for people: ``module.Class``
+    class_name: str  #: ``module.Class``, for human readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ class EdgeSpec:
     target: str
     partitioning: Partitioning
     alignment: Alignment
-    in_cycle: bool  #: both ends are in one strongly connected component: its out-buffers spill (PROTOCOL 9.2)
-    reason: str  #: for people: why it has this alignment
-    key: str | None  #: description of a hash edge's key; None for another partitioning
+    in_cycle: bool  #: both ends are in one strongly connected component, so its out-buffers spill (PROTOCOL 9.2)
+    reason: str  #: reason for the alignment, for human readers
+    key: str | None  #: description of a hash edge's key; None for other partitionings
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
@@ -80,7 +81,7 @@ class EdgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A strongly connected part of the graph: the nodes of a cycle, or one node that is on none."""
+    """A strongly connected part of the graph: the nodes of a cycle, or a node that is on no cycle."""
 
     nodes: tuple[str, ...]  #: in the order of declaration
     cyclic: bool
@@ -88,12 +89,12 @@ class Component:
 
 @dataclass(frozen=True)
 class Topology:
-    """All nodes and edges of a graph and what follows from them. Equal declarations give equal topologies."""
+    """All nodes and edges of a graph, expanded. Equal declarations give equal topologies."""
 
     name: str
     nodes: tuple[NodeSpec, ...]  #: in the order of declaration
     edges: tuple[EdgeSpec, ...]  #: in the order of declaration
-    components: tuple[Component, ...]  #: topological order: every edge leads to the same or a later one
+    components: tuple[Component, ...]  #: in topological order: every edge leads to the same or a later component
 
     @cached_property
     def subtasks(self) -> tuple[Subtask, ...]:
@@ -106,33 +107,33 @@ class Topology:
         return tuple(channel for edge in self.edges for channel in self._expand(edge))
 
     def node(self, name: str) -> NodeSpec:
-        """The node called `name`."""
+        """Return the node called `name`."""
         return self._nodes[name]
 
     def component_of(self, node: str) -> Component:
-        """The strongly connected part that `node` belongs to."""
+        """Return the strongly connected part that `node` belongs to."""
         return self.components[self._nodes[node].component]
 
     def edge_of(self, channel: ChannelId) -> EdgeSpec:
-        """The edge that `channel` belongs to."""
+        """Return the edge that `channel` belongs to."""
         return self.edge(channel.source.node, channel.target.node)
 
     def edge(self, source: str, target: str) -> EdgeSpec:
-        """The edge from node `source` to node `target`."""
+        """Return the edge from node `source` to node `target`."""
         return self._edges[source, target]
 
     def inputs_of(self, subtask: Subtask) -> tuple[ChannelId, ...]:
-        """The channels into `subtask`, in the order of `channels`."""
+        """Return the channels into `subtask`, in the order of `channels`."""
         return self._inputs[subtask]
 
     def outputs_of(self, subtask: Subtask) -> tuple[ChannelId, ...]:
-        """The channels out of `subtask`, in the order of `channels`."""
+        """Return the channels out of `subtask`, in the order of `channels`."""
         return self._outputs[subtask]
 
     def initiators(self) -> tuple[Subtask, ...]:
-        """The subtasks that start a snapshot: those without inputs, and one in each part that they do not reach.
+        """Return the subtasks that start a snapshot: those without inputs, and one in each part they do not reach.
 
-        None of them has an aligned input, because their inputs, if any, are on a cycle (PROTOCOL 3.5, 4.1, 4.2).
+        No initiator has an aligned input, because its inputs, if any, are on a cycle (PROTOCOL 3.5, 4.1, 4.2).
         """
         chosen: list[int] = []
         reached = [False] * len(self.subtasks)
@@ -143,17 +144,17 @@ class Topology:
         return tuple(self.subtasks[number] for number in sorted(chosen))
 
     def reachable(self, start: Iterable[Subtask]) -> tuple[Subtask, ...]:
-        """The subtasks of `start` and all that their markers come to, in the order of `subtasks`."""
+        """Return the subtasks of `start` and all that their markers reach, in the order of `subtasks`."""
         reached = [False] * len(self.subtasks)
         mark_reachable(self._successors, [self._numbers[subtask] for subtask in start], reached)
         return tuple(subtask for subtask, is_reached in zip(self.subtasks, reached, strict=True) if is_reached)
 
     def place(self, worker_count: int) -> dict[Subtask, int]:
-        """Give each subtask the number of its worker.
+        """Return the worker number of each subtask.
 
-        A node with at least as many subtasks as there are workers puts subtask *i* on worker
-        *i* mod `worker_count`, so that its forward edges stay inside workers. Smaller nodes take the next
-        workers in turn: otherwise all would crowd on the first one.
+        A node with at least as many subtasks as there are workers puts subtask *i* on worker *i* mod `worker_count`, so
+        that its forward edges stay inside workers. Smaller nodes take the next workers in turn, because they would
+        otherwise crowd on the first worker.
         """
         placed: dict[Subtask, int] = {}
         turn = 0
@@ -166,9 +167,9 @@ class Topology:
         return placed
 
     def difference(self, stored: Topology) -> list[str]:
-        """Say, a line each, what keeps a snapshot of the graph `stored` from being restored into this one.
+        """Return the reasons, a line each, why a snapshot of the graph `stored` cannot be restored into this graph.
 
-        What does not change the meaning of stored state (alignment, class names, the graph's name) is no difference.
+        Alignment, class names and the graph's name are no difference, because they do not change stored state.
         """
         lines = _differences("node", *({node.name: _node_facts(node) for node in t.nodes} for t in (self, stored)))
         return lines + _differences(

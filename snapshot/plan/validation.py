@@ -1,7 +1,7 @@
-"""Find everything that is wrong with a declared graph, by name of node and edge, as much as possible at once.
+"""Find the faults of a declared graph, by name of node and edge, as many as possible at once.
 
-Only judges: a list of problems, empty when the graph can be built. A node's class may miss the partner
-of a hook, misspell one, or give it a wrong signature. What alignment cannot be is in `snapshot.plan.alignment`.
+Returns lists of problems, which are empty when the graph can be built. The class of a node may lack the partner of a
+hook, misspell a hook, or give it a wrong signature. `snapshot.plan.alignment` has the rules of alignment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snapshot.plan.topology import KEY_GROUPS
 
 
 def _hooks(*bases: type[Node]) -> dict[str, int]:
-    """The hooks that these classes declare, with the number of arguments that each is called with."""
+    """Return the hooks that these classes declare, with the number of arguments of each call."""
     return {
         name: len(inspect.signature(member).parameters) - 1  # without self
         for base in bases
@@ -33,7 +33,7 @@ _NODE_HOOKS: Final = _hooks(Node)
 _SOURCE_HOOKS: Final = _hooks(Source)
 _SINK_HOOKS: Final = _hooks(Sink)
 
-#: Hooks of a source or sink whose names nobody else gives to a method of a plain node by chance.
+#: Hooks of a source or sink that no plain node defines by chance, because of their names.
 _TELLING = (("poll", Source), ("prepareCommit", Sink), ("discardUncommitted", Sink))
 
 _PAIRS = (
@@ -43,7 +43,7 @@ _PAIRS = (
 
 
 def hook_problems(node: Node) -> Iterator[str]:
-    """Say each thing that is wrong with the class of `node`, without naming the node."""
+    """Yield the faults of the class of `node`, without naming the node."""
     hooks = {
         **_NODE_HOOKS,
         **(_SOURCE_HOOKS if isinstance(node, Source) else {}),
@@ -78,7 +78,7 @@ def _signature_problems(node: Node, hook: str, argument_count: int) -> Iterator[
 
 
 def _misspelled(node: Node, hooks: dict[str, int]) -> Iterator[str]:
-    """Find ``snapshot_state`` and the like: they would never be called, and their state would be lost in silence."""
+    """Find ``snapshot_state`` and the like, which would never be called, so that state would be lost in silence."""
     meant = {hook.lower(): hook for hook in hooks if hook.lower() not in hooks}
     for name in dir(type(node)):
         hook = meant.get(name.replace("_", "").lower(), name)
@@ -109,17 +109,17 @@ def _guarantee_problems(node: Source | Sink) -> Iterator[str]:
         yield "declares guarantee 'exactly_once', but has no snapshotState to replay from"
 
 
-#: Longest name of a graph, run, node or invariant: room for any sensible one, and several fit in a log line.
+#: Most characters in the name of a graph, run, node or invariant. Several such names fit in a log line.
 NAME_CHARACTERS_MAX: Final = 200
 
-#: Largest parallelism of a node: with more subtasks than key groups, some would own no key.
+#: Largest parallelism of a node, because with more subtasks than key groups some would own no key.
 PARALLELISM_MAX: Final = KEY_GROUPS
 
 _PARTITIONINGS: Final[tuple[str, ...]] = get_args(PartitioningName)
 
 
 def name_problem(name: object) -> str | None:
-    """Why `name` cannot name a graph, run, node or invariant; None: it can.
+    """Return the reason why `name` cannot name a graph, run, node or invariant, or None if the name is allowed.
 
     Allowed are 1 to `NAME_CHARACTERS_MAX` letters and digits of any script, ``_``, ``-`` and ``.``, not
     beginning with a dot or a combining mark. So a name is one word of a log line, and never a path.
@@ -143,7 +143,7 @@ def graph_problems(
     edges: Sequence[EdgeDeclaration],
     invariants: Sequence[tuple[str, Invariant]],
 ) -> list[str]:
-    """Everything wrong with a graph that can be seen without building it."""
+    """Return all faults of a graph that can be found without building the graph."""
     by_name = {node.name: node for node in nodes if isinstance(node.name, str)}
     problems = _name_problems("graph", [name])
     if not nodes:
@@ -175,7 +175,7 @@ def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]:
-    node: object = declared.node  # what a user gave may be anything
+    node: object = declared.node  # the user may have given anything
     if isinstance(node, type):
         yield f"is the class {node.__qualname__}: give an instance, {node.__qualname__}(...)"
     elif not isinstance(node, Node):
@@ -241,7 +241,7 @@ def _schema_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]
 
 
 def _columns(edge: EdgeDeclaration) -> tuple[str, ...]:
-    """The columns that the key names, as far as it names any."""
+    """Return the columns that the key names, if any."""
     if edge.key is None or callable(edge.key):
         return ()
     return (edge.key,) if isinstance(edge.key, str) else tuple(edge.key)

@@ -132,8 +132,7 @@ def _encode_byte(byte: int) -> str:
 
 
 def _digest(handle: Handle) -> str:
-    # A part's path depends on this text, so it stays the subtask's repr of early format 1, whatever the class is
-    # called.
+    # The subtask's repr when format 1 began. A part's path depends on this text, so the text never changes.
     origin = f"({handle.run!r}, Subtask(node={handle.subtask.node!r}, index={handle.subtask.index!r}))"
     return xxhash.xxh3_128_hexdigest(origin.encode("utf-8", "backslashreplace"))
 
