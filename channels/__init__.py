@@ -1,7 +1,7 @@
 """Transport of messages between subtasks: frames, handshake, credits, sockets, links inside one worker.
 
-This package owns sockets, their threads and their clocks. It must not know storage, Spark, Ray, or the content of
-control messages. It knows `snapshot` for frames, markers, channel ends and errors.
+Owns sockets, their threads and their clocks. Must not know storage, Spark, Ray, or the content of control messages.
+Knows `snapshot` for frames, markers, channel ends and errors.
 
 ::
 

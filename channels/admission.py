@@ -68,8 +68,8 @@ class PeerAdmission:
 class EndpointAdmission:
     """The coordinator's rule: every holder of the run's secret may register or send heartbeats.
 
-    Names, launch tokens and incarnations are checked in control messages, because a connecting worker has no place in
-    the run yet, and a reconnecting worker is welcome.
+    Names, launch tokens and incarnations are checked in control messages. A connecting worker has no place in the run
+    yet, and a reconnecting worker is welcome.
     """
 
     def __init__(self, identity: Identity) -> None:

@@ -40,7 +40,7 @@ Received = tuple[int, Frame | Marker]
 
 
 class Connection:
-    """One end of the data connection.
+    """An end of the data connection.
 
     Parameters
     ----------

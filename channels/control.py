@@ -12,7 +12,7 @@ from snapshot.errors import ChannelError
 
 
 class ControlConnection:
-    """One end of a control connection.
+    """An end of a control connection.
 
     Parameters
     ----------

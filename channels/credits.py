@@ -2,9 +2,9 @@
 
 A sender may begin a frame while its balance is positive. The frame may drive the balance below zero, so that a batch
 larger than the window leaves (PROTOCOL 9.1). If few frames fill the window, the window grows to `WINDOW_FRAMES` of the
-largest frame sent, because with room for one frame both sides would wait in turn. (Within one worker both sides wait in
-turn anyway, so one frame suffices.) A receiver gives back *processed* bytes, so that waiting memory is bounded by the
-window and one frame. Restored messages never came over the link, so they cost no credit and give none back.
+largest frame sent. With room for one frame, both sides would wait in turn. (Within one worker both sides wait in turn
+anyway, so one frame suffices.) A receiver gives back *processed* bytes, so that waiting memory is bounded by the window
+and one frame. Restored messages never came over the link, so they cost no credit and give none back.
 """
 
 from __future__ import annotations

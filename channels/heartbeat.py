@@ -5,7 +5,7 @@ have half a frame on the way (PROTOCOL 9.3). TCP reports nothing to the receiver
 silence shows the loss.
 
 Silence is counted only while this thread runs. After a pause of this process, or a jump of the clock, the thread reads
-the peers' heartbeats before it declares a peer lost, and the pause counts as at most two intervals.
+the peers' heartbeats before it declares a peer lost. The pause counts as at most two intervals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OnLost = Callable[[Identity, str], None]
 
 
 class _Peer:
-    """One connection, and the seconds of its silence."""
+    """A connection, and the seconds of its silence."""
 
     def __init__(self, sock: socket.socket, own: Identity, peer: Identity) -> None:
         self.identity = peer

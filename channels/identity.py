@@ -15,7 +15,7 @@ class Purpose(IntEnum):
 
 
 class Identity(NamedTuple):
-    """One end of a connection. Every frame that this end sends carries this incarnation."""
+    """Identity of an end of a connection. Every frame that this end sends carries this incarnation."""
 
     run: str
     name: str
@@ -37,7 +37,7 @@ class Refusal(IntEnum):
     """
 
     WRONG_RUN = 1  #: the peer belongs to another run
-    WRONG_NAME = 2  #: the peer looked for another name
+    WRONG_NAME = 2  #: the peer wanted a server of another name
     STALE_INCARNATION = 3  #: the peer is from before the last rollback, and must end
     NOT_YET = 4  #: the peer is ahead of this side, and may try again
     UNKNOWN_PEER = 5  #: the run has no peer of that name

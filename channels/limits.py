@@ -56,9 +56,9 @@ UNIX_SEND_BUFFER_BYTES = 256 * 1024
 #: payloads would cost more than the kernel's copies.
 SHARED_PAYLOAD_BYTES_MIN = 64 * 1024
 
-#: Shared memory of each direction. Holds what a few channels have sealed and in flight, in frames of 64 Ki rows of 16
-#: bytes, and what a snapshot still refers to. Untouched pages take no memory; touched pages stay until the connection
-#: ends.
+#: Shared memory of each direction. Holds the frames of a few channels that are sealed or in flight, of 64 Ki rows of 16
+#: bytes, and the frames that a snapshot still refers to. Untouched pages take no memory; touched pages stay until the
+#: connection ends.
 SHARED_MEMORY_BYTES = 16 * 1024 * 1024
 
 #: Largest frame that is joined into one buffer, because copying it costs less than a gathered write.

@@ -1,17 +1,17 @@
 """Memory that two workers of one host share. The sender encodes payloads into it, and the receiver copies them out.
 
 The kernel of a Unix socket copies a payload twice, into small buffers, and wakes the receiver for each. Shared memory
-needs only the receiver's copy, because the payload is encoded right into its place. The socket tells the receiver where
-a payload lies. Only the number of payloads that the receiver has taken goes through the memory itself.
+needs only the receiver's copy, because the payload is encoded right into its place. The socket's frames say where a
+payload lies. Only the number of payloads that the receiver has taken goes through the memory itself.
 
 ::
 
     0         taken: payloads that the receiver has taken, ever (8 bytes, written by the receiver alone)
     one page  places, each where its sender found room
 
-No lock. The sender reuses a place when nothing refers to it any more, and `taken` shows that its payload was read, or
-the payload was never sent. A snapshot may refer to a waiting payload until the payload is stored. The receiver raises
-`taken` after it has compared the checksum of its copy, which depends on every byte that was read.
+No lock. The sender reuses a place when nothing refers to it any more and its payload was read or never sent. `taken`
+shows which payloads were read. A snapshot may refer to a waiting payload until the payload is stored. The receiver
+raises `taken` after it has compared the checksum of its copy, which depends on every byte that was read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from snapshot.errors import ChannelError
 #: Bytes for `taken` alone, so that the receiver can map the places without the right to write.
 _COUNTER_BYTES = mmap.PAGESIZE
 
-#: Bytes whose multiples are the begins of places, as of Arrow's own memory.
+#: Alignment of places in bytes, as of Arrow's own memory.
 _ALIGNMENT_BYTES = 64
 
 
@@ -109,7 +109,7 @@ class OutgoingMemory:
         return room.data
 
     def send(self, payload: bytes | memoryview) -> int | None:
-        """Return the begin of a payload in the memory, and count it as sent. None if the payload is not in it.
+        """Return the offset of a payload in the memory, and count the payload as sent. None if it is elsewhere.
 
         The caller must send the place to the peer next.
         """

@@ -114,7 +114,7 @@ class SharedPayloads:
             self._descriptor_taken = None
 
     def _place(self, payload: bytes | memoryview) -> int | None:
-        """Return the begin of a payload in shared memory, copied there if needed. None if there is no room."""
+        """Return the offset of a payload in shared memory, copied there if needed. None if there is no room."""
         if self._outgoing is None:
             return None
         start = self._outgoing.send(payload)

@@ -21,7 +21,7 @@ from snapshot.errors import ChannelError
 
 
 class _Segment:
-    """One file: appended at `end`, read from `start`."""
+    """A file of frames: appended at `end`, read from `start`."""
 
     def __init__(self, directory: str) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115

@@ -93,7 +93,7 @@ HEARTBEAT_CAPS: Caps = {WireType.HEARTBEAT: 0}
 
 
 class WireFrame(msgspec.Struct, frozen=True, gc=False):
-    """One frame of any type. `payload` may be a read-only view of memory that nobody else writes to."""
+    """A frame of any type. `payload` may be a read-only view of memory that nobody else writes to."""
 
     type: WireType
     channel: int

@@ -1,4 +1,4 @@
-"""Snapshots, and the declarations of a user who wants them. Pure: no sockets, files, threads, clocks, Spark or Ray."""
+"""Snapshots, and the classes by which users declare graphs. Pure: no sockets, files, threads, clocks, Spark or Ray."""
 
 from snapshot.errors import (
     ChannelError,

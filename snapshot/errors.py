@@ -32,7 +32,7 @@ class NodeError(CutlineError):
 
 
 class SnapshotAborted(CutlineError):
-    """One snapshot was given up. The run goes on, and earlier snapshots are untouched."""
+    """A snapshot was given up. The run goes on, and earlier snapshots are untouched."""
 
 
 class SnapshotCorrupt(CutlineError):

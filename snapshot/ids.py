@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Number of ids that one claim may give out (PROTOCOL 3.2). Claim *c* owns [c * N, (c + 1) * N), so that no id is
-#: used twice, however many coordinators believe that they own the run. Enough for a snapshot a second for 11 days.
+#: Number of ids that one claim may give out (PROTOCOL 3.2). Claim *c* owns [c * N, (c + 1) * N), so no id is used
+#: twice, even if several coordinators believe that they own the run. Enough for a snapshot a second for 11 days.
 SNAPSHOT_IDS_PER_CLAIM = 1_000_000
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Subtask:
-    """One parallel instance of a node: ``Subtask("count", 1)`` is the second of node *count*."""
+    """A parallel instance of a node: ``Subtask("count", 1)`` is the second of node *count*."""
 
     node: str
     index: int = 0

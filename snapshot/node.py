@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: How often a source's or sink's messages count after a failure: any number of times, at least once, exactly once.
+#: Guarantee of a source or sink after a failure: its messages count any number of times, at least once, exactly once.
 Guarantee = Literal["none", "at_least_once", "exactly_once"]
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("none", "at_least_once", "exactly_once")
@@ -219,8 +219,8 @@ class Sink(Node):
     def discardUncommitted(self, context: Context) -> None:
         """Remove uncommitted output of incarnations below ``context.incarnation``, and nothing of this incarnation.
 
-        Called at every start, after all subtasks of the run have committed again what the snapshot holds. Output of
-        this incarnation must stay, because parallel subtasks may have prepared already.
+        Called at every start, after all subtasks of the run have committed the snapshot's prepared output again. Output
+        of this incarnation must stay, because parallel subtasks may have prepared already.
         """
 
 

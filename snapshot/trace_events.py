@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Event(NamedTuple):
-    """One event. Fields that a kind does not need are empty."""
+    """An event of a run. Fields that its kind does not need are empty."""
 
     at: float  #: seconds: virtual seconds, or since the epoch by a real host's clock
     kind: Kind

@@ -68,7 +68,7 @@ class Deadline:
 
 
 class _Call:
-    """One call, and its result or error. `done` and `is_abandoned` are set under the helpers' lock."""
+    """A call, and its result or error. `done` and `is_abandoned` are set under the helpers' lock."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.done = threading.Event()
@@ -86,8 +86,8 @@ class _Call:
 
 
 class _Helpers:
-    """Threads that run calls. Threads stay for the next call, because on a busy machine a new thread runs milliseconds
-    after its start, and a waiting thread runs at once.
+    """Threads that run calls. They stay for the next call, because a waiting thread runs at once. A new thread on a
+    busy machine runs milliseconds after its start.
     """
 
     def __init__(self) -> None:

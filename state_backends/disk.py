@@ -1,7 +1,7 @@
 """System calls of the file-system backend, and nothing more.
 
-One small object, so that a test can replace it by a disk that fails, or a disk that forgets unsynced data. Each method
-is one system call, or one loop over it.
+The class is small, so that a test can replace it by a disk that fails, or a disk that forgets unsynced data. Each
+method is one system call, or one loop over it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class FileSystemBackend(DeadlineBackend):
     Raises
     ------
     ValueError
-        if `root` is neither.
+        if `root` is neither an absolute path nor a ``file://`` URL.
     """
 
     def __init__(

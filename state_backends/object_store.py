@@ -121,10 +121,10 @@ class ObjectStoreBackend(DeadlineBackend):
         import obstore
 
         try:
-            # One request for many files, if the store has such requests.
+            # Removes many files by one request, if the store has such requests.
             self._retry(lambda store: obstore.delete(store, list(paths)))
         except FileNotFoundError:
-            for path in paths if len(paths) > 1 else ():  # the store may not have removed the others
+            for path in paths if len(paths) > 1 else ():  # the rest may not have been removed
                 self._delete([path])
 
     def _put(self, path: str, chunks: Sequence[memoryview]) -> bool:

@@ -1,1 +1,1 @@
-"""The coordinator's process: the actor around its machine, the store, the workers' connections."""
+"""The coordinator's process: the actor around the coordinator's machine, the store, the workers' connections."""

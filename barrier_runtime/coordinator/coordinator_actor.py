@@ -1,4 +1,4 @@
-"""The coordinator as a Ray actor: a shell over `CoordinatorService`; ``ray.remote`` is at the call site."""
+"""The coordinator as a Ray actor: a shell over `CoordinatorService`. The call site applies ``ray.remote``."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _logger = logging.getLogger("cutline.coordinator")
 
 @dataclass(frozen=True)
 class CoordinatorSetup:
-    """Arguments of every instance of one submission's coordinator."""
+    """The arguments of every coordinator instance of one submission."""
 
     settings: RunSettings
-    #: the submission
+    #: name of the submission
     owner: str
     restore_from: RestoreFrom
     #: pickle of the `StateBackend`
     backend: bytes
-    #: what a `MemoryBackend` holds already: {path: bytes}
+    #: files that a `MemoryBackend` holds at the start: {path: bytes}
     files: Mapping[str, bytes]
     secret: bytes
     host: str
     port: int
-    #: keep a trace
+    #: whether to keep a trace
     trace: bool
 
     def __repr__(self) -> str:
@@ -47,12 +47,12 @@ class CoordinatorSetup:
 
 
 class CoordinatorActor:
-    """One life of a run's coordinator; Ray starts another with the same arguments when it dies."""
+    """One instance of a run's coordinator. Ray starts a new instance with the same arguments after its death."""
 
     def __init__(self, setup: CoordinatorSetup) -> None:
         configure(f"{setup.settings.run} coordinator", logging.INFO)
         _log_niceness()
-        self._backend: StateBackend = pickle.loads(setup.backend)  # noqa: S301  # came with the code, from the driver
+        self._backend: StateBackend = pickle.loads(setup.backend)  # noqa: S301  # trusted like the code, because the driver sent both
         for path, data in setup.files.items():
             self._backend.put_if_absent(path, [data])
         coordinator = Coordinator(
@@ -68,23 +68,23 @@ class CoordinatorActor:
         )
 
     def port(self) -> int:
-        """Return the address for workers."""
+        """Return the port that workers connect to."""
         return self._service.port
 
     def post(self, event: Event) -> None:
-        """Have the coordinator take an event."""
+        """Queue an event for the coordinator."""
         self._service.post(event)
 
     def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """Return the result of a snapshot request, placed if need be, or None while the request waits."""
+        """Place a request if it is new. Return its result after a moment, or None while the request is pending."""
         return self._service.request_snapshot(event)
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """Return the results of all snapshot requests of this instance."""
+        """Return the results of all requests to this coordinator instance."""
         return self._service.closed_requests()
 
     def trace(self) -> KeptTrace:
-        """Return the stored trace of a traced run."""
+        """Return the kept trace of a traced run."""
         return self._service.trace()
 
     def status(self) -> dict[str, Any]:
@@ -92,21 +92,21 @@ class CoordinatorActor:
         return self._service.status()
 
     def get(self, path: str) -> bytes:
-        """A file of the backend; for a backend in this process's memory."""
+        """Read a file of the backend. Used for a backend in this process's memory."""
         return self._backend.get(path)
 
     def files(self, prefix: str) -> list[str]:
-        """Files of the backend; likewise."""
+        """List the backend's files whose paths begin with `prefix`. Used for a backend in this process's memory."""
         return self._backend.files(prefix)
 
 
 def _log_niceness() -> None:
-    """A snapshot is a chain of small steps, some of them here: with workers on all cores the nice wait for each."""
+    """Log a raised niceness. A nice coordinator on busy cores waits before each of the small steps of a snapshot."""
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     if niceness > 0:
         _logger.info("niceness %d: snapshots take longer under load; RAY_worker_niceness=0 for Ray's nodes", niceness)
 
 
 def _leave() -> None:
-    """End this process, so that Ray starts a fresh life, or finds that the other one is running."""
+    """End this process, so that Ray starts a new instance, or finds that another instance runs."""
     os._exit(1)

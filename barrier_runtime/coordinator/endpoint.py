@@ -1,6 +1,6 @@
-"""The coordinator's TCP endpoint: control connections of workers, and their heartbeats. No decisions.
+"""The coordinator's TCP endpoint: control connections of workers, and their heartbeats. Makes no decisions.
 
-Runs on the coordinator's one loop thread, except for heartbeats, whose thread only queues.
+Runs on the coordinator's loop thread. The heartbeat thread only queues.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from channels.listener import Admitted, Listener
 from snapshot.coordinator.control import CoordinatorMessage, Quit, WorkerRegistered
 from snapshot.errors import ChannelError
 
-#: Told of a message: worker number, message.
+#: called with a received message: worker number, message
 OnMessage = Callable[[int, Any], None]
-#: Told that a worker is gone: worker number, reason.
+#: called when a worker is lost: worker number, reason
 OnLost = Callable[[int, str], None]
 
 _logger = logging.getLogger("cutline.coordinator")
 
 
 class Endpoint:
-    """The coordinator's end of all control connections.
+    """The listener and the connections of the coordinator.
 
     Parameters
     ----------
     run : str
     secret : bytes
-        Of the run.
+        Secret of the run.
     host : str
     port : int
-        Fixed: a coordinator that Ray restarts binds the same one.
+        Port to bind. A coordinator that Ray restarts binds the same port.
     reactor : Reactor
-        The loop's; woken by the heartbeat thread.
+        The reactor of the loop, woken by the heartbeat thread.
     is_newest : callable
-        Whether a registration is of the newest stage that is known, or of a newer one.
+        Return True if a registration is of the newest known stage, or of a newer stage.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Endpoint:
         self._is_newest = is_newest
         self._on_message = on_message
         self._on_lost = on_lost
-        #: {name of a line: its control connection}; all that are open, also before they register or if they are refused
+        #: {name of the peer: control connection}; all open connections, registered or not
         self._lines: dict[str, ControlConnection] = {}
-        #: {worker: the connection that it has registered on last}
+        #: {worker: the control connection of its last registration}
         self._workers: dict[int, ControlConnection] = {}
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._note_silence)
@@ -74,27 +74,27 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """Return the address of the listener."""
+        """The port of the listener."""
         return self._listener.address.port
 
     @property
     def refused(self) -> dict[str, int]:
-        """Why and how often connections were refused."""
+        """Counts of refused connections, by the name of the reason."""
         return {refusal.name: count for refusal, count in self._listener.refused.items()}
 
     @property
     def is_deserted(self) -> bool:
-        """Return whether no worker is connected, and all messages of former workers are read."""
+        """True when no worker is registered, and all messages of former workers are read."""
         return not self._workers
 
     def send(self, worker: int, message: CoordinatorMessage) -> None:
-        """Send, if the worker is connected; otherwise its loss is reported anyway."""
+        """Send a message to a worker. Drop the message if the worker is absent, because its loss is reported anyway."""
         connection = self._workers.get(worker)
         if connection is not None:
             self._send(connection, message)
 
     def check_connections(self) -> None:
-        """Act on heartbeats that stopped, and on handshakes that take too long. Called by the loop when it wakes."""
+        """Handle stopped heartbeats, and handshakes that take too long. Called at each wake of the loop."""
         while self._silent:
             identity, reason = self._silent.popleft()
             connection = self._lines.get(identity.name)
@@ -104,7 +104,7 @@ class Endpoint:
             self._accept()
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close the listener and all connections."""
         self._heartbeats.close()
         for connection in self._lines.values():
             connection.close()
@@ -122,7 +122,7 @@ class Endpoint:
                 self._add_line(admitted)
 
     def _add_heartbeats(self, admitted: Admitted) -> None:
-        # A worker dials the control connection first: where there is none of the name, it is gone already.
+        # A worker dials its control connection first. Without a connection of that name, the worker is gone already.
         if admitted.peer.name in self._lines:
             self._heartbeats.add(admitted.sock, self._own, admitted.peer)
         else:
@@ -151,7 +151,7 @@ class Endpoint:
             return
         for message in messages:
             if isinstance(message, WorkerRegistered) and not self._is_newest(message):
-                # PROTOCOL 6.4: it must not throw out the worker of the newer stage that has its number.
+                # PROTOCOL 6.4: an old worker must not replace the worker of the newer stage with the same number.
                 self._send(connection, Quit("its stage is over: a newer one has taken its place"))
                 return
             if isinstance(message, WorkerRegistered):
@@ -173,7 +173,7 @@ class Endpoint:
             self._lose(connection, str(error))
 
     def _lose(self, connection: ControlConnection, reason: str) -> None:
-        """Hang up; if a worker is registered on it, that is lost too."""
+        """Close a connection. Report the worker that is registered on the connection as lost."""
         self._disconnect(connection)
         number = worker_number(connection.peer.name)
         if self._workers.get(number) is connection:

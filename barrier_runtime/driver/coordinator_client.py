@@ -39,7 +39,7 @@ _OBJECT_STORE_BYTES = 80 * 1024 * 1024
 
 
 def ensure_ray(address: str | None) -> None:
-    """Use the Ray of this process, or the Ray at `address`, or start a Ray that ends with the driver."""
+    """Use the connected Ray, or connect to the Ray at `address`, or start a Ray that ends with the driver."""
     if ray.is_initialized():
         return
     # Token authentication stays on. A token is set here, because Ray would otherwise write a token to the user's home.

@@ -57,7 +57,7 @@ class InvariantMonitor:
     def judge(self, snapshot_ids: Iterable[int]) -> None:
         """Judge the published snapshots, given in ascending order, that are not judged yet. Blocks meanwhile.
 
-        When the store fails, leave this snapshot and all later snapshots for the next call. Do not retry damaged data.
+        When the store fails, leave the snapshot and all later snapshots for the next call. Do not retry damaged data.
         """
         for snapshot_id in snapshot_ids:
             if snapshot_id > self._newest and self._invariants and not self._judge(snapshot_id):

@@ -1,4 +1,4 @@
-"""A run, as its driver holds it: named and behaving as pyspark's `StreamingQuery`."""
+"""The run's object in the driver, with the names and the behaviour of pyspark's `StreamingQuery`."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from snapshot.stored.run_store import RunStore
 from snapshot.stored.snapshot import Snapshot
 from snapshot.trace import Trace
 
-#: Seconds between two looks of the monitor, which keeps progress and judges invariants.
+#: Seconds between two polls of the monitor, which keeps progress reports and judges invariants.
 _MONITOR_SECONDS = 0.25
 
-#: Progress reports that `recentProgress` keeps; as Spark's default.
+#: progress reports that `recentProgress` keeps, as by Spark's default
 _RECENT_PROGRESS_MAX = 100
 
 _logger = logging.getLogger("cutline.run")
 
 
 class Run:
-    """One run; got from `BarrierRuntime.submit`.
+    """One run, returned by `BarrierRuntime.submit`.
 
-    Methods may be called on any thread. Closing the driver's process ends a run with an embedded Ray; submitting
-    the graph under the same name goes on from its newest snapshot.
+    Methods may be called on any thread. The end of the driver's process ends a run with an embedded Ray. Submitting
+    the graph again under the same name resumes from the newest snapshot.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Run:
         self._codec = codec
         self._invariant_monitor = InvariantMonitor(store, codec, invariants)
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
-        #: what came of orders, once the coordinator is not there any more to be asked
+        #: {request id: result of the request}, stored when the coordinator ends
         self._last_requests: dict[int, CloseRequest] = {}
         self._topology = topology
         self._is_traced = is_traced
-        #: what its coordinator kept of the trace, once it is not there any more to be asked
+        #: the coordinator's trace, stored when the coordinator ends, or None before and when the trace was lost
         self._last_trace: KeptTrace | None = None
         self._ended = threading.Event()
         actions: Actions = {Kind.SNAPSHOT: self.takeSnapshot, Kind.STOP: partial(self.stop, withSnapshot=True)}
         self._page = None if page is None else page.show(name, topology, actions)
-        #: where it can be watched in a browser while it is on; None: it has no page
+        #: address of the live page while the run is active, or None without a page
         self.pageAddress = None if self._page is None else self._page.address
         self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
         self._monitor.start()
@@ -84,19 +84,19 @@ class Run:
 
     @property
     def isActive(self) -> bool:
-        """Return whether the run has not ended."""
+        """True while the run has not ended."""
         return not self._ended.is_set()
 
     @property
     def status(self) -> dict[str, Any]:
-        """Return phase, restarts, progress, nodes, edges, snapshots; each key is explained in `docs/API.md`."""
+        """Status of the run: phase, restarts, progress, nodes, edges, snapshots. `docs/API.md` explains each key."""
         status = self._ask_status()
         status["invariants"] = self._invariant_monitor.as_status()
         return status
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
-        """The newest progress report; None before the first."""
+        """The newest progress report, or None before the first."""
         return self._recent[-1] if self._recent else None
 
     @property
@@ -105,7 +105,7 @@ class Run:
         return list(self._recent)
 
     def exception(self) -> CutlineError | None:
-        """Why it failed; None while it is active, and when it finished or was stopped."""
+        """Return the error of a failed run. Return None while the run is active, or if it finished or was stopped."""
         if not self._ended.is_set():
             return None
         try:
@@ -120,17 +120,17 @@ class Run:
         Parameters
         ----------
         timeout : float or None
-            seconds; None: however long it takes.
+            Seconds to wait; None: no limit.
 
         Returns
         -------
         bool or None
-            with a timeout, whether it has ended; else None.
+            With a timeout, whether the run has ended. Without a timeout, None.
 
         Raises
         ------
         RunFailed, Fenced
-            if it failed, or was submitted again elsewhere.
+            if the run failed, or was submitted again elsewhere.
         """
         ended = self._ended.wait(timeout)
         if ended:
@@ -147,16 +147,17 @@ class Run:
         Parameters
         ----------
         pinned : bool
-            Retention never removes it.
+            Whether retention never removes the snapshot.
         initiators : collection of Subtask or None
-            Subtasks that start the snapshot. None: subtasks that reach all others. Unreached subtasks start it too.
+            Subtasks that start the snapshot; None: the graph's own initiators, which reach all subtasks. The graph's
+            own initiators also start the snapshot where the given subtasks do not reach.
         timeout : float or None
-            Seconds to wait; None: as long as the run lives.
+            Seconds to wait; None: until the run ends.
 
         Raises
         ------
         SnapshotAborted
-            if it was given up, or was not published in time.
+            if the snapshot was aborted, or was not published in time.
         """
         if not self.isActive:
             raise SnapshotAborted(f"run {self.name!r} has ended; its last snapshot is the last of snapshots()")
@@ -164,39 +165,39 @@ class Run:
         return self._await_request(SnapshotRequested(request), timeout)
 
     def snapshots(self) -> list[Snapshot]:
-        """All published snapshots that are kept, oldest first; the last one of a bounded run is its result."""
+        """Return all kept published snapshots, oldest first. The last snapshot of a bounded run is the run's result."""
         return self._store.read_snapshots(self._codec)
 
     def trace(self) -> Trace:
-        """Return the trace of subtasks and coordinator: messages, markers, cuts, failures. A trace draws itself.
+        """Return the trace: messages, markers, cuts and failures of subtasks and coordinator. A trace draws itself.
 
-        Of each subtask only the newest messages are kept. Workers send off what they noted about twice a second, when
-        they roll back and when they leave: what a killed worker did in its last half second is not in the trace, nor
-        anything before the death of a coordinator that was restarted.
+        Only the newest messages of each subtask are kept. Workers send their events about twice a second, at a rollback
+        and at their end. So the last half second of a killed worker is missing. Events from before a restart of the
+        coordinator are missing too.
 
         Raises
         ------
         RunFailed
-            if it was submitted without ``trace=True``, or its coordinator was lost with the trace.
+            if the run was submitted without ``trace=True``, or the coordinator was lost with the trace.
         """
         if not self._is_traced:
             raise RunFailed(f"run {self.name!r} is not traced; submit it by a BarrierRuntime(trace=True)")
         return self._kept_trace().opened(self._topology)
 
     def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
-        """End the run and wait for it.
+        """End the run and wait for the end.
 
         Parameters
         ----------
         withSnapshot : bool
-            Take a last snapshot first, so that nothing has to be processed again when it is resumed.
+            Take a last snapshot first, so that a resumed run processes nothing again.
         timeout : float or None
-            Seconds to wait for that snapshot.
+            Seconds to wait for the last snapshot; None: no limit.
 
         Raises
         ------
         SnapshotAborted
-            if the snapshot could not be taken; the run goes on.
+            if the snapshot could not be taken. The run continues.
         """
         if not self.isActive:
             return None
@@ -212,7 +213,7 @@ class Run:
         return snapshot
 
     def _repr_html_(self) -> str:
-        """Return the status for notebooks, without asking the coordinator."""
+        """Return the status as HTML for notebooks, without a call to the coordinator."""
         known = self.lastProgress if self.isActive else self._supervisor.status
         status = {**known, "invariants": self._invariant_monitor.as_status()} if known else None
         return html_of_run(self.name, self._topology, status, self.pageAddress if self.isActive else None)
@@ -226,7 +227,7 @@ class Run:
         return SnapshotRequest(secrets.randbits(62), pinned, chosen, deadline)
 
     def _request_stop(self, event: StopRequested) -> None:
-        """Post repeatedly, because a coordinator instance that began since has not received the request."""
+        """Request the stop. Call repeatedly, because a new coordinator instance has not received the request."""
         if event.request is not None:
             self._closed_request(event)
             return
@@ -286,7 +287,7 @@ class Run:
         raise_for(self._supervisor.status, self.name)
 
     def _watch(self) -> None:
-        """Keep progress and judge invariants until the run has ended."""
+        """Keep progress reports and judge invariants until the run has ended."""
         before: Polled | None = None
         try:
             while not self._supervisor.join(_MONITOR_SECONDS):
@@ -298,7 +299,7 @@ class Run:
             self._release()
 
     def _release(self) -> None:
-        """Keep what only the coordinator has, and end it: an actor is a process of a hundred megabytes."""
+        """Copy the coordinator's data and end the coordinator, because its process takes a hundred megabytes."""
         try:
             self._last_requests = self._client.closed_requests()
             if self._is_traced:
@@ -306,7 +307,7 @@ class Run:
             if isinstance(self._store.backend, CoordinatorMemory):
                 self._store.backend.bring_home()
         except RunFailed as error:
-            _logger.debug("run %s: %s", self.name, error)  # the supervisor has reported the cause
+            _logger.debug("run %s: %s", self.name, error)  # debug only, because the supervisor has reported the cause
         finally:
             if self._page is not None:
                 self._page.end(self._supervisor.status, self._supervisor.error, self._invariant_monitor.as_status())
@@ -322,7 +323,7 @@ class Run:
             self._supervisor.obey(status)
         except RunFailed as error:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
-            self._supervisor.cancel()  # nobody is left who would tell the workers to leave
+            self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
             return before
         self._invariant_monitor.judge(status["snapshots"])
         share_reports(status, before)

@@ -1,4 +1,4 @@
-"""A run in a notebook: how it stands, its graph, its snapshots, why it was restarted."""
+"""HTML of a run for notebooks: status, graph, snapshots, and the reasons of restarts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from snapshot.drawing.html import card, drawn_or_text, link, picture, table
 from snapshot.drawing.labels import counted, duration_text, shortened, size_text
 from snapshot.plan.topology import Topology
 
-#: Rows of a table, newest first, and characters of a reason: all of it is in `Run.status`.
+#: Limits of rows in a table, newest first, and of characters in a reason. `Run.status` has everything.
 _ROWS_MAX, _REASON_CHARACTERS = 20, 160
 
 
 def html_of_run(name: str, topology: Topology, status: Mapping[str, Any] | None, page: str | None) -> str:
-    """The HTML.
+    """Return the HTML of a run.
 
     Parameters
     ----------
     status : mapping or None
-        The fields of `Run.status`, and of a progress report where there is one; None: nothing is known yet.
+        The fields of `Run.status`, and of a progress report if there is one; None: no report yet.
     page : str or None
-        Address of the live page.
+        Address of the live page; None: no page.
     """
     drawing = picture(drawn_or_text(lambda: svg_of_topology(topology)))
     address = link(page, f"live page at {page}") if page else ""

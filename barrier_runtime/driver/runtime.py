@@ -1,4 +1,4 @@
-"""The user's door: `BarrierRuntime` submits graphs to barrier stages and finds their snapshots."""
+"""`BarrierRuntime`, the users' entry point: submits graphs to barrier stages and lists their snapshots."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from state_backends.memory import MemoryBackend
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds for all workers of a stage to register: Spark starts Python and imports on every executor first.
+#: Seconds for all workers of a stage to register, because Spark first starts Python and imports on every executor.
 GATHERING_SECONDS_MAX = 120.0
 
-#: Seconds for the rest to come back when some workers of a stage are there: a task forks a new one in
-#: milliseconds, so who does not come is stopped or cut off.
+#: Seconds for the missing workers of a stage to register again. The time is shorter, because a task forks a new worker
+#: in milliseconds. A worker that does not register is stopped or cut off.
 REGATHERING_SECONDS_MAX = 30.0
 
 _SECRET_BYTES = 32
@@ -59,10 +59,10 @@ _SECRET_BYTES = 32
 _logger = logging.getLogger("cutline.runtime")
 
 
-#: One submission at a time in this driver, whichever `BarrierRuntime` it is: each looks who is live, then adds itself.
+#: lock of submissions of all `BarrierRuntime`s, because a submission checks for a live run and then adds its run
 _SUBMITTING = threading.Lock()
 
-#: {(backend, name): the run that this driver submitted there last}
+#: {(backend, name): the run of that name that this driver last submitted to that backend}
 _LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
 
 
@@ -72,33 +72,33 @@ class BarrierRuntime:
     Parameters
     ----------
     spark : SparkSession or None
-        Classic or Connect; None: the active one.
+        A classic or a Connect session; None: the active session.
     backend : StateBackend
-        Where snapshots are kept.
+        The storage of snapshots.
     workers : int or None
         Barrier tasks of the stage; None: the largest parallelism in the graph.
     rayAddress : str or None
-        An existing Ray, which lets the coordinator outlive nothing but its own process; None: the Ray that this
-        process is connected to, else one is started that ends with it.
+        Address of an existing Ray, where the coordinator survives the loss of its own process and of nothing else.
+        None: the Ray that this process is connected to, or else a new Ray that ends with this process.
     snapshotInterval : float or None
-        Seconds between two snapshots; None: only those that are asked for, and those that show the end.
+        Seconds between two snapshots; None: only requested snapshots, and those that detect termination.
     snapshotTimeout : float
-        Seconds after which a snapshot that is not whole is aborted.
+        Seconds after which an incomplete snapshot is aborted.
     minPause : float
-        Seconds between the end of one snapshot and the next that time or a node starts.
+        Seconds between the end of a snapshot and the next snapshot that the interval or a node starts.
     maxConcurrentSnapshots, tolerableFailedSnapshots, retainedSnapshots : int
-        Snapshots at one time; failures in a row that only are noted; newest ones that are kept besides pinned ones.
+        Limits of: concurrent snapshots; failures in a row that are only recorded; kept snapshots besides pinned ones.
     alignment : "unaligned", "aligned" or float
-        What edges get where it can be and they do not say otherwise; a float: aligned for so many seconds.
+        Alignment, where possible, of edges that declare none; a float: aligned for at most so many seconds.
     restartPolicy : RestartPolicy
     safe : bool
         Refuse pickle in messages and states.
     page : bool or Page
-        Serve a live page and metrics while a run is on, on this machine's port 4640 or the next free one; a `Page`:
-        elsewhere. `Run.pageAddress` has the address, which is printed too.
+        Serve a live page and metrics while a run is active, at port 4640 of this machine or the next free port. A
+        `Page` sets another address. `Run.pageAddress` holds the address, which is printed too.
     trace : bool
-        Have subtasks note every message, marker and cut, for `Run.trace`: bounded in memory, but not free. Off, it
-        costs nothing.
+        Record every message, marker and cut of subtasks for `Run.trace`. Recording is bounded in memory, but takes
+        time. False costs nothing.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class BarrierRuntime:
         self._safe = safe
         self._trace = trace
         self._page = settings_of(page)
-        #: {name: the run of that name that this driver submitted last, and its storage as it is reached from here}
+        #: {name: the run that this runtime last submitted under the name, and its storage as reached from the driver}
         self._live: dict[str, tuple[Run, RunStore]] = {}
 
     # ---------------------------------------------------------------- submit
@@ -156,27 +156,27 @@ class BarrierRuntime:
         restoreFrom: str | int | Snapshot | None = "latest",
         allow: Collection[str] = (),
     ) -> Run:
-        """Start a graph, or go on with the run of that name. Returns at once; progress and failures are the run's.
+        """Start a graph, or resume the run of that name. Return at once: the run has the progress and the failures.
 
         Parameters
         ----------
         graph : Graph
         name : str or None
-            Of the run; None: the graph's.
+            Name of the run; None: the name of the graph.
         restoreFrom : "latest", int, Snapshot or None
-            The newest snapshot of the run if it has one; the one with this id; None: a fresh start; a snapshot of
-            another run: a fork, while this run has none of its own.
+            "latest": the newest snapshot of the run, if any. An int: the snapshot with that id. None: a fresh start. A
+            snapshot of another run: a fork, while this run has no snapshot of its own.
         allow : collection of str
-            What may be lost: ``changedGraph``, ``droppedMessages``, ``repeatedOutput``.
+            Losses that are accepted: ``changedGraph``, ``droppedMessages``, ``repeatedOutput``.
 
         Raises
         ------
         GraphError
-            if the graph cannot be built; says everything that is wrong with it.
+            if the graph cannot be built. The text lists all problems.
         RestoreRefused
-            if the snapshot does not fit, or going back to it would repeat output.
+            if the snapshot does not fit, or restoring the snapshot would repeat output.
         RunFailed
-            if Spark has too few slots, or the name is live in this driver.
+            if Spark has too few slots, or a run of the name is active in this driver.
         """
         run_name = graph.name if name is None else name
         problem = name_problem(run_name)
@@ -199,19 +199,19 @@ class BarrierRuntime:
             return run
 
     def runs(self) -> list[str]:
-        """Names of all runs that the backend holds; with a `MemoryBackend` those of this runtime."""
+        """Return the names of all runs in the backend, with a `MemoryBackend` also those of this runtime."""
         if isinstance(self._backend, MemoryBackend):
             return sorted({*runs(self._backend), *self._live})
         return runs(self._backend)
 
     def snapshots(self, name: str) -> list[Snapshot]:
-        """The published snapshots of a run, oldest first; it need not be live."""
+        """Return the published snapshots of a run, oldest first. The run need not be active."""
         return self._store(name).read_snapshots(Codec(safe=self._safe))
 
     # ---------------------------------------------------------------- below
 
     def _place_of(self, name: str) -> tuple[str, str]:
-        """Return the key by which a run is the same one for every `BarrierRuntime` of this driver."""
+        """Return the key of a run in this driver. All `BarrierRuntime`s share the keys."""
         in_memory = isinstance(self._backend, MemoryBackend)
         return (f"memory {id(self._backend)}" if in_memory else str(self._backend), name)
 
@@ -228,7 +228,7 @@ class BarrierRuntime:
 
     def _check_slots(self, workers: int) -> None:
         if is_connect(self._spark):
-            return  # a Connect client cannot ask; the registration deadline names what is missing
+            return  # a Connect client cannot query slots; the registration deadline names missing workers
         slots = slot_count(self._spark, workers)
         if slots < workers:
             raise RunFailed(
@@ -241,7 +241,7 @@ class BarrierRuntime:
     def _start_shown(
         self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
     ) -> tuple[Run, RunStore]:
-        """With a page that is there before anything runs: where it cannot be, nothing does."""
+        """Open the page, then start the run, because nothing may run if the page cannot be opened."""
         if self._page is None:
             return self._start(name, compiled, workers, origin, allow, None)
         page = open_page(self._page)
@@ -295,7 +295,7 @@ class BarrierRuntime:
             coordinator=Address(host, port, "", ""),
             secret=secret,
             worker_count=workers,
-            compiled=cloudpickle.dumps(replace(compiled, invariants={})),  # judged here, in the driver
+            compiled=cloudpickle.dumps(replace(compiled, invariants={})),  # left out, because the driver judges them
             backend=backend,
             limits=SubtaskLimits(),
             safe=self._safe,
@@ -313,7 +313,7 @@ class BarrierRuntime:
         return run, store
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
-        """Return the driver's view of the run's store."""
+        """Return the backend through which the driver reads the run's files."""
         if isinstance(self._backend, MemoryBackend):
             return CoordinatorMemory(client, self._backend, run_folder(name))
         return self._backend
@@ -334,5 +334,5 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _contents(backend: StateBackend) -> dict[str, bytes]:
-    """Return the content of a memory backend, because a pickled copy of the backend is empty."""
+    """Return the files of a memory backend, because a pickled copy of the backend is empty."""
     return {path: backend.get(path) for path in backend.files()} if isinstance(backend, MemoryBackend) else {}

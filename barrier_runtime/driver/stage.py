@@ -1,7 +1,7 @@
-"""The barrier stage as Spark sees it: how many slots there are, submit and wait, cancel.
+"""The barrier stage in Spark: counts slots, submits the stage and waits, cancels the stage.
 
-Everything that differs between classic Spark and Spark Connect is here. The stage ends in ``collect()``:
-Spark re-runs the shuffle stage that ``count()`` makes of it silently, under the same ids.
+Owns all differences between classic Spark and Spark Connect. The stage ends in ``collect()``, because ``count()``
+makes a shuffle stage, which Spark re-runs silently under the same ids.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Seconds that the first executor has to register: a cluster may have to start a machine for it.
+#: Seconds for the first executor to register, because a cluster may have to start a machine for the executor.
 EXECUTORS_SECONDS_MAX = 60.0
 
-#: Seconds between two executors that register, after which no more are expected: they are asked for at one time.
+#: Seconds after one executor's registration to wait for the next, because all executors are requested at one time.
 EXECUTORS_APART_SECONDS_MAX = 10.0
 
-#: How classic Spark and Connect's server say that somebody cancelled the job.
+#: error conditions of a cancelled job, from classic Spark and from Connect's server
 _CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
 
-#: How a worker's last words, which Spark quotes, begin when the graph's modules have not reached the executors.
+#: start of a worker's last error text, quoted by Spark, when the graph's modules are missing on the executors
 _GRAPH_ERROR = f"{GraphError.__module__}.{GraphError.__qualname__}: "
 
-#: How Spark quotes a task that ended before its worker could begin. No resubmission brings what is not installed.
+#: Spark's text for a task that ended before its worker began. Resubmission is useless, because it installs no module.
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether the session is a Spark Connect client, which knows neither slots nor job groups."""
+    """Return True if the session is a Spark Connect client, which knows neither slots nor job groups."""
     return is_remote() or not hasattr(spark, "_jsc")
 
 
 def slot_count(spark: SparkSession, wanted: int) -> int:
-    """Tasks that can run at one time with the default resources; blocks while executors still register.
+    """Count the tasks that can run at one time with default resources. Blocks while executors register.
 
     Raises
     ------
     RunFailed
-        if no executor is there in time.
+        if no executor registers in time.
     """
     context = spark.sparkContext
     java = context._jsc.sc()
@@ -65,12 +65,12 @@ def slot_count(spark: SparkSession, wanted: int) -> int:
 
 
 def run_stage(spark: SparkSession, group: str, description: str, worker_count: int, encoded_launch: bytes) -> None:
-    """Submit the stage and block until it has ended. Call it on a thread of its own.
+    """Submit the stage and block until the stage has ended. Call on a separate thread.
 
     Raises
     ------
     Exception
-        whatever Spark raises when a task failed or the stage was cancelled.
+        any error of Spark when a task failed or the stage was cancelled.
     """
 
     def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,14 +81,14 @@ def run_stage(spark: SparkSession, group: str, description: str, worker_count: i
         context = TaskContext.get()
         assert context is not None
         for _ in batches:
-            pass  # the JVM's feeding thread must not be left blocked
+            pass  # read to the end, because the JVM's feeding thread must not stay blocked
         host_worker(encoded_launch, context.partitionId())
         return iter(())
 
     if is_connect(spark):
         spark.addTag(group)
     else:
-        # A plain thread inherits no job group.
+        # The group is set here, because a plain thread inherits no job group.
         spark.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
     try:
         workers = spark.range(0, worker_count, 1, worker_count)
@@ -99,7 +99,7 @@ def run_stage(spark: SparkSession, group: str, description: str, worker_count: i
 
 
 def cancel_stage(spark: SparkSession, group: str) -> None:
-    """End the stage; `run_stage` raises soon after."""
+    """Cancel the stage. `run_stage` raises soon after."""
     if is_connect(spark):
         spark.interruptTag(group)
     else:
@@ -107,7 +107,7 @@ def cancel_stage(spark: SparkSession, group: str) -> None:
 
 
 def why_final(spark: SparkSession, error: Exception) -> str | None:
-    """Why a stage that ended with `error` must not, or need not, be submitted again; None: it may be."""
+    """Return the reason not to submit a stage again that ended with `error`, or None if it may be submitted."""
     if is_stopped(spark):
         return "the Spark session was stopped"
     text = str(error)
@@ -126,13 +126,13 @@ def why_final(spark: SparkSession, error: Exception) -> str | None:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Return whether the session can run nothing more."""
-    session: Any = spark  # each kind has an attribute that the other lacks
+    """Return True if the session can run no more jobs."""
+    session: Any = spark  # Any, because each kind of session lacks an attribute of the other kind
     return bool(session.is_stopped) if is_connect(spark) else session.sparkContext._jsc is None
 
 
 def bind_host(spark: SparkSession) -> str:
-    """The address that the coordinator listens on: loopback while all of Spark is on this host."""
+    """Return the address on which the coordinator listens: loopback while all of Spark is on this host."""
     master: Any = spark.conf.get("spark.master", "")
     if isinstance(master, str) and master.startswith("local"):
         return "127.0.0.1"

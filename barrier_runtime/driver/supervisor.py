@@ -1,7 +1,7 @@
-"""The loop in the driver that submits the barrier stage, and after its failure submits it again.
+"""The supervisor: the loop in the driver that submits the barrier stage, and resubmits the stage after a failure.
 
-Spark never retries a failed barrier result stage, so this does. Whether to go on is the coordinator's
-decision; the supervisor only says that a stage began or ended.
+The loop exists because Spark never retries a failed barrier result stage. The coordinator decides whether the run
+continues. The supervisor only reports that a stage began or ended.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from snapshot.errors import Fenced, RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How much of Spark's own error is kept: its first lines name the task and the cause.
+#: characters kept of Spark's error, whose first lines name the task and the cause
 _REASON_CHARACTERS_MAX = 2000
 
-#: Seconds that the stage of a run which is over has to end by itself. Nodes are closed in that time; a stage that
-#: waits for slots, or hangs in user code, would not end at all.
+#: Seconds for the stage of an ended run to end by itself, in which nodes are closed. The limit exists because a stage
+#: that waits for slots, or hangs in user code, would never end.
 _FAREWELL_SECONDS_MAX = 10.0
 
-#: Seconds between two attempts to make the coordinator end the run; it takes milliseconds.
+#: Seconds between two attempts to make the coordinator end the run, which takes milliseconds.
 _GIVE_UP_SECONDS = 0.02
 
-#: Outcomes of one life of the coordinator after which the run goes on.
+#: outcomes of a coordinator instance after which the run continues
 _GOES_ON = (None, Outcome.SUPERSEDED.value)
 
 _logger = logging.getLogger("cutline.supervisor")
 
 
 class Supervisor:
-    """Keeps the stage of one run going, on a thread of its own.
+    """Keeps the stage of one run submitted, on its own thread.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Supervisor:
     client : CoordinatorClient
     run : str
     submission : str
-        Unique; the stage's job group is named after it.
+        Unique name of the submission, and part of the name of the stage's job group.
     worker_count : int
     make_launch : callable
         Encodes the `WorkerLaunch` for a launch token.
@@ -62,13 +62,13 @@ class Supervisor:
         make_launch: Callable[[str], bytes],
     ) -> None:
         self.group = f"cutline-{run}-{submission}"
-        #: how the run ended; set before the thread ends
+        #: last status of the run, which holds its outcome; set before the thread ends
         self.status: dict[str, Any] = {}
         self.error: Exception | None = None
         self.stage_failures: list[str] = []
-        #: token of the stage that is submitted, and of the one that was cancelled last
+        #: token of the submitted stage, and token of the last cancelled stage; "" before the first
         self._launch = self._cancelled = ""
-        #: when the run was last seen to be on (monotonic)
+        #: monotonic time in seconds when the run was last known to continue
         self._last_on = time.monotonic()
         self._spark = spark
         self._client = client
@@ -80,31 +80,31 @@ class Supervisor:
 
     @property
     def is_alive(self) -> bool:
-        """The run has not ended."""
+        """True while the run has not ended."""
         return self._thread.is_alive()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end; False: it has not come in time."""
+        """Wait for the end of the run. Return False if the run has not ended in time."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def obey(self, status: dict[str, Any]) -> None:
-        """Cancel the stage if the coordinator has given it up, or if it does not end with the run.
+        """Cancel the stage if the coordinator has cancelled it, or if the stage does not end with the run.
 
-        It is submitted again unless the run is over.
+        The stage is submitted again afterwards, unless the run is over.
         """
         now = time.monotonic()
         if status["outcome"] in _GOES_ON:
             self._last_on = now
         is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
         if status["newest_launch"] < self._launch:
-            self._client.post(StageLaunched(self._launch))  # a life of the coordinator that began since
+            self._client.post(StageLaunched(self._launch))  # because a new coordinator instance does not know the stage
         if is_unwanted and self._cancelled != self._launch:
             self._cancelled = self._launch
             self.cancel()
 
     def cancel(self) -> None:
-        """End the stage at once."""
+        """Cancel the stage at once."""
         cancel_stage(self._spark, self.group)
 
     def _supervise(self) -> None:
@@ -113,7 +113,7 @@ class Supervisor:
             while not self._is_over():
                 number += 1
                 self._run_stage(f"{number:06}")
-        except Exception as error:  # the caller that awaits the run must get any error
+        except Exception as error:  # any error must reach the callers that await the run
             _logger.exception("run %s: the supervisor failed", self._run_name)
             self.error = error
 
@@ -124,7 +124,7 @@ class Supervisor:
         try:
             run_stage(self._spark, self.group, description, self._worker_count, self._make_launch(launch))
             reason = "its tasks returned"
-        except Exception as error:  # noqa: BLE001  # Spark's classic and Connect clients raise different ones for a failed job
+        except Exception as error:  # noqa: BLE001  # any type: Spark's clients differ
             reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
             self.stage_failures.append(reason)
             final = None if self._cancelled == launch else why_final(self._spark, error)
@@ -133,7 +133,7 @@ class Supervisor:
         self._client.post(StageEnded(launch, reason))
 
     def _give_up(self, why: str) -> None:
-        while not self._is_over():  # repeated for each new instance of the coordinator
+        while not self._is_over():  # repeated, because a new coordinator instance has not received the event
             self._client.post(RunGivenUp(f"{why}; submit the run again under the same name to go on"))
             time.sleep(_GIVE_UP_SECONDS)
 
@@ -143,14 +143,14 @@ class Supervisor:
 
 
 def raise_for(status: dict[str, Any], run: str) -> None:
-    """Raise the error of a run that failed or was fenced; nothing for a run that finished or was stopped.
+    """Raise the error of an ended run. Raise nothing for a run that finished or was stopped.
 
     Raises
     ------
     Fenced
         if the run was submitted again elsewhere.
     RunFailed
-        if it failed.
+        if the run failed.
     """
     match status["outcome"]:
         case Outcome.FENCED.value:

@@ -1,1 +1,1 @@
-"""Frames and markers, and the two ends of a channel: numbers, buffers, encoding. No I/O."""
+"""Messages between subtasks, and the two ends of a channel: numbers, buffers, encoding. No I/O."""

@@ -1,8 +1,8 @@
 """Channel sender: numbers and encodes the messages of one channel, and builds frames of them. No I/O.
 
-A link (a socket, a queue inside one worker, the simulator's network) takes frames from the out-buffer of a
-`ChannelSender` and delivers them to a `ChannelReceiver`. Messages are numbered from 1. At a cut the sender's numbers
-are ``sent`` (S) and ``written`` (w).
+A link (a socket, a queue inside one worker, the simulator's network) takes frames from a sender's out-buffer and
+delivers them to a `ChannelReceiver`. Messages are numbered from 1. At a cut the sender's numbers are ``sent`` (S) and
+``written`` (w).
 
 ::
 
@@ -143,7 +143,7 @@ class ChannelSender:
             self.check_frame_size(chunk)
 
     def forbid(self, why: str) -> None:
-        """Refuse every message from now on with a NodeError that says `why`. An empty `why` permits sending again."""
+        """Refuse every message from now on, with a NodeError of the text `why`. An empty `why` ends this."""
         self.seal()
         self._forbidden, self.open_kind = why, None if why else _VALUES
 

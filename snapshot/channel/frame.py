@@ -1,7 +1,7 @@
 """Frames of numbered messages, and the markers between them: the contents of a channel.
 
 A frame holds the encoded messages ``first .. first + count - 1``. Out-buffers, in-queues and recorded channel state
-hold frames by reference. Messages are encoded, so no snapshot sees what a handler does to a message (PROTOCOL 1.6).
+hold frames by reference. Messages are encoded, so no snapshot sees a handler's changes to them (PROTOCOL 1.6).
 `channels.wire` has the layout of a frame on a socket.
 """
 
@@ -23,7 +23,7 @@ class PayloadKind(IntEnum):
     TUPLES = 1  #: as VALUES, where every message was a tuple (MessagePack itself knows only arrays)
     BATCH = 2  #: one Arrow IPC stream of record batches, one row a message
     END = 3  #: end of stream: one numbered message without a value (PROTOCOL 5.1)
-    FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple, so every array in the payload is a message
+    FLAT = 4  #: as TUPLES, where no tuple holds a list or a tuple, so every inner array is a message
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a named tuple's time
@@ -45,7 +45,7 @@ class Marker(NamedTuple):
 
     ``written`` is **w** of PROTOCOL 1: the number of the last message ahead of the marker on the channel.
     ``min_snapshot_id`` is the lowest snapshot id that still runs (PROTOCOL 3.4). An ``aligned`` marker kept its
-    place among the messages; any other marker has overtaken what waited in the sender's out-buffer.
+    place among the messages. Any other marker has overtaken the frames that waited in the sender's out-buffer.
     """
 
     snapshot_id: int

@@ -18,7 +18,7 @@ KEPT_BYTES_MIN = 1024 * 1024
 #: Seconds after which an idle block is given back.
 KEPT_SECONDS_MAX = 60.0
 
-#: Part of its size by which a new block is larger, for states that grow. The rest takes no memory until it is written.
+#: Divisor of a new block's size that gives its spare room, for growing states. Unwritten room takes no memory.
 _ROOM_PART = 8
 
 
@@ -75,7 +75,7 @@ class KeptMemory:
         if not fitting:
             self._make_room(size)
             return _Block(np.empty(size + size // _ROOM_PART, np.uint8))
-        # The last returned of equal blocks is taken, so that the other blocks are found to be idle.
+        # The last returned of equal blocks is taken, so that the rest stay idle and are given back.
         block = min(reversed(fitting), key=lambda block: block.memory.nbytes)
         self._idle.remove(block)
         block.idle_since = None

@@ -6,7 +6,7 @@ The hash decides where keyed state is, so its result for a value must never chan
     bool, int    splitmix64's mixer over the value mod 2^64 (so True is 1, and an int of any Arrow width is the same);
                  beyond 64 bits xxHash of the bytes
     str, bytes   xxHash of the bytes (str: UTF-8), each with a seed of its own
-    tuple        the elements' hashes, mixed one after the other
+    tuple        the elements' hashes, mixed in order
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def split_buffers(data: Buffer) -> tuple[memoryview, Sequence[memoryview]]:
     Raises
     ------
     ValueError
-        if the lengths do not fit.
+        if the lengths in the table do not fit `data`.
     """
     view = memoryview(data).cast("B")
     if view[:1] != _MAGIC:

@@ -1,4 +1,4 @@
-"""Output buffer of a channel: sealed frames and markers that wait for the link, and what markers overtake. No I/O.
+"""Output buffer of a channel: sealed frames and markers that wait for the link, and overtaken frames. No I/O.
 
 ::
 
@@ -28,10 +28,10 @@ BUFFER_BYTES_MAX = 128 * 1024
 #: for each other in turn. A link inside one worker needs fewer frames (`OutputBuffer.frames_min`).
 BUFFER_FRAMES_MIN = 3
 
-#: Channels of one subtask on one side that may each use a full buffer.
+#: Most channels of one subtask on one side that may each use a full buffer.
 FULL_CHANNELS = 2
 
-#: Smallest part of a full frame that frames shrink to: a frame of fewer than some tens of messages costs too much.
+#: Largest divisor of a frame's size, because a frame of fewer than some tens of messages costs too much.
 BUFFER_DIVISOR_MAX = 16
 
 
@@ -41,7 +41,7 @@ def buffer_divisor(channels: int) -> int:
 
 
 class BackpressureFlag:
-    """Says whether a subtask may be given its next event. One attribute, because it is checked once a message."""
+    """Flag whether a subtask may be given its next event. An attribute, because it is checked once a message."""
 
     __slots__ = ("closed",)
 

@@ -29,8 +29,8 @@ EVERY: Final = -1
 #: Most keys whose target a hash partitioner remembers: a few MB for usual keys. A full memory is cleared at once.
 _REMEMBERED_KEYS_MAX = 32_768
 
-#: Integer keys below this are looked up in batches in a table of 256 KiB, in a fourth of the time of hashing, because
-#: ids are often small.
+#: Integer keys below this are found in batches by a table of 256 KiB, because ids are often small. The table takes a
+#: fourth of the time of hashing.
 _SMALL_KEYS_MAX = 131_072
 
 #: Types whose values are equal only where their hashes are. Floats are not among them: 1.0 equals 1, but is refused.

@@ -18,7 +18,7 @@ def strong_components(successors: Sequence[Sequence[int]]) -> list[list[int]]:
     Returns
     -------
     list of list of int
-        the components, each ascending; every edge between two components leads from an earlier to a later one.
+        the components, each ascending; every edge between two components leads to the later component.
     """
     found: list[list[int]] = []
     order = [-1] * len(successors)  # position in which each vertex was first seen; -1: unseen

@@ -71,7 +71,7 @@ Invariant = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class NodeDeclaration:
-    """One call of `Graph.add`."""
+    """Arguments of a call of `Graph.add`."""
 
     name: str
     node: Node
@@ -80,7 +80,7 @@ class NodeDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class EdgeDeclaration:
-    """One call of `Graph.connect`, or one branch of a stream."""
+    """Arguments of a call of `Graph.connect`, or the content of a branch of a stream."""
 
     source: str
     target: str

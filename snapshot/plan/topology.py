@@ -25,7 +25,7 @@ KEY_GROUPS: Final = 32_768
 
 
 class Partitioning(Enum):
-    """How the messages of an edge are divided among its target's subtasks. Values are stored: never rename."""
+    """Division of an edge's messages among its target's subtasks. Values are stored: never rename."""
 
     FORWARD = "forward"  #: subtask i to subtask i
     REBALANCE = "rebalance"  #: round robin
@@ -36,7 +36,7 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Whether a receiver holds an edge's channels until the markers of all have come (PROTOCOL 4)."""
+    """Alignment of an edge: whether a receiver holds its channels until the markers of all have come (PROTOCOL 4)."""
 
     aligned: bool
     timeout: float | None  #: seconds after which an aligned edge is cut unaligned; None: never
@@ -151,9 +151,8 @@ class Topology:
 
     def place(self, worker_count: int) -> dict[Subtask, int]:
         """Return the worker number of each subtask.
-
-        A node with at least as many subtasks as there are workers puts subtask *i* on worker *i* mod `worker_count`, so
-        that its forward edges stay inside workers. Smaller nodes take the next workers in turn, because they would
+        A node with at least `worker_count` subtasks puts subtask *i* on worker *i* mod `worker_count`, because its
+        forward edges then stay inside workers. Smaller nodes take the next workers in turn, because they would
         otherwise crowd on the first worker.
         """
         placed: dict[Subtask, int] = {}

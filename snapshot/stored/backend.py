@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from snapshot.channel.frame import Buffer
 
-#: Bytes up to which a worker's contribution to a snapshot travels inside the manifest, because a round trip to an
-#: object store costs more than these bytes.
+#: Bytes up to which a worker's contribution to a snapshot travels inside the manifest. A round trip to an object store
+#: would cost more than these bytes.
 INLINE_BYTES_MAX = 16 * 1024
 
 Result = TypeVar("Result")

@@ -20,8 +20,8 @@ from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_par
 class SnapshotTimings:
     """Seconds that one subtask spent on a snapshot, in three intervals without a gap, on the clock of its host."""
 
-    #: seconds from the first request or marker of the snapshot until nothing could change the subtask's part (every
-    #: input's marker was in, its own had left), less `capture`
+    #: seconds from the first request or marker until every input's marker was in and its own marker had left, so that
+    #: nothing could change the subtask's part; less `capture`
     align: float
     #: seconds of prepareCommit, snapshotState and encoding their results, between two events
     capture: float

@@ -1,8 +1,8 @@
 """Envelope: the seal around every stored record: parts, manifests, claims, bases.
 
 Owns the proof that stored bytes are whole and of the expected kind. Must not know the content, nor where records are
-stored. The layout never changes, whatever version the content has, so that every Cutline can distinguish damage from
-an unknown version.
+stored. The layout is the same for every version of the content, for ever, so that every Cutline can distinguish damage
+from an unknown version.
 
 ::
 

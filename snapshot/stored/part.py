@@ -5,12 +5,12 @@ part holds the part's origin, so that a swapped file is found as surely as a fli
 
 ::
 
-    envelope                                          (snapshot.envelope; covers all that follows)
+    envelope                                          (snapshot.stored.envelope; covers all that follows)
     4     length of the header in bytes
           header: [kind, run, incarnation, snapshot_id, subtask, channel]    MessagePack
           body
 
-    body of a STATE part      whatever the subtask encoded
+    body of a STATE part      the encoded state of the subtask
     body of a channel's part  4 bytes: length of the table
                               table: [[first, count, kind, length], ...]     MessagePack, one row a frame
                               payloads, in that order
@@ -104,7 +104,7 @@ def channel_part(
     """Encode the messages that `channel` held at one end. Payloads are taken by reference.
 
     The numbers of the part are read from the frames after each payload is checked, because the certificate must
-    describe what is stored (PROTOCOL 2).
+    describe the stored messages (PROTOCOL 2).
 
     Raises
     ------
@@ -239,7 +239,7 @@ def _origin(handle: Handle) -> list[Any]:
 
 
 def _split(content: memoryview, name: str) -> tuple[memoryview, memoryview]:
-    """Split `content` behind the piece whose length stands at its begin."""
+    """Split `content` into the piece that its leading length announces, and the rest."""
     if content.nbytes < _LENGTH.size or content.nbytes - _LENGTH.size < _LENGTH.unpack_from(content)[0]:
         raise SnapshotCorrupt(f"{name}: {content.nbytes} bytes are too few for what they announce")
     end = _LENGTH.size + _LENGTH.unpack_from(content)[0]

@@ -1,8 +1,8 @@
 """The files of one run: claims, bases, manifests, parts.
 
 Owns the place of each file and the order of writes. Decides nothing about the run (`snapshot.coordinator.fence` does).
-Every method blocks for at most the backend's deadline. Errors of the backend are raised as OSError. After an OSError
-nobody knows whether a write happened.
+Every method blocks, each of its backend calls for at most the backend's deadline. Errors of the backend are raised as
+OSError. After an OSError nobody knows whether a write happened.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class RunStore:
     # ---- parts
 
     def put_parts(self, parts: Sequence[Part]) -> list[Handle]:
-        """Store the parts of one snapshot in one file, or inline if together they are below `inline_bytes_max`.
+        """Store the parts of one snapshot in one file, or inline if all have at most `inline_bytes_max` bytes.
 
         Durable on return. One file for all, because each file costs several waits for the disk, or a round trip.
 
@@ -262,7 +262,7 @@ class RunStore:
             self.backend.delete(self._path(path))
         return removed
 
-    # ---- below
+    # ---- helpers
 
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
         """Return the paths of all parts that these snapshots refer to, each once."""
