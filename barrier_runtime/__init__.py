@@ -1,7 +1,7 @@
 """The runtime: barrier stages of Spark, workers, the coordinator's Ray actor, the supervisor, the command line.
 
-What users import; everything else here is internal. The names are loaded when they are first asked for: a worker
-needs neither Ray, whose import costs it a second and hundreds of megabytes, nor Spark.
+`__all__` lists the users' names, and all other modules are internal. Names are loaded at first use, because a worker
+needs neither Spark nor Ray, whose import takes a second and hundreds of megabytes.
 """
 
 from __future__ import annotations

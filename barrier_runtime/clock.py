@@ -1,6 +1,6 @@
-"""Time as nodes see it: seconds since the epoch, read once, and moved on by the monotonic clock.
+"""Time for nodes: seconds since the epoch, read once and then advanced by the monotonic clock.
 
-So a jump of the machine's clock ends no deadline and moves no node's `Context.now`; only the monotonic clock decides.
+A jump of the machine's clock ends no deadline and moves no node's `Context.now`, because the monotonic clock counts.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ _EPOCH_AT_ZERO = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Seconds since the epoch; never goes back within a process and its forks."""
+    """Return seconds since the epoch. The value never decreases within a process and its forks."""
     return _EPOCH_AT_ZERO + time.monotonic()

@@ -1,8 +1,8 @@
-"""Control messages as bytes: MessagePack, never pickle, so that reading one cannot run anybody's code.
+"""Control messages as bytes: MessagePack, never pickle, because reading a message must not run foreign code.
 
-A record travels as an array of the number of its type and its fields, a tuple as one that begins with -1; no message
-holds a list. So one call packs a whole message. Both ends are of one version of Cutline, because the
-driver brings its own to the executors; so the numbers need no history.
+A record is encoded as an array: the number of its type, then its fields. A tuple is encoded as an array that begins
+with -1. One call packs a whole message, because no message holds a list. The numbers need no history, because the
+driver brings its version of Cutline to the executors, and both ends run that version.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ Message = control.WorkerMessage | control.CoordinatorMessage | WorkerProgress | 
 
 
 def encode_message(message: Message) -> bytes:
-    """The bytes of one control message."""
-    # msgpack's own buffer is a quarter of a MiB, made anew for every message.
+    """Encode one control message."""
+    # A small buffer is set, because msgpack's default allocates a quarter of a MiB for every message.
     packed: bytes = msgpack.packb(message, default=_as_array, strict_types=True, buf_size=_BUFFER_BYTES)
     return packed
 
 
 def decode_message(data: bytes) -> Any:
-    """The message that `encode_message` took.
+    """Decode a message that `encode_message` encoded.
 
     Raises
     ------
     ChannelError
-        if the bytes are no control message of this version.
+        if the bytes are not a control message of this version.
     """
     try:
         message = msgpack.unpackb(data, list_hook=_of_array, strict_map_key=False)
@@ -81,7 +81,7 @@ def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
     if issubclass(cls, tuple):
         return tuple
     names = [field.name for field in fields(cls)]
-    if len(names) > 1:  # of one name it gives no tuple
+    if len(names) > 1:  # because attrgetter returns no tuple for a single name
         return attrgetter(*names)
     return lambda record: [getattr(record, name) for name in names]
 

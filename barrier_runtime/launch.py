@@ -14,52 +14,52 @@ from snapshot.subtask.limits import SubtaskLimits
 
 
 class ExitCode(IntEnum):
-    """Exit code of a worker process. After a signal it is forked anew; any code but 0 fails the stage."""
+    """Exit code of a worker process. Any code but 0 fails the stage. A worker ended by a signal is forked again."""
 
     FINISHED = 0  #: the run is over
-    QUIT = 3  #: it was told to leave, so that the stage fails and can be submitted again
-    BROKEN = 4  #: Cutline itself cannot work here; the reason is in its last words
+    QUIT = 3  #: the coordinator sent Quit, so that the stage fails and can be submitted again
+    BROKEN = 4  #: Cutline cannot run here; the worker's last error text has the reason
 
 
 @dataclass(frozen=True)
 class WorkerLaunch:
-    """All that a worker needs to join the run. Shipped inside the stage's closure."""
+    """All data that a worker needs to join the run. Sent inside the stage's closure."""
 
     run: str
     #: token of this stage submission (PROTOCOL 6.4)
     launch: str
     coordinator: Address
-    #: of the run; in no log and no error
+    #: secret of the run, in no log and no error
     secret: bytes
     worker_count: int
-    #: cloudpickle of `snapshot.plan.compiled_graph.CompiledGraph`: only the worker process opens it, it may need the
-    #: user's modules
+    #: cloudpickle of a `snapshot.plan.compiled_graph.CompiledGraph`, which only the worker process unpickles, because
+    #: unpickling may import the user's modules
     compiled: bytes
     #: pickle of the `StateBackend`
     backend: bytes
     limits: SubtaskLimits
-    #: refuse pickle in messages and states
+    #: whether to refuse pickle in messages and states
     safe: bool
-    #: where out-buffers of cycles spill to
+    #: folder to which output buffers of cycles spill
     spill_folder: str
-    #: level of the workers' logging
+    #: log level of the workers
     log_level: int
-    #: subtasks write down what they do
+    #: whether subtasks record trace events
     trace: bool
 
     def __repr__(self) -> str:
         return f"WorkerLaunch({self.run!r}, {self.launch})"
 
     def open_graph(self) -> CompiledGraph:
-        """The built graph; may import the user's modules.
+        """Unpickle the compiled graph. May import the user's modules.
 
         Raises
         ------
         GraphError
-            if they are not there.
+            if the user's modules are missing.
         """
         try:
-            graph = pickle.loads(self.compiled)  # noqa: S301  # came with the code, from the driver
+            graph = pickle.loads(self.compiled)  # noqa: S301  # trusted like the code, because the driver sent both
         except (ImportError, AttributeError) as error:
             raise GraphError(
                 f"the graph cannot be unpickled on the executors ({type(error).__name__}: {error}). "
@@ -70,18 +70,18 @@ class WorkerLaunch:
         return graph
 
     def open_backend(self) -> StateBackend:
-        """A copy of the driver's."""
-        backend = pickle.loads(self.backend)  # noqa: S301  # likewise
+        """Unpickle a copy of the driver's backend."""
+        backend = pickle.loads(self.backend)  # noqa: S301  # trusted like the code
         assert isinstance(backend, StateBackend)
         return backend
 
     def encode(self) -> bytes:
-        """For the closure: bytes, so that opening the closure needs nothing of ours."""
+        """Encode for the closure as bytes, so that unpickling the closure needs no module of Cutline."""
         return pickle.dumps(self)
 
     @staticmethod
     def decode(data: bytes) -> WorkerLaunch:
-        """The inverse of `encode`; the bytes came with the code, from the driver."""
-        launch = pickle.loads(data)  # noqa: S301  # as trusted as the closure that it came in
+        """Decode the bytes of `encode`, which the driver sent together with the code."""
+        launch = pickle.loads(data)  # noqa: S301  # trusted like the closure that holds the bytes
         assert isinstance(launch, WorkerLaunch)
         return launch

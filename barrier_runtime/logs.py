@@ -1,4 +1,4 @@
-"""Logging of the runtime: standard `logging`, with run, incarnation and subtask attached. Never a secret."""
+"""Logging of the runtime: standard `logging`, with run, incarnation and subtask attached. Never logs a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
 
 
 class _Where(logging.Filter):
-    """Gives every record a place, so that one format serves all."""
+    """Adds a place to every record without a place, because the format needs a place."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _Where(logging.Filter):
 
 
 def configure(where: str, level: int) -> None:
-    """Log to standard error; called once in each process that is Cutline's own, never in the user's driver."""
+    """Log to standard error. Call once in each process of Cutline, and never in the user's driver."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT))
     handler.addFilter(_Where(where))
@@ -37,7 +37,7 @@ def configure(where: str, level: int) -> None:
 
 
 def worker_logger(launch: WorkerLaunch, number: int) -> logging.LoggerAdapter[Any]:
-    """The logger of one worker's own messages."""
+    """Make the logger for a worker's own messages."""
     return logging.LoggerAdapter(logging.getLogger("cutline.worker"), {"where": f"{launch.run} worker-{number}"})
 
 

@@ -1,8 +1,7 @@
 """Progress of the workers, sent to the coordinator about twice a second, and its sums there.
 
-Owns the numbers between workers and `Run.status`; `barrier_runtime.worker.meter` takes them. Knows no clock: shares
-of time
-are measured where the time passes.
+Owns the numbers between workers and `Run.status`. `barrier_runtime.worker.meter` measures the numbers. Must not know a
+clock, because shares of time are measured in the workers.
 """
 
 from __future__ import annotations
@@ -13,33 +12,33 @@ from typing import Any, NamedTuple
 
 from snapshot.plan.topology import Topology
 
-#: Seconds between two reports of one worker: fast enough to watch, too slow to cost anything.
+#: Seconds between two reports of one worker: short enough to watch a run, and long enough to cost nothing.
 PROGRESS_INTERVAL_SECONDS = 0.5
 
 
 class EdgeSent(NamedTuple):
-    """The sending ends of one edge at one worker, added up."""
+    """Sums over the channel senders of one edge at one worker."""
 
-    #: messages sent since the run began, as this incarnation knows it: it goes on from its snapshot's number
+    #: messages sent since the run began, counted in this incarnation from its snapshot's number on
     sent: int
-    #: of them, those that were sent before the incarnation began
+    #: messages of `sent` that were sent before the incarnation began
     before: int
-    #: messages that have not left the out-buffers
+    #: messages that are still in the output buffers
     waiting: int
     ends: int
-    #: seconds, of all ends together, for each second since the last report, in which data waited and could not leave
+    #: seconds in which data waited and could not be sent, per second since the last report, summed over all senders
     held_up: float
 
 
 class EdgeProcessed(NamedTuple):
-    """The receiving ends of one edge at one worker, added up."""
+    """Sums over the channel receivers of one edge at one worker."""
 
-    #: as in `EdgeSent`
+    #: messages processed since the run began, and messages of them from before the incarnation, as in `EdgeSent`
     processed: int
     before: int
-    #: messages that came and wait
+    #: messages that arrived and wait to be processed
     waiting: int
-    #: payload of the frames that came over a link and are processed
+    #: payload bytes of processed frames that were received over a link
     bytes: int
 
 
@@ -51,18 +50,18 @@ class WorkerProgress:
     incarnation: int
     sent: dict[int, EdgeSent]
     processed: dict[int, EdgeProcessed]
-    #: {node: share of the time since the last report that its subtasks here were in their turns, added up}
+    #: {node: share of the time since the last report that turns took, summed over its subtasks here}
     busy: dict[str, float]
-    #: {node: subtasks here that have ended}
+    #: {node: count of its ended subtasks at this worker}
     ended: dict[str, int]
     #: {metric: sum of `Context.increment`}
     metrics: dict[str, float]
-    #: {reason: connections that this process refused, in all incarnations}
+    #: {reason: count of connections that this process refused, in all incarnations}
     refused: dict[str, int]
 
 
 class ProgressTracker:
-    """The newest reports of all workers. `note` on one thread, all else on any.
+    """The newest reports of all workers. Call `note` on one thread, and all other methods on any thread.
 
     Parameters
     ----------
@@ -72,11 +71,11 @@ class ProgressTracker:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._newest: dict[int, WorkerProgress] = {}
-        #: the one before it of each worker
+        #: {worker: the report before its newest report}
         self._previous: dict[int, WorkerProgress] = {}
 
     def note(self, report: WorkerProgress) -> None:
-        """A worker reports."""
+        """Store the report of a worker."""
         known = self._newest.get(report.worker)
         if known is not None:
             self._previous[report.worker] = known
@@ -103,7 +102,7 @@ class ProgressTracker:
         }
 
     def totals(self, incarnation: int) -> dict[str, dict[str, float]]:
-        """Since the run began: ``{"sent": {node: …}, "processed": …, "ended": …, "metrics": …}``; of reports only."""
+        """Return reported sums since the start: ``{"sent": {node: …}, "processed": …, "ended": …, "metrics": …}``."""
         total: dict[str, dict[str, float]] = {"sent": {}, "processed": {}, "ended": {}, "metrics": {}}
         for report in _of(incarnation, self._newest):
             for number, sent in report.sent.items():
@@ -117,7 +116,7 @@ class ProgressTracker:
         return total
 
     def refused(self, endpoint: dict[str, int]) -> dict[str, int]:
-        """Connections that the coordinator's `endpoint` and the workers refused: ``{reason: count}``."""
+        """Sum the connections refused by the coordinator's `endpoint` and by workers: ``{reason: count}``."""
         total = Counter(endpoint)
         for report in list(self._newest.values()):
             total.update(report.refused)
@@ -134,9 +133,9 @@ def _edge(
     senders = [report.sent[number] for report in reports if number in report.sent]
     receivers = [report.processed[number] for report in reports if number in report.processed]
     processed = sum(end.processed for end in receivers)
-    # Both sides report at times of their own, so "sent less processed" would be wrong by what passes in between, which
-    # at full speed is far more than what waits. These two are never too much, and while an edge stands still not too
-    # little: what waits at the ends, and what was sent a report ago and is not processed yet, on its way or not.
+    # Sender and receiver report at different times. "Sent less processed" would be wrong by the messages in between,
+    # which at full speed are far more than those that wait. Two counts are never too high, and exact while an edge
+    # stands still: messages that wait at both ends, and messages sent a report ago that are not processed yet.
     at_ends = sum(end.waiting for end in senders) + sum(end.waiting for end in receivers)
     sent_earlier = sum(report.sent[number].sent for report in previous if number in report.sent)
     return {

@@ -1,4 +1,4 @@
-"""A selectors loop for one thread: what to do when something is readable, and how other threads wake it."""
+"""A selectors loop for one thread: calls back for ready descriptors, and can be woken by other threads."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Something that can be waited for."""
+    """An object with a descriptor that the reactor can wait for."""
 
     def fileno(self) -> int:
-        """Its descriptor; negative once closed."""
+        """Return the descriptor, which is negative once closed."""
 
 
 class Writer(Watched, Protocol):
-    """Something that also may have to wait until it can write."""
+    """A watched object that may also wait until its descriptor is writable."""
 
     @property
     def wants_write(self) -> bool:
-        """Something waits to be written."""
+        """True when data waits to be written."""
 
 
 class Reactor:
-    """Calls back when descriptors are ready. All methods but `wake` belong to the loop's thread."""
+    """Calls back when descriptors are ready. Call all methods but `wake` on the loop's thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -33,7 +33,7 @@ class Reactor:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, lambda: self._wake_in.recv(4096))
-        #: {descriptor: the writer that is watched there}
+        #: {descriptor: its watched writer}
         self._writers: dict[int, Writer] = {}
 
     def add(self, watched: Watched, act: Callable[[], object]) -> None:
@@ -46,33 +46,33 @@ class Reactor:
         self._writers[writer.fileno()] = writer
 
     def remove(self, watched: Watched) -> None:
-        """Watch it no longer. To be called before it is closed; nothing happens if it is not watched."""
+        """Stop watching an object. Call before closing the object. Ignore an object that is not watched."""
         descriptor = watched.fileno()
         if descriptor >= 0 and descriptor in self._selector.get_map():
             self._selector.unregister(watched)
             self._writers.pop(descriptor, None)
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something is ready, `wake` is called, or the time is over; then call back."""
+        """Sleep until a descriptor is ready, `wake` is called, or `seconds` have passed. Then call back."""
         self._watch_writers()
         for key, _ in self._selector.select(seconds):
-            if self._selector.get_map().get(key.fd) is key:  # else an earlier call back has removed it
+            if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback has removed the object
                 key.data()
 
     def wake(self) -> None:
-        """Make `wait` return. May be called on any thread, also when the loop has ended."""
-        # It has been woken often enough, or nobody is left to be woken.
+        """Make `wait` return. May be called on any thread, even after the loop has ended."""
+        # An error is ignored, because the loop is woken already if the buffer is full, or has ended.
         with contextlib.suppress(OSError):
             self._wake_out.send(b"\0")
 
     def close(self) -> None:
-        """Give everything back; what was watched is not closed."""
+        """Close the reactor's descriptors. Watched objects stay open."""
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
 
     def _watch_writers(self) -> None:
-        """Ask for writability exactly while something waits for it: a writable socket is always ready."""
+        """Poll for writability only while data waits, because an idle socket is always writable."""
         for descriptor, writer in self._writers.items():
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if writer.wants_write else 0)
             key = self._selector.get_key(descriptor)

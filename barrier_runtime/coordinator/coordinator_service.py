@@ -1,7 +1,7 @@
 """The shell around `snapshot.coordinator.machine`: one loop thread, an endpoint for workers, threads for storage.
 
-Everything enters as an event on the loop's queue and leaves as an effect that is performed here. No decision
-is made in this file, and no Ray is needed: the actor is a shell of this shell.
+Input enters as an event on the loop's queue, and output leaves as an effect that is performed here. This file makes no
+decision and needs no Ray, because the actor is a separate shell around the service.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ from snapshot.errors import CutlineError, RunFailed
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5
 
-#: Seconds for which an order that is not closed yet keeps who asks for it waiting: short enough that a driver that
-#: has to give up, or hears of a new life, does so at once.
+#: Seconds that a call for a pending request waits at most. The wait is short, because a driver must notice its own
+#: timeout, or a new coordinator instance, at once.
 REQUEST_SECONDS_MAX = 0.25
 
 _logger = logging.getLogger("cutline.coordinator")
 
 
 class CoordinatorService:
-    """Runs one life of a coordinator. Methods may be called on any thread.
+    """Runs one coordinator instance. Methods may be called on any thread.
 
     Parameters
     ----------
     coordinator : Coordinator
     store : CoordinatorStore
     secret : bytes
-        Of the run.
+        Secret of the run.
     host, port
-        Where workers reach it; 0 lets the system choose the port.
+        Address that workers connect to; port 0 lets the system choose a port.
     trace : TraceStore or None
-        Keeps what the workers write down; None: the run is not traced.
+        Keeps the events of workers; None: the run is not traced.
     on_superseded : callable
-        Called when another life of this coordinator has the run: this one has nothing more to do.
+        Called when another instance of this coordinator has the run. This instance has no more work then.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class CoordinatorService:
         self._progress = ProgressTracker(coordinator.settings.topology)
         #: newest launch that this instance has received; tokens of one submission ascend
         self._newest_launch = ""
-        #: token of the stage that the supervisor is to cancel
+        #: token of the stage that the supervisor must cancel, or "" before the first
         self._cancelled_launch = ""
         self._reactor = Reactor()
         self._endpoint = Endpoint(
@@ -110,14 +110,14 @@ class CoordinatorService:
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )
         self.port = self._endpoint.port
-        # One thread: the fence awaits one store effect at a time, and its order must be kept.
+        # One thread, because the fence waits for one store effect at a time, and their order must be kept.
         self._store_thread = ThreadPoolExecutor(1, "cutline-store")
-        # Another for what may be slow and nobody waits for.
+        # A separate thread for removals, because removals may be slow and nothing waits for them.
         self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
         self._closing = False
-        #: traceback of what ended the loop although the run goes on; "" while all is well
+        #: traceback of the error that ended the loop while the run continues, or "" without an error
         self._broken = ""
-        #: what threads raised and should not have
+        #: unexpected errors of pool threads
         self._failures: deque[BaseException] = deque()
         self._events.append(Begin())
         self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
@@ -126,7 +126,7 @@ class CoordinatorService:
     # ---------------------------------------------------------------- for the actor
 
     def post(self, event: Event) -> None:
-        """Have the coordinator take an event."""
+        """Queue an event for the coordinator."""
         self._refuse_if_broken()
         if isinstance(event, StageLaunched | StageEnded):
             self._newest_launch = max(self._newest_launch, event.launch)
@@ -183,7 +183,7 @@ class CoordinatorService:
         }
 
     def close(self) -> None:
-        """Stop at once, telling nobody."""
+        """Stop at once, without a message to workers."""
         self._closing = True
         self._reactor.wake()
         self._thread.join()
@@ -199,7 +199,7 @@ class CoordinatorService:
                 if self._failures:
                     raise self._failures.popleft()
         except Exception:
-            # A loop that is gone answers nobody: without this, driver and workers would wait for ever.
+            # Stored and checked by each call, because driver and workers would otherwise wait for ever.
             _logger.exception("the coordinator broke")
             self._broken = traceback.format_exc()
         self._store_thread.shutdown(wait=False, cancel_futures=True)
@@ -260,7 +260,7 @@ class CoordinatorService:
         pool.submit(work, *arguments).add_done_callback(self._on_worked)
 
     def _on_worked(self, work: Future[None]) -> None:
-        """Of a pool's thread nobody else sees the error."""
+        """Pass the error of a pool's thread to the loop, because nothing else reads the error."""
         error = None if work.cancelled() else work.exception()
         if error is not None:
             self._failures.append(error)
@@ -286,7 +286,7 @@ class CoordinatorService:
         try:
             self.post(self._store.answer(ask))
         except (OSError, CutlineError) as error:
-            # There is no going on without the fence's records: the run ends, and says why.
+            # The run ends with this reason, because the run cannot continue without the fence's records.
             self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
 
     def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> None:

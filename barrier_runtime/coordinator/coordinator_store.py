@@ -1,4 +1,4 @@
-"""Performs the store effects of fence and coordinator on a `RunStore`. Blocks; knows no sockets and no Ray."""
+"""Performs the store effects of fence and coordinator on a `RunStore`. Blocks, and knows no sockets and no Ray."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from snapshot.stored.backend import StateBackend
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.run_store import RunStore
 
-#: Seconds for which a store that fails is asked again for what the run cannot go on without. Longer than a
-#: rolling restart of an object store, short enough that a dead one is named while somebody still looks.
+#: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
+#: short enough to report a dead store while the user still waits.
 STORE_SECONDS_MAX = 300.0
 
-#: Seconds between two attempts, at first and at most.
+#: seconds between two attempts: at first, and at most
 _PAUSE_SECONDS = (0.05, 5.0)
 
-#: Seconds for which a part must be seen unused before it is removed: longer than any upload may take.
+#: Seconds that a part must be unused before removal: longer than any upload may take.
 ORPHAN_GRACE_SECONDS = 900.0
 
 _logger = logging.getLogger("cutline.coordinator")
 
 
 class CoordinatorStore:
-    """One run's storage, as its coordinator uses it.
+    """The storage of one run, for the run's coordinator.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class CoordinatorStore:
         return answer
 
     def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
-        """Read the manifest to restore from; damaged or missing is never taken for empty."""
+        """Read the manifest to restore from. A damaged or missing manifest is reported, and never taken as empty."""
         try:
             for attempt in self._patiently():
                 with attempt:
@@ -91,20 +91,20 @@ class CoordinatorStore:
         return ManifestRead(manifest)
 
     def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> tuple[int, ...]:
-        """Remove what retention no longer keeps, except pinned snapshots; returns what was removed."""
+        """Remove snapshots that retention no longer keeps, except pinned snapshots. Return the removed ids."""
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
                 if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):
                     removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
-                # Also where one that is kept is gone: without it, it is not known which parts it shares.
+                # Raised also when a kept snapshot is missing, because the parts that it shares are then unknown.
                 _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
         self._removed = tuple(removed)
         return self._removed
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
-        """Remove parts that lower incarnations left; what cannot be removed now is tried again next time."""
+        """Remove unused parts of lower incarnations. Retry failed removals at the next call."""
         try:
             still_kept = [k for k in keep if k not in self._removed]
             removed = self.store.collect_orphans(still_kept, incarnation, ORPHAN_GRACE_SECONDS, time.monotonic())

@@ -1,1 +1,1 @@
-"""DataFrames as input and output: the nodes, and the files behind them."""
+"""DataFrames as input and output: the nodes, and their files."""

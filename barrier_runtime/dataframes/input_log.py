@@ -1,13 +1,13 @@
-"""The input log of one source: what a DataFrame held, written once by Spark, read by offset ever after.
+"""The input log of one source: the rows of a DataFrame, written once by Spark, read by offset from then on.
 
-Owns the log's files and its manifest. Must not know of contexts, nor of where in the log anybody reads.
+Owns the log's files and its manifest. Must not know contexts, nor the offsets of readers.
 
 ::
 
     <root>/<run>/input/<node>/manifest                     write-once, written last: it makes the log exist
-    <root>/<run>/input/<node>/<name>/part-….parquet        Spark's files; each attempt has a name of its own
+    <root>/<run>/input/<node>/<name>/part-….parquet        Spark's files; each attempt has its own name
 
-Replay is exact whatever the DataFrame's lineage, because the DataFrame is never asked again.
+Replay is exact for any lineage of the DataFrame, because the DataFrame is never computed again.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
 INPUT_LOG_MAGIC = b"CLIL"
 
-#: Rows of a batch: from about here on a channel moves rows at full speed, and a marker still never waits long.
+#: Rows of a batch. From this size on a channel moves rows at full speed, and a marker still waits only briefly.
 BATCH_ROWS_MAX = 8192
 
-#: Bytes of a batch of more than one row, so that wide rows do not make frames that a receiver refuses.
+#: Bytes of a batch of several rows, so that wide rows do not make frames that a receiver refuses.
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-#: Size that Spark aims at for a row group. A restore reads one again from its start, and row groups are what the
-#: subtasks share, so Spark's own 128 MiB would be slow to come back to and badly dealt.
+#: Bytes that Spark aims at for a row group. A restore reads a row group again from its start, and row groups are
+#: divided among the subtasks. Spark's default of 128 MiB would restore slowly and divide unevenly.
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 
-#: Bytes of a column that are read ahead, instead of a row group's whole column.
+#: Bytes of a column that are read ahead. Reading ahead would otherwise take the column of a whole row group.
 _READ_BYTES = 256 * 1024
 
 _MANIFEST = "manifest"
 
 
 class LogPlace(NamedTuple):
-    """Place of the log of one node of one run: `path` below the file-system backend at `root`."""
+    """The location of the log of one node of one run: `path` below the file-system backend at `root`."""
 
     root: str
     path: str
@@ -60,7 +60,7 @@ class LogPlace(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """One Parquet file: its name, its size, and how many rows each row group has."""
+    """A Parquet file of the log: its name, its size in bytes, and the row count of each row group."""
 
     name: str
     size_bytes: int
@@ -68,38 +68,38 @@ class LogFile(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """The next row to read."""
+    """The position of the next row to read."""
 
     file: int
     row_group: int
     row: int
 
 
-#: Before the first row of any share.
+#: the position before the first row of any share
 START = Offset(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class InputLog:
-    """A complete log."""
+    """A complete input log."""
 
     place: LogPlace
-    #: the folder of its files, and the log's identity: no two logs share it
+    #: folder of the log's files, unique to the log, so that the name identifies the log
     name: str
     schema: pa.Schema
-    #: in the order in which offsets count them
+    #: files in the order in which offsets count them
     files: tuple[LogFile, ...]
 
     def read(self, start: Offset, index: int, parallelism: int) -> Iterator[tuple[Offset, pa.RecordBatch]]:
-        """The rows from `start` on of one of `parallelism` shares, each batch with the offset behind it.
+        """Read the rows from `start` on of one of `parallelism` shares. Yield batches, each with the offset after it.
 
-        Row groups are dealt round robin. Batches are bounded, but where they end is not part of the contract:
-        the same rows may come in other batches when read again.
+        Row groups are divided round robin. Batches are bounded, but their limits are not part of the contract. A
+        second read may return the same rows in other batches.
 
         Raises
         ------
         SnapshotCorrupt
-            if a file is missing, damaged, or not the one that was written.
+            if a file is missing, damaged, or differs from the written file.
         """
         row_groups = [(file, group) for file, each in enumerate(self.files) for group in range(len(each.row_counts))]
         for file, group in row_groups[index::parallelism]:
@@ -120,7 +120,7 @@ class InputLog:
             raise SnapshotCorrupt(f"{path} of the input log is missing; without it the run cannot replay") from error
         except (OSError, ValueError, pa.ArrowException) as error:
             if getattr(error, "errno", None) is not None:
-                raise  # the disk failed; what it holds may be sound
+                raise  # the disk failed, and the file's content may be sound
             raise SnapshotCorrupt(f"{path} of the input log, row group {group}, about row {end}: {error}") from error
         expected = self.files[file].row_counts[group]
         if end != expected:
@@ -139,7 +139,7 @@ class InputLog:
 
 
 def place_of(root: str, run: str, node: str) -> LogPlace:
-    """Return the place of the log of `node`.
+    """Return the location of the log of `node`.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def place_of(root: str, run: str, node: str) -> LogPlace:
 
 
 def find_log(place: LogPlace) -> InputLog | None:
-    """The log at `place`; None if none was completed there.
+    """Read the manifest of the log at `place`. Return None if no log was completed there.
 
     Raises
     ------
@@ -177,22 +177,22 @@ def find_log(place: LogPlace) -> InputLog | None:
 
 
 def write_log(df: DataFrame, place: LogPlace) -> InputLog:
-    """Have Spark write the rows of `df`, once, and complete the log; returns the log that the run has from now on.
+    """Let Spark write the rows of `df` once, and complete the log. Return the log that the run uses from now on.
 
-    Blocks for as long as Spark takes. Of several drivers that write at one time, all get the log of the first
-    that completes.
+    Blocks until Spark has written. If several drivers write at one time, all return the log that was completed
+    first.
 
     Raises
     ------
     GraphError
-        if a column's type cannot be sent, or Spark's files are not visible here.
+        if a column's type cannot be sent, or the driver does not see Spark's files.
     Exception
-        of Spark, if it cannot compute or write the rows.
+        of Spark, if Spark cannot compute or write the rows.
     """
     schema = arrow_schema_of(df)
     try:
         _try_to_complete(df, schema, place)
-    except Exception:  # Spark's own have no common root
+    except Exception:  # Spark's exceptions have no common root
         if find_log(place) is None:
             raise
         # Another driver completed its log, and removed the files of this attempt while Spark still wrote them.
@@ -204,22 +204,22 @@ def write_log(df: DataFrame, place: LogPlace) -> InputLog:
 def remove_other_attempts(log: InputLog) -> None:
     """Remove the folders of attempts that did not become `log`.
 
-    Only behind the manifest is this safe: before, one of them may still become the log.
+    Call only after the manifest is written, because before that any attempt may still become the log.
     """
     with os.scandir(str(log.place)) as found:
         others = [entry.path for entry in found if entry.is_dir() and entry.name != log.name]
     for folder in others:
-        # Its writer may still be at work, and adds files while we remove: the next submit removes those.
+        # Spark may still write to the folder and add files during the removal. The next submit removes those files.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of the rows of `df`. Instants are in UTC, whatever the session's time zone.
+    """Return the Arrow schema of the rows of `df`. Instants are in UTC, for any time zone of the session.
 
     Raises
     ------
     GraphError
-        naming the type for which Arrow has none.
+        with the name of the type for which Arrow has no counterpart.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -241,25 +241,25 @@ def _try_to_complete(df: DataFrame, schema: pa.Schema, place: LogPlace) -> None:
 
 
 def _write_files(df: DataFrame, folder: str) -> int:
-    """Have Spark write; returns how many rows it says that it wrote."""
+    """Let Spark write the rows. Return the row count that Spark reports."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
 
     written = Observation()
     writer = df.observe(written, count(lit(1)).alias("rows")).write
-    # The codec by name: the session's default may be one that Arrow does not read.
+    # The codec is named, because Arrow may not read the session's default codec.
     options = {"compression": "snappy", "parquet.page.write-checksum.enabled": "true"}
     writer.options(**options).option("parquet.block.size", ROW_GROUP_BYTES).parquet(f"file://{folder}")
     return int(written.get["rows"])
 
 
 def _durable_files(folder: str, row_count: int) -> list[LogFile]:
-    """Return the files that Spark wrote, when all are here and durable."""
+    """Make Spark's files durable and return their records. Refuse a folder with missing rows."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     files = [_durable_file(folder, name) for name in sorted(names) if name.startswith("part-")]
     found = sum(sum(file.row_counts) for file in files)
     if found != row_count:
-        # Each executor wrote to a disk of its own: some rows would be missing without a word.
+        # Each executor wrote to a disk of its own. Without this check, rows would be missing silently.
         raise GraphError(
             f"Spark wrote {row_count} rows below {folder}, of which the driver sees {found}: the folder must be one "
             "that the driver and all executors share. Give DataFrameSource(df, logPath=...) such a folder"
@@ -280,7 +280,7 @@ def _durable_file(folder: str, name: str) -> LogFile:
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """`batch` in pieces of at most `BATCH_BYTES_MAX`, or of one row; nothing if it is empty."""
+    """Cut `batch` into pieces of at most `BATCH_BYTES_MAX` bytes, or of one row. No piece for an empty batch."""
     while batch.num_rows:
         piece = batch
         while piece.nbytes > BATCH_BYTES_MAX and piece.num_rows > 1:

@@ -1,8 +1,7 @@
-"""Spark's DataFrames in and out: `DataFrameSource` and `ParquetSink`.
+"""Spark's DataFrames as input and output: `DataFrameSource` and `ParquetSink`.
 
-Owns the two nodes that users hold: hooks only. The files of the one are in `barrier_runtime.dataframes.input_log`,
-those of
-the other in `barrier_runtime.dataframes.staging`.
+Owns the hooks of the two nodes that users hold. `barrier_runtime.dataframes.input_log` has the files of the source.
+`barrier_runtime.dataframes.staging` has the files of the sink.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ if TYPE_CHECKING:
 
 
 class DataFrameSource(Source):
-    """Sends the rows of a DataFrame, as Arrow batches, once; replay is exact whatever its lineage.
+    """Sends the rows of a DataFrame once, as Arrow batches. Replay is exact for any lineage of the DataFrame.
 
-    When the graph is first submitted under a run's name, Spark writes the rows into the run's input log. Whoever
-    submits the run again goes on with that log, and the DataFrame is not computed again.
+    At the first submission under a run's name, Spark writes the rows into the run's input log. Later submissions of
+    the run read the same log, and Spark does not compute the DataFrame again.
 
     Parameters
     ----------
     df : DataFrame
-        A batch DataFrame. It stays in the driver.
+        A batch DataFrame, which stays in the driver.
     logPath : str, optional
-        An absolute path or ``file://`` URL below which the log is kept, shared by the driver and all executors.
-        By default the folder of the run's `FileSystemBackend`; needed with any other backend.
+        An absolute path or ``file://`` URL below which the log is stored, shared by the driver and all executors.
+        The default is the folder of the run's `FileSystemBackend`. Required with any other backend.
 
     Raises
     ------
     GraphError
-        if `df` is no DataFrame, or a streaming one.
+        if `df` is no DataFrame, or a streaming DataFrame.
     """
 
     guarantee: Guarantee | None = "exactly_once"
@@ -73,22 +72,22 @@ class DataFrameSource(Source):
         self._batches: Iterator[tuple[Offset, pa.RecordBatch]] = iter(())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_df": None}  # it means nothing outside of the driver
+        return {**self.__dict__, "_df": None}  # a DataFrame is of use only in the driver
 
     def prepare(self, root: str | None, run: str, node: str) -> None:
-        """See to it that the input log is complete. Called in the driver, before the graph is pickled for the workers.
+        """Complete the input log. Called in the driver, before the graph is pickled for the workers.
 
-        Idempotent. Blocks for as long as Spark takes to write the rows, if nobody wrote them before.
+        Idempotent. Blocks until Spark has written the rows, if no log exists.
 
         Parameters
         ----------
         root : str or None
-            The folder of the run's backend; None if it has none.
+            The folder of the run's backend, or None if the backend has no folder.
 
         Raises
         ------
         GraphError
-            if there is no place for the log, or it cannot be written.
+            if no folder for the log is known, or the log cannot be written.
         RestoreRefused
             if the run has a log of other columns.
         """
@@ -106,7 +105,7 @@ class DataFrameSource(Source):
         self._place = place
 
     def restoreState(self, state: Any) -> None:
-        """Go on at the offset, in the log that it counts in."""
+        """Store the offset and its log, for `open`."""
         self._restored = state
 
     def open(self, context: Context) -> None:
@@ -130,7 +129,7 @@ class DataFrameSource(Source):
         return END
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """The offset, and which log it counts in."""
+        """Return the offset, and the log in which the offset counts."""
         assert self._log is not None, "snapshotState is called after open"
         return {
             "place": list(self._log.place),
@@ -149,7 +148,7 @@ class DataFrameSource(Source):
         log = _open_log(self._place)
         if self._restored is None or self._restored["log"] == log.name:
             return log
-        # A fork: offsets count in the log of the run that the snapshot was taken of, so it is read on.
+        # In a fork, the offset counts in the log of the snapshot's run, so this source reads that log further.
         log = _open_log(LogPlace(*self._restored["place"]))
         if self._restored["log"] != log.name:
             raise RestoreRefused(
@@ -160,23 +159,23 @@ class DataFrameSource(Source):
 
 
 class ParquetSink(Sink):
-    """Writes rows as Parquet; ``spark.read.parquet(path)`` sees those of published snapshots, each exactly once.
+    """Writes rows as Parquet. ``spark.read.parquet(path)`` reads the rows of published snapshots, each exactly once.
 
-    Takes rows as dicts with exactly the schema's columns or as tuples in their order, or batches. Each subtask
-    writes one file for each snapshot in which it received rows.
+    Takes dicts with exactly the schema's columns, tuples of their values in order, or batches. Each subtask
+    writes one file for each snapshot in which the subtask received rows.
 
     Parameters
     ----------
     path : str
-        A folder, as absolute path or ``file://`` URL, shared by all hosts. It is made if it is missing, and what
-        is there stays there.
+        A folder shared by all hosts, as absolute path or ``file://`` URL. A missing folder is made. Existing files in
+        the folder are left alone.
     schema : str or pyarrow.Schema
         DDL, as ``"word STRING, count LONG"``, or an Arrow schema that Spark can read.
 
     Raises
     ------
     GraphError
-        if one of them cannot be used.
+        if `path` or `schema` cannot be used.
     """
 
     guarantee: Guarantee | None = "exactly_once"
@@ -214,22 +213,22 @@ class ParquetSink(Sink):
         self._staged.file().add_batch(batch)
 
     def prepareCommit(self, snapshotId: int) -> Any:
-        """Make the rows since the last call durable, still invisible."""
+        """Make the rows since the last call durable, but still invisible."""
         return self._staged.prepare(snapshotId)
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Nothing: every row is in what `prepareCommit` just returned."""
+        """Return None, because every row is in the file that `prepareCommit` has just described."""
         return None
 
     def restoreState(self, state: Any) -> None:
-        """Nothing to take over; what was prepared is committed again."""
+        """Restore nothing, because the prepared rows are committed again."""
 
     def commit(self, snapshotId: int, prepared: Mapping[str, Any]) -> None:
         """Make the rows visible."""
         self._staged.publish(prepared)
 
     def discardUncommitted(self, context: Context) -> None:
-        """Remove what lower incarnations of this subtask staged beyond the snapshot."""
+        """Remove the files that lower incarnations of this subtask staged after the snapshot."""
         self._staged.remove_staged_before(context.incarnation)
 
     def close(self) -> None:
@@ -251,7 +250,7 @@ def _open_log(place: LogPlace) -> InputLog:
 
 
 def _check_columns(log: InputLog, df: DataFrame, node: str) -> None:
-    """Refuse a DataFrame whose rows cannot be those of the log; that they are the same ones cannot be told."""
+    """Refuse a DataFrame whose columns differ from those of the log. Equal rows cannot be checked."""
     logged, given = ([(field.name, field.type) for field in schema] for schema in (log.schema, arrow_schema_of(df)))
     if logged != given:
         raise RestoreRefused(

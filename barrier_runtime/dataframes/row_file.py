@@ -1,6 +1,6 @@
-"""One Parquet file in the making: takes rows and batches, ends durable.
+"""Writes one Parquet file: takes rows and batches, ends with durable content.
 
-Owns how rows become columns. Must not know what the file is for, nor its final name.
+Owns the conversion of rows to columns. Must not know the purpose of the file, nor its final name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from snapshot.errors import NodeError
 
-#: Rows that wait as Python objects: enough to make the conversion cheap, little enough to hold in memory.
+#: Rows that wait as Python objects. Enough for a cheap conversion, few enough to hold in memory.
 WAITING_ROWS_MAX = 1024
 
-#: Bytes that wait as Arrow data for a row group of their own: what a subtask's sink holds in memory.
+#: Bytes of Arrow data that wait until a row group is written. A subtask's sink holds as much in memory.
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 #: Characters of a refused row that an error shows.
@@ -27,12 +27,12 @@ _SHOWN_CHARACTERS_MAX = 200
 
 
 class RowFile:
-    """A new file at `path`, open for writing. Ended by `finish` or by `abandon`.
+    """A new file at `path`, open for writing. Call `finish` or `abandon` to end the file.
 
     Raises
     ------
     FileExistsError
-        if there is such a file.
+        if a file at `path` exists.
     """
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -53,7 +53,7 @@ class RowFile:
         Raises
         ------
         NodeError
-            if it is neither. A value of another type is found when its block of rows is converted.
+            if `row` is neither. A value of a wrong type is found when its block of rows is converted.
         """
         self._rows.append(self._values(row))
         self.row_count += 1
@@ -66,7 +66,7 @@ class RowFile:
         Raises
         ------
         NodeError
-            if it has others.
+            if the batch has other columns or types.
         """
         if sorted(batch.schema.names) != sorted(self._names):
             raise NodeError(f"a batch has the columns {batch.schema.names}, but the sink's schema {self._names}")
@@ -79,7 +79,7 @@ class RowFile:
         self.row_count += batch.num_rows
 
     def finish(self) -> int:
-        """Write what waits, and close; returns the size in bytes. The content is durable then, the name not yet."""
+        """Write waiting rows and close. Return the size in bytes. The content is durable then, the name is not."""
         self._convert_rows()
         self._write_row_group()
         self._writer.close()
@@ -90,10 +90,10 @@ class RowFile:
         return size
 
     def abandon(self) -> None:
-        """Close and remove the file, whatever state it is in and whether or not somebody removed it before."""
+        """Close and remove the file, in any state, even if the file was removed before."""
         with (
             contextlib.ExitStack() as steps
-        ):  # backwards, and each also after the failure of others: a disk may be full
+        ):  # runs backwards, each step also after another's failure, because a disk may be full
             steps.callback(_remove, self.path)
             steps.callback(self._file.close)
             steps.callback(self._writer.close)
@@ -134,12 +134,12 @@ class RowFile:
 
 
 def empty_file(schema: pa.Schema) -> bytes:
-    """A Parquet file without rows.
+    """Encode a Parquet file without rows.
 
     Raises
     ------
     pyarrow.ArrowException
-        if Parquet has no such types.
+        if Parquet lacks a type of the schema.
     """
     content = io.BytesIO()
     _writer(content, schema).close()
@@ -147,12 +147,12 @@ def empty_file(schema: pa.Schema) -> bytes:
 
 
 def _writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    # Spark reads no nanoseconds; those that cannot be microseconds are refused, not cut.
+    # Spark reads no nanoseconds. Values that do not fit microseconds are refused, not truncated.
     return pq.ParquetWriter(file, schema, coerce_timestamps="us", write_page_checksum=True)
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):  # a later incarnation discarded it
+    with contextlib.suppress(FileNotFoundError):  # a later incarnation has removed the file
         os.unlink(path)
 
 

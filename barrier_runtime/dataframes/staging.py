@@ -1,15 +1,15 @@
-"""Two-phase output into a folder of Parquet files: what is staged is durable but invisible, until it is published.
+"""Two-phase output into a folder of Parquet files. Staged files are durable but invisible until published.
 
-Owns the names of files and the moves between them (PROTOCOL 8). Must not know what rows are.
+Owns the names of files and the moves between folders (PROTOCOL 8). Must not know the form of rows.
 
 ::
 
-    <path>/part-empty-<schema>.parquet                                  no rows: says the schema from the start
+    <path>/part-empty-<schema>.parquet                                  no rows: shows the schema from the start
     <path>/part-00001-00000001000042-<token>.parquet                    published; subtask 1, snapshot 1000042
     <path>/_staging/<run>/<node>/<subtask>/00000001-<token>.parquet     staged by incarnation 1
 
-Spark, and most who read Parquet, take no notice of a folder whose name begins with an underscore. The token
-is drawn once for each file, so that runs which write below one path never take each other's files for theirs.
+Spark and most other readers of Parquet ignore a folder whose name begins with an underscore. Each file has a
+random token, so that runs which write below one path never confuse their files.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Staging:
     Parameters
     ----------
     path : str
-        The absolute path of the folder that readers read.
+        Absolute path of the folder that readers read.
     incarnation : int
-        Marks what is staged from now on.
+        Incarnation in the names of newly staged files.
     """
 
     def __init__(self, path: str, run: str, subtask: Subtask, incarnation: int, schema: pa.Schema) -> None:
@@ -58,14 +58,14 @@ class Staging:
             self._enter_folder(name)
 
     def file(self) -> RowFile:
-        """The file that takes rows now; a new one when the last was prepared."""
+        """Return the file that takes rows now. Make a new file when the last was prepared."""
         if self._file is None:
             name = f"{self._incarnation:08}-{secrets.token_hex(8)}.parquet"
             self._file = RowFile(os.path.join(self._folder, name), self._schema)
         return self._file
 
     def prepare(self, snapshot_id: int) -> dict[str, Any] | None:
-        """Make all rows so far durable; returns what `publish` needs, or None if there are none."""
+        """Make all rows so far durable. Return the record for `publish`, or None without rows."""
         if self._file is None:
             return None
         file = self._file
@@ -81,17 +81,17 @@ class Staging:
         }
 
     def publish(self, prepared: Mapping[str, Any]) -> None:
-        """Give a staged file its final name, durably. Idempotent, also when another instance did it before.
+        """Give a staged file its final name, durably. Idempotent, also after another instance has published the file.
 
         Raises
         ------
         SnapshotCorrupt
-            if the file is neither staged nor published, or is not the one that was prepared.
+            if the file is neither staged nor published, or differs from the prepared file.
         """
         staged = os.path.join(self._path, prepared["staged"])
         published = os.path.join(self._path, prepared["published"])
         with contextlib.suppress(FileNotFoundError):  # published before, perhaps by an earlier incarnation
-            _check_size(staged, prepared["size_bytes"])  # before anybody can see it
+            _check_size(staged, prepared["size_bytes"])  # before the file becomes visible
             os.rename(staged, published)
         try:
             _check_size(published, prepared["size_bytes"])
@@ -99,24 +99,24 @@ class Staging:
             raise SnapshotCorrupt(
                 f"{published} with {prepared['rows']} committed rows is missing, and so is {staged}"
             ) from error
-        self._disk.sync_folder(self._path)  # also when it was there: whoever renamed it may not have come to this line
+        self._disk.sync_folder(self._path)  # also if it was there, because its publisher may have died before this line
 
     def remove_staged_before(self, incarnation: int) -> None:
-        """Remove what lower incarnations of this subtask staged, and only theirs (PROTOCOL 7.4)."""
+        """Remove files that lower incarnations of this subtask staged, and no other files (PROTOCOL 7.4)."""
         for name, is_folder in self._disk.entries(self._folder):
             match = _STAGED.fullmatch(name)
             if match is not None and not is_folder and int(match["incarnation"]) < incarnation:
-                with contextlib.suppress(FileNotFoundError):  # a fenced instance may be removing it as well
+                with contextlib.suppress(FileNotFoundError):  # a fenced instance may remove the file as well
                     self._disk.remove(os.path.join(self._folder, name))
 
     def close(self) -> None:
-        """Drop the rows that were not prepared: they belong to no snapshot."""
+        """Drop the rows that were not prepared, because they belong to no snapshot."""
         if self._file is not None:
             file, self._file = self._file, None
             file.abandon()
 
     def _put_empty_file(self) -> None:
-        """Say the schema, so that readers find columns also where no rows were committed yet, or ever."""
+        """Write a file without rows, so that readers find the columns even if no rows are ever committed."""
         digest = xxhash.xxh3_64_hexdigest(self._schema.serialize())
         FileSystemBackend(self._path).put_if_absent(f"part-empty-{digest}.parquet", [empty_file(self._schema)])
 

@@ -1,1 +1,1 @@
-"""The trace of a real run: what subtasks and the coordinator write down, how it comes together, what is kept of it."""
+"""The trace of a real run: events of subtasks and the coordinator, how they are collected, and which are kept."""

@@ -1,8 +1,8 @@
-"""Events of subtasks as they travel to the coordinator, wait there, and are opened in the driver.
+"""Trace chunks: encoded events of subtasks, sent to the coordinator, kept there, and decoded in the driver.
 
-The coordinator never opens them: it keeps bytes, so a trace costs it next to nothing. A chunk holds records
-``[serial, at, kind, channel, number, snapshot_id, payload]``; `kind` is an index in `Kind`, `channel` one in
-`Topology.channels` or -1.
+The coordinator keeps bytes and never decodes chunks, because a trace must cost the coordinator almost nothing. A chunk
+holds records ``[serial, at, kind, channel, number, snapshot_id, payload]``. `kind` is an index in `Kind`. `channel` is
+an index in `Topology.channels`, or -1 without a channel.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
 from snapshot.trace_events import Event, Kind
 
-#: Messages, polls and timers that are kept of one subtask. A picture shows a few hundred; these are all of a slow
-#: example, the last 0.1 s of a busy subtask, and 20 ms of its worker's time whenever they are sent off.
+#: Messages, polls and timers kept of one subtask. A picture shows a few hundred. The limit holds all events of a slow
+#: example, or the last 0.1 s of a busy subtask. Sending so many takes 20 ms of the worker's time.
 FREQUENT_EVENTS_MAX = 10_000
 
-#: The same of all subtasks together: what the coordinator and the driver hold without a thought, 10 MB at most.
+#: Messages, polls and timers kept of all subtasks together: at most 10 MB in the coordinator and in the driver.
 FREQUENT_EVENTS_TOTAL_MAX = 100_000
 
-#: Cuts, markers, commits, starts and ends of one subtask, kept apart so that no flood of messages drives them out.
+#: Cuts, markers, commits, starts and ends kept of one subtask. Kept apart, because many messages would displace them.
 RARE_EVENTS_MAX = 1_000
 
-#: Kinds in the order of their numbers. Both ends are of one version of Cutline.
+#: kinds in the order of their numbers, which sender and receiver share, because both run one version of Cutline
 KINDS = tuple(Kind)
 
 
@@ -38,7 +38,7 @@ class TraceChunk:
 
     subtask: Subtask
     incarnation: int
-    #: messages, polls and timers; else all others
+    #: True for messages, polls and timers; False for all other events
     is_frequent: bool
     event_count: int
     records: bytes
@@ -53,24 +53,24 @@ class WorkerTrace:
 
 
 def frequent_events_max(topology: Topology) -> int:
-    """Messages, polls and timers that are kept of each subtask of this graph; one at least."""
+    """Return how many messages, polls and timers are kept of each subtask of this graph: at least 1."""
     return max(1, min(FREQUENT_EVENTS_MAX, FREQUENT_EVENTS_TOTAL_MAX // len(topology.subtasks)))
 
 
 def chunk_of(
     subtask: Subtask, incarnation: int, records: Sequence[Sequence[object]], *, is_frequent: bool
 ) -> TraceChunk:
-    """The records of one sort, in the order of their serials."""
+    """Pack the records of one sort, given in the order of their serials."""
     return TraceChunk(subtask, incarnation, is_frequent, len(records), msgpack.packb(records))
 
 
 def events_in(chunks: Iterable[TraceChunk], topology: Topology) -> Iterator[Event]:
-    """The events of all chunks; those of a subtask in one incarnation in their order."""
+    """Decode the events of all chunks. Events of one subtask and incarnation are in their order."""
     logs: defaultdict[tuple[Subtask, int], list[Any]] = defaultdict(list)
     for chunk in chunks:
         logs[chunk.subtask, chunk.incarnation] += msgpack.unpackb(chunk.records)
     for (subtask, incarnation), records in logs.items():
-        records.sort(key=lambda record: record[0])  # the two sorts come apart
+        records.sort(key=lambda record: record[0])  # because frequent and rare events come in separate chunks
         for _, at, kind, channel, number, snapshot_id, payload in records:
             link = None if channel < 0 else topology.channels[channel]
             yield Event(at, KINDS[kind], incarnation, subtask, (), link, number, snapshot_id, payload)

@@ -8,24 +8,24 @@ import pyarrow as pa
 
 from snapshot.channel.serialization import Codec
 
-#: A message that takes more is in the trace without what it says: no diagram has room for it.
+#: Bytes of a payload at most. A larger message is traced without its payload, because no diagram has room for it.
 PAYLOAD_BYTES_MAX = 64
 
-#: Rows of a batch up to which each is kept with what it says: making Python values of more would be all that is done.
+#: Rows of a batch whose payloads are kept. The limit exists because making Python values of more would take all time.
 LABELLED_ROWS_MAX = 32
 
 _NUMBERS = (int, float, bool, type(None))
 _TEXTS = (str, bytes)
 
-#: What has a length is not encoded where that alone says that it is too large.
+#: types with a length, which are not encoded if the length alone shows that the payload is too large
 _SIZED = (*_TEXTS, bytearray, list, tuple, dict)
 
-#: What is kept in memory of a message, for `Payloads.encoded`.
+#: the form of a message in memory, taken by `Payloads.encoded`
 Kept = object
 
 
 class Payloads:
-    """Keeps messages of one subtask. Nothing of the user's is pickled, nor unpickled where it is drawn."""
+    """Keeps messages of one subtask. User objects are never pickled here, and never unpickled by drawings."""
 
     def __init__(self) -> None:
         self._pack = Codec(safe=True).pack
@@ -33,7 +33,7 @@ class Payloads:
     def keep(self, message: Any) -> Kept:
         """Return a small immutable message as it is, and every other message encoded.
 
-        A busy subtask drives out again most of what it notes: what can wait is not encoded in vain.
+        Small messages are encoded later, because a busy subtask drops most of its events before sending them.
         """
         if _is_small(message):
             return message
@@ -45,13 +45,13 @@ class Payloads:
         return Encoded(self._encode(message))
 
     def keep_rows(self, batch: pa.RecordBatch) -> list[Kept]:
-        """The rows of a batch, likewise; those of a large one are not told."""
+        """Return the rows of a batch as `keep` does. Return `NOTHING` for each row of a large batch."""
         if batch.num_rows > LABELLED_ROWS_MAX:
             return [NOTHING] * int(batch.num_rows)
         return [self.keep(row) for row in batch.to_pylist()]
 
     def encoded(self, kept: Kept) -> bytes:
-        """The payload of an event; empty where it is large, or more than plain values."""
+        """Return the payload of an event: empty if the message is large, or holds more than plain values."""
         return kept if type(kept) is Encoded else self._encode(kept)
 
     def _encode(self, message: Any) -> bytes:
@@ -65,10 +65,10 @@ class Payloads:
 
 
 class Encoded(bytes):
-    """A payload already, and no message of the user's that is bytes."""
+    """An encoded payload, as opposed to a user's message of type bytes."""
 
 
-#: For events without a message, and for messages of which nothing is told.
+#: the payload of events without a message, and of messages that are traced without a payload
 NOTHING = Encoded()
 
 

@@ -1,6 +1,6 @@
-"""The observer of a subtask in a run that is traced. Runs without a trace have no observer.
+"""The observer of a subtask in a traced run. Runs without a trace have no observer.
 
-The newest events stay in memory until their worker sends them off.
+The newest events stay in memory until the worker sends them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from snapshot.trace_events import Kind, pack_counts
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
-#: A record before its payload is encoded: serial, at, kind, channel, number, snapshot_id, what is kept of the message.
+#: a record before encoding of the payload: serial, at, kind, channel, number, snapshot_id, kept message
 _Noted = tuple[int, float, int, int, int, int, Kept]
 
 
 class SubtaskLog:
-    """A ring of frequent events and one of rare ones; together they are in order, by their serials.
+    """A ring buffer of frequent events and a ring buffer of rare events. Serials give their common order.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ class SubtaskLog:
     def note(
         self, kind: Kind, *, channel: int = -1, number: int = 0, snapshot_id: int = 0, payload: Encoded = NOTHING
     ) -> None:
-        """A rare event happens."""
+        """Note a rare event."""
         self._rare.append((next(self._serials), clock.now(), _NUMBERS[kind], channel, number, snapshot_id, payload))
 
     def note_message(self, kind: Kind, channel: int, number: int, kept: Kept) -> None:
-        """A message is sent or received."""
+        """Note a message that is sent or received."""
         self._frequent.append((next(self._serials), clock.now(), _NUMBERS[kind], channel, number, 0, kept))
 
     def note_rows(self, kind: Kind, channel: int, first: int, kept: Sequence[Kept]) -> None:
-        """The rows of a batch are, of which the first has the number `first`."""
+        """Note the rows of a batch that is sent or received. The first row has the number `first`."""
         at, number, serials = clock.now(), _NUMBERS[kind], self._serials
         start = max(0, len(kept) - (self._frequent.maxlen or 0))
         self._frequent.extend(
@@ -73,12 +73,12 @@ class SubtaskLog:
         )
 
     def begin(self) -> tuple[int, float]:
-        """A place for an event of which it is known only afterwards whether it is worth a note: see `note_begun`."""
+        """Reserve a serial and a time for an event that begins, to be passed to `note_begun` after the event."""
         return next(self._serials), clock.now()
 
     def note_begun(self, begun: tuple[int, float], kind: Kind) -> None:
-        """A poll or a timer happened, and began at that place."""
-        # Sources that wait are polled all the time; what led to nothing would drive out all else.
+        """Note a poll or a timer that began at the serial and time `begun`. Leave out a poll without further events."""
+        # Waiting sources are polled all the time, and polls without effect would displace all other events.
         if kind is not Kind.POLL or any(ring and ring[-1][0] > begun[0] for ring in (self._frequent, self._rare)):
             self._frequent.append((*begun, _NUMBERS[kind], -1, 0, 0, NOTHING))
 
@@ -93,12 +93,12 @@ class SubtaskLog:
         return chunk_of(self._subtask, self._incarnation, records, is_frequent=is_frequent)
 
 
-#: Hooks that are events of their own, noted once they returned, at the time at which they began.
+#: hooks that are events themselves, noted after their return with the time of their begin
 _HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}
 
 
 class TraceObserver(Observer):
-    """Notes what one subtask does in its log.
+    """Notes the events of one subtask in its log.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class TraceObserver(Observer):
     topology : Topology
     incarnation : int
     snapshot_id : int
-        Of the snapshot that it is restored from; 0: it begins afresh.
+        Id of the snapshot that the subtask is restored from; 0: a fresh start.
     """
 
     def __init__(self, subtask: Subtask, topology: Topology, incarnation: int, snapshot_id: int) -> None:
@@ -179,13 +179,13 @@ class TraceObserver(Observer):
         self.log.note(kind, channel=self._numbers[channel], number=marker.written, snapshot_id=marker.snapshot_id)
 
     def _counts(self) -> Encoded:
-        """Return the counts of all channels: with them a diagram knows what is in flight, whatever was dropped."""
+        """Return the counts of all channels, so that a diagram shows what is in flight even if events were dropped."""
         sent = (end.sent for end in self._outputs.values())
         return Encoded(pack_counts(sent, (end.processed for end in self._inputs.values())))
 
 
 def trace_of(worker: int, machines: Mapping[Subtask, SubtaskMachine]) -> WorkerTrace | None:
-    """Return what the machines of a worker noted since the last call, or None."""
+    """Return the events that the machines of a worker noted since the last call, or None without events."""
     chunks: list[TraceChunk] = []
     for machine in machines.values():
         if isinstance(machine.observer, TraceObserver):

@@ -1,6 +1,6 @@
-"""The coordinator's store of a run's trace: the chunks of its workers unopened, and its own events.
+"""The coordinator's store of a run's trace: undecoded chunks of workers, and the coordinator's own events.
 
-In memory and bounded: a coordinator that is killed takes what it kept with it. Must not know what is in a chunk.
+The store is bounded and in memory, so a killed coordinator loses the trace. Must not know the contents of a chunk.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from snapshot.plan.topology import Topology
 from snapshot.trace import Trace
 from snapshot.trace_events import Event, Kind
 
-#: Characters of a reason that are kept: its first line, not a traceback.
+#: characters kept of a reason: of its first line, without a traceback
 REASON_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTrace:
-    """All that is kept, as it goes to the driver."""
+    """The kept trace, in the form that is sent to the driver."""
 
     chunks: tuple[TraceChunk, ...]
-    #: of the run, in order
+    #: events of the run, in order
     events: tuple[Event, ...]
-    #: nothing can come any more, unless workers come back
+    #: True when no more events can come, unless workers register again
     is_whole: bool
 
     def opened(self, topology: Topology) -> Trace:
-        """The trace of the run."""
+        """Decode the chunks and return the trace of the run."""
         return Trace.gathered(topology, [*self.events, *events_in(self.chunks, topology)], Codec(safe=True))
 
 
@@ -52,8 +52,8 @@ class TraceStore:
         #: {(subtask, frequent): the newest chunks}
         self._rings: dict[tuple[Subtask, bool], _Ring] = {}
         self._events: deque[Event] = deque(maxlen=RARE_EVENTS_MAX)
-        # Of the coordinator, as it was seen last.
-        #: {snapshot that was started and is not known to be published: its incarnation}
+        # The coordinator's values at the last `collect`.
+        #: {id of a started snapshot, not known to be published: its incarnation}
         self._started: dict[int, int] = {}
         self._aborted_count = 0
         self._restart_count = 0
@@ -62,7 +62,7 @@ class TraceStore:
         self._outcome: Outcome | None = None
 
     def take(self, trace: WorkerTrace) -> None:
-        """Keep what a worker sent."""
+        """Keep the chunks that a worker sent."""
         for chunk in trace.chunks:
             key = (chunk.subtask, chunk.is_frequent)
             if key not in self._rings:
@@ -70,7 +70,7 @@ class TraceStore:
             self._rings[key].add(chunk)
 
     def collect(self, coordinator: Coordinator, effects: Iterable[Effect]) -> None:
-        """Note what a step of the coordinator brought, and what it told by the `effects`."""
+        """Note the events of a coordinator's step, and the deployments among its `effects`."""
         for snapshot_id in [each for each in coordinator.history if each in self._started]:
             self._note(Kind.PUBLISHED, self._started.pop(snapshot_id), snapshot_id)
         for restart in coordinator.restarts[self._restart_count :]:
@@ -88,15 +88,15 @@ class TraceStore:
                 self._note_deployed(effect.message)
 
     def kept(self, *, is_whole: bool) -> KeptTrace:
-        """All of it. May be called on any thread."""
+        """Return all kept chunks and events. May be called on any thread."""
         chunks = [chunk for ring in list(self._rings.values()) for chunk in tuple(ring.chunks)]
         return KeptTrace(tuple(chunks), tuple(self._events), is_whole)
 
     def _note_deployed(self, deploy: Deploy) -> None:
-        """An incarnation is told to begin; the first worker that is told counts."""
+        """Note the deployment of an incarnation, at its first `Deploy` message."""
         if deploy.incarnation > self._deployed:
             self._deployed = deploy.incarnation
-            # Until now the store could still say that one was published which the rollback had given up.
+            # Cleared only now, because until now the store could report a given-up snapshot as published.
             self._started.clear()
             states = [restored.state for restored in deploy.subtasks if restored.state is not None]
             self._note(Kind.DEPLOYED, deploy.incarnation, states[0].snapshot_id if states else 0)
@@ -107,7 +107,7 @@ class TraceStore:
 
 
 class _Ring:
-    """The newest chunks of one sort: so many that they hold `events_max` events, if there were so many."""
+    """The newest chunks of one subtask and sort: as few as hold `events_max` events, or all if they hold fewer."""
 
     def __init__(self, events_max: int) -> None:
         self.chunks: deque[TraceChunk] = deque()
@@ -115,7 +115,7 @@ class _Ring:
         self._event_count = 0
 
     def add(self, chunk: TraceChunk) -> None:
-        """Keep one more; drop what is not needed any longer."""
+        """Keep a chunk. Drop the oldest chunks while the remaining chunks hold enough events."""
         self.chunks.append(chunk)
         self._event_count += chunk.event_count
         while self._event_count - self.chunks[0].event_count >= self._events_max:
