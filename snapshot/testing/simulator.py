@@ -21,7 +21,7 @@ from snapshot.testing.simulation.faults import Impossible
 from snapshot.testing.simulation.scheduler import EnabledStep
 from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.stepping import describe_phases, go_on, named, take
-from snapshot.testing.simulation.world import Mutation
+from snapshot.testing.simulation.world import Mutation, World
 from snapshot.testing.steps import Step
 
 #: steps after which a run is cut off: a bounded graph of the size that is simulated takes some thousands
@@ -120,17 +120,17 @@ class Simulator:
         chance = choose if isinstance(choose, int) else seed
         self._max_steps = maxSteps
         self._chooser = _chooser(choose, faults, odds, skips=skipsImpossible)
-        self._cluster = SimulatedCluster(
+        world = World(
             compiled,
             settings,
             seed=chance or 0,
             # A seed decides on frames too: where several messages share one, a cut may fall inside it.
             seals_each=chance is None or bool(chance % 2),
             validates=validates,
-            resubmits=odds.stops,
-            files=files,
-            mutation=mutation,
+            files={} if files is None else files,
+            mutation=mutation or Mutation(),
         )
+        self._cluster = SimulatedCluster(world, settings, resubmits=odds.stops)
 
     @property
     def history(self) -> History:

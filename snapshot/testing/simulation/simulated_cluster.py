@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from snapshot.coordinator.machine import Outcome, RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.ids import Subtask
-from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.testing.simulation.driver import Driver
 from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
 from snapshot.testing.simulation.worker import Worker
-from snapshot.testing.simulation.world import Mutation, World
+from snapshot.testing.simulation.world import World
 
 #: Names of drivers, in the order of their submissions.
 _OWNERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -25,35 +24,14 @@ class SimulatedCluster:
 
     Parameters
     ----------
-    compiled : CompiledGraph
+    world : World
     settings : RunSettings
-    seed : int
-        Seed of the nodes' chance.
-    seals_each : bool
-        Whether every message goes in a frame of its own.
-    validates : bool
-        Whether machines assert their invariants now and then: see `is_time_to_validate`.
-    files : dict, optional
-        ``{path: bytes}`` of the store, read and written.
+    resubmits : bool
+        Whether a run that was stopped is submitted again.
     """
 
-    def __init__(
-        self,
-        compiled: CompiledGraph,
-        settings: RunSettings,
-        *,
-        seed: int,
-        seals_each: bool,
-        validates: bool,
-        resubmits: bool,
-        files: dict[str, bytes] | None = None,
-        mutation: Mutation | None = None,
-    ) -> None:
-        mutation = mutation or Mutation()
-        self.world = World(
-            compiled, settings, seed=seed, seals_each=seals_each, validates=validates,
-            files={} if files is None else files, mutation=mutation,
-        )  # fmt: skip
+    def __init__(self, world: World, settings: RunSettings, *, resubmits: bool) -> None:
+        self.world = world
         self.drivers: list[Driver] = []
         self.processes: list[Worker] = []
         self._settings = settings
