@@ -52,7 +52,7 @@ _quick_test: str | None = None
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported from the garbage collector, because each leak check collects twice: 0.3 s of each test."""
+    """Keep what was imported from the garbage collector, because each leak check collects twice, 0.3 s each."""
     gc.collect()
     gc.freeze()
 

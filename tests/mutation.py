@@ -53,6 +53,14 @@ def scenarios(module: ModuleType) -> Iterator[Callable[[], object]]:
                 yield partial(function, *(values if isinstance(values, tuple) else (values,)))
 
 
+def require_all_pass(module: ModuleType, count_min: int) -> None:
+    """Run all tests of `module` without a mutant, so that a test that fails with a mutant fails because of it."""
+    found = list(scenarios(module))
+    assert len(found) >= count_min
+    for scenario in found:
+        scenario()
+
+
 def require_teeth(mutant: Mutant, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail unless a test of `module` fails without the rule."""
     mutant.apply(monkeypatch)

@@ -3,7 +3,7 @@
 Owns the search and the shortest path to a violation. Must not know what is explored.
 
 The simulator does not serve as the model, because it cannot go back: each path would run from its beginning. The model
-takes 130,000 steps a second, and the simulator 9,000. With paths of 60 steps that is some 400 times as long.
+takes 130,000 steps a second, and the simulator 9,200.
 """
 
 from __future__ import annotations
