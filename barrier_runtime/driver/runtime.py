@@ -92,7 +92,7 @@ class BarrierRuntime:
         Alignment, where possible, of edges that declare none; a float: aligned for at most so many seconds.
     restartPolicy : RestartPolicy
     safe : bool
-        Refuse pickle in messages and states.
+        Refuse pickles of classes and functions in messages and states.
     page : bool or Page
         Serve a live page and metrics while a run is active, at port 4640 of this machine or the next free port. A
         `Page` sets another address. `Run.pageAddress` holds the address, which is printed too.

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.serialization import Codec
 
 #: Bytes of a payload at most. A larger message is traced without its payload, because no diagram has room for it.
@@ -28,7 +29,7 @@ class Payloads:
     """Keeps messages of one subtask. User objects are never pickled here, and never unpickled by drawings."""
 
     def __init__(self) -> None:
-        self._pack = Codec(safe=True).pack
+        self._codec = Codec(safe=True)
 
     def keep(self, message: Any) -> Kept:
         """Return a small immutable message as it is, and every other message encoded.
@@ -51,15 +52,15 @@ class Payloads:
         return [self.keep(row) for row in batch.to_pylist()]
 
     def encoded(self, kept: Kept) -> bytes:
-        """Return the payload of an event: empty if the message is large, or holds more than plain values."""
+        """Return the payload of an event: empty if the message is large, or needs a class."""
         return kept if type(kept) is Encoded else self._encode(kept)
 
     def _encode(self, message: Any) -> bytes:
         if type(message) in _SIZED and len(message) > PAYLOAD_BYTES_MAX:
             return b""
         try:
-            packed = self._pack(message)
-        except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
+            packed = self._codec.encode(message)
+        except NotSerialisable:
             return b""
         return packed if len(packed) <= PAYLOAD_BYTES_MAX else b""
 

@@ -23,7 +23,8 @@ from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
 from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
-from snapshot.channel.serialization import Codec
+from snapshot.channel.serialization import Codec, are_atoms
+from snapshot.channel.survey import ATOMS
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
 
@@ -106,13 +107,13 @@ class ChannelSender:
             if type(message) is tuple:
                 if self.open_kind is not _TUPLES:
                     self.switch(_TUPLES)
-                piece = self._pack([*message])
+                piece = self._pack(message) if are_atoms(map(type, message)) else self._codec.encode_tuple(message)
             else:
                 if self.open_kind is not _VALUES:
                     self.switch(_VALUES)
-                piece = self._pack(message)
-        except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
-            piece = self._codec.encode(list(message) if type(message) is tuple else message)  # raises with the reason
+                piece = self._pack(message) if type(message) in ATOMS else self._codec.encode(message)
+        except (OverflowError, UnicodeEncodeError):  # of an atom that MessagePack has not
+            piece = self._codec.encode_tuple(message) if type(message) is tuple else self._codec.encode(message)
         pieces = self.open_pieces
         pieces.append(piece)
         # Sizes are summed only now and then, because this path is hot. A large message is checked at once.

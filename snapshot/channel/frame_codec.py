@@ -24,18 +24,17 @@ def frame_of_pieces(first: int, kind: PayloadKind, pieces: Sequence[bytes], coun
 
 
 def encoded_together(messages: list[Any], codec: Codec, *, are_tuples: bool) -> tuple[PayloadKind, bytes] | None:
-    """Encode several messages as one piece of a frame, and return its kind too. None if a message cannot be encoded.
+    """Encode several messages as one piece of a frame, and return its kind too. None if each must be encoded alone.
 
     With `are_tuples` every message is a tuple. A FLAT piece may go into a frame of TUPLES.
     """
-    try:
-        if not are_tuples:
-            return PayloadKind.VALUES, codec.pack_all(messages)
-        if (flat := codec.pack_flat(messages)) is not None:
-            return PayloadKind.FLAT, flat
-        return PayloadKind.TUPLES, codec.pack_all(list(map(list, messages)))
-    except (TypeError, ValueError, OverflowError, RecursionError, BufferError):
-        return None
+    if not are_tuples:
+        kind, piece = PayloadKind.VALUES, codec.pack_all(messages)
+    else:
+        kind, piece = PayloadKind.FLAT, codec.pack_flat(messages)
+        if piece is None:
+            kind, piece = PayloadKind.TUPLES, codec.pack_tuples(messages)
+    return None if piece is None else (kind, piece)
 
 
 def frame_of_batch(first: int, batch: pa.RecordBatch, allocate: Allocate = new_memory) -> Frame:

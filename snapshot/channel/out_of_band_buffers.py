@@ -2,7 +2,6 @@
 
 Owns the layout, and the decision which buffers are copied: all but bytes, once. An array or an Arrow buffer may lie
 over memory that is still written to, even if it is marked read-only. Must not know how values are encoded. ::
-    a value without large buffers         MessagePack, as ever
     a value without large buffers         MessagePack, unchanged
                                           4 bytes: number of buffers n
                                           8 bytes each: length of the value, of each buffer
@@ -54,6 +53,10 @@ class OutOfBandBuffers:
     def count(self) -> int:
         """Number of buffers added so far."""
         return len(self._buffers)
+
+    def truncate(self, count: int) -> None:
+        """Drop all buffers but the first `count`."""
+        del self._buffers[count:]
 
     def join(self, value: bytes) -> tuple[Buffer, ...]:
         """Return the pieces to store: the table, the encoded value, and its buffers."""

@@ -1,29 +1,41 @@
-"""The codec of messages, states and control records: MessagePack with extensions.
+"""The codec of messages, states and control records: MessagePack for trees of plain values, pickle for all else.
 
-MessagePack arrays decode to lists. Tuples, and all values without a plain MessagePack type, travel as extensions
-(`snapshot.channel.extensions`). So a value comes back equal and of the same type, whether its message crossed a socket
-or stayed in its worker. Only a bytearray or a memoryview comes back as bytes. Values that MessagePack lacks go through
-cloudpickle, unless the codec is *safe*: a safe codec refuses pickle when encoding and when decoding.
+A tree of exact lists, dicts and atoms goes as MessagePack, with record batches as extensions. Every other value goes
+whole as one pickle (`snapshot.channel.pickles`): tuples, sets, objects, and containers that are reached in two ways. So
+a value comes back equal, of the same types and with the same sharing, whether its message crossed a socket or stayed
+in its worker. A *safe* codec refuses pickles that name classes or functions, when encoding and when decoding.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
-from types import NoneType
-from typing import Any
+from typing import Any, Final
 
 import msgpack
-import msgspec
+import pyarrow as pa
 
-from snapshot.channel.extensions import ExtensionDecoder, ExtensionEncoder, NotSerialisable, lifted, packed
+from snapshot.channel.extensions import Encoded, ExtensionDecoder, encoder, lifted, pickled
 from snapshot.channel.frame import Buffer
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.out_of_band_buffers import OutOfBandBuffers, split_buffers
+from snapshot.channel.pickles import NotSerialisable
+from snapshot.channel.survey import ATOMS, Survey, TooDeep, survey
 
-#: Types of which a flat tuple consists. MessagePack holds them without an extension, and none of them is a list.
-_FLAT_TYPES = frozenset({bool, int, float, str, bytes, NoneType})
+#: Types of trees that are written as MessagePack, and types that may stand inside.
+_ROOTS: Final = frozenset({list, dict, pa.RecordBatch})
+_TREE_TYPES: Final = ATOMS | _ROOTS
+_FIELD_TYPES: Final = _TREE_TYPES | {Encoded}
+
+#: The survey of a value whose content needs none.
+_NOTHING: Final = Survey(frozenset(), is_tree=True, others=[])
+
+#: Errors of the encoder for integers of more than 64 bits and for halves of surrogate pairs.
+_NOT_MESSAGEPACK: Final = (OverflowError, UnicodeEncodeError)
+
+#: True for types of values that nobody can change and that refer to nothing.
+are_atoms: Callable[[Any], bool] = ATOMS.issuperset
 
 
 class Codec:
@@ -32,7 +44,7 @@ class Codec:
     Parameters
     ----------
     safe : bool
-        True refuses cloudpickle on both ends.
+        True refuses pickles of classes and functions on both ends.
     memory : KeptMemory, optional
         Memory for copies of large states. None makes a `KeptMemory` of the codec's own.
     """
@@ -40,14 +52,12 @@ class Codec:
     def __init__(self, *, safe: bool = False, memory: KeptMemory | None = None) -> None:
         self.safe = safe
         self._memory = KeptMemory() if memory is None else memory
-        self._packer = ExtensionEncoder(safe=safe).packer()
         #: decodes what `encode` made; raises NotSerialisable if the bytes hold no such value, or hold a pickle and the
         #: codec is safe; call only on bytes whose sender was authenticated or whose checksum was verified
         self.decode: Callable[[bytes | memoryview], Any] = ExtensionDecoder(safe=safe).unpack
-        #: `encode` without its error messages, for a hot path that calls `encode` after an error to raise them
-        self.pack: Callable[[Any], bytes] = self._packer.pack
-        #: encoder that takes tuples for arrays; its UTF-8 of text beyond ASCII stays in memory with the str
-        self._flat_encoder = msgspec.msgpack.Encoder()
+        #: encodes an atom, or a tuple of atoms as an array; raises OverflowError or UnicodeEncodeError for the integers
+        #: and texts that MessagePack has not; its UTF-8 of text beyond ASCII stays in memory with the str
+        self.pack: Callable[[Any], bytes] = encoder().encode
 
     def encode(self, value: Any) -> bytes:
         """Encode one value.
@@ -55,23 +65,48 @@ class Codec:
         Raises
         ------
         NotSerialisable
-            if neither MessagePack nor (unless safe) cloudpickle can hold the value.
+            if the value can be neither written as MessagePack nor pickled, would not be unpickled again, is nested too
+            deep, or needs a pickle of a class and the codec is safe.
         """
-        return packed(self._packer, value)
+        if type(value) in ATOMS or _is_flat(value):
+            try:
+                return self.pack(value)
+            except _NOT_MESSAGEPACK:
+                pass
+        return self._encode(value, is_root=type(value) in _ROOTS)
 
-    def pack_all(self, values: list[Any]) -> bytes:
-        """Encode each value as `pack` does, one behind another, in one call. Raises as `pack`."""
-        return self.pack(values)[len(array_header(len(values))) :]
+    def encode_tuple(self, message: tuple[Any, ...]) -> bytes:
+        """Encode a message for a frame of tuples, whose arrays are read as tuples. Raises as `encode`."""
+        return self._encode(message, is_root=True)
+
+    def _encode(self, value: Any, *, is_root: bool) -> bytes:
+        found = _surveyed(value)
+        if is_root and found.is_tree and found.types <= _TREE_TYPES:
+            try:
+                return self.pack(value)
+            except _NOT_MESSAGEPACK:
+                pass
+        return self.pack(pickled(value, found, safe=self.safe))
+
+    def pack_all(self, messages: list[Any]) -> bytes | None:
+        """Encode each message as `encode` does, one behind another, in one call. None if one of them needs a pickle."""
+        if not are_atoms(map(type, messages)) and not (_ROOTS.issuperset(map(type, messages)) and _is_tree(*messages)):
+            return None
+        return self._pack_list(messages)
+
+    def pack_tuples(self, messages: list[tuple[Any, ...]]) -> bytes | None:
+        """Encode each message as `encode_tuple` does, in one call. None if one of them needs a pickle."""
+        return self._pack_list(messages) if _is_tree(*messages) else None
 
     def pack_flat(self, messages: list[tuple[Any, ...]]) -> bytes | None:
-        """Encode tuples as `pack_all` encodes lists. Return None unless all are flat (`PayloadKind.FLAT`)."""
-        if not _FLAT_TYPES.issuperset(map(type, chain.from_iterable(messages))):
-            return None
+        """Encode tuples as `pack_tuples` does. None unless all are flat (`PayloadKind.FLAT`)."""
+        return self._pack_list(messages) if are_atoms(map(type, chain.from_iterable(messages))) else None
+
+    def _pack_list(self, messages: list[Any]) -> bytes | None:
         try:
-            encoded = self._flat_encoder.encode(messages)
-        except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits, half of a surrogate pair
+            return self.pack(messages)[len(array_header(len(messages))) :]
+        except _NOT_MESSAGEPACK:
             return None
-        return encoded[len(array_header(len(messages))) :]
 
     def decode_flat(self, data: bytes | memoryview) -> list[Any]:
         """Decode an array of flat tuples. As `decode`, but the tuples are made directly, not from lists.
@@ -86,8 +121,10 @@ class Codec:
         except (TypeError, ValueError, msgpack.UnpackException) as error:
             raise NotSerialisable(f"no flat tuples: {error}") from error
 
-    def encode_state(self, value: Any) -> tuple[Buffer, ...]:
-        """Encode one value, with its large buffers beside it. Bytes go by reference; other buffers are copied once.
+    def encode_state(self, fields: Mapping[str, Any]) -> tuple[Buffer, ...]:
+        """Encode named values, with their large buffers beside them.
+
+        Large bytes go by reference; other buffers are copied once. Each field keeps the sharing inside it.
 
         Raises
         ------
@@ -95,10 +132,19 @@ class Codec:
             as `encode`.
         """
         out_of_band = OutOfBandBuffers(self._memory)
-        packer = ExtensionEncoder(
-            safe=self.safe, out_of_band=out_of_band
-        ).packer()  # a new packer, so that no memory of the state is kept
-        return out_of_band.join(packed(packer, lifted(value)))
+        pack = encoder(out_of_band).encode  # a new encoder, so that no memory of the state is kept
+        encoded = {name: Encoded(self._encode_field(value, pack, out_of_band)) for name, value in fields.items()}
+        return out_of_band.join(pack(encoded))
+
+    def _encode_field(self, value: Any, pack: Callable[[Any], bytes], out_of_band: OutOfBandBuffers) -> bytes:
+        found = _NOTHING if type(value) in ATOMS or _is_flat(value) else _surveyed(value)
+        if found.is_tree and found.types <= _FIELD_TYPES and (type(value) in ATOMS or type(value) in _ROOTS):
+            before = out_of_band.count
+            try:
+                return pack(lifted(value))
+            except _NOT_MESSAGEPACK:
+                out_of_band.truncate(before)
+        return pack(pickled(value, found, safe=self.safe, out_of_band=out_of_band))
 
     def decode_state(self, data: bytes | memoryview) -> Any:
         """Decode the state of `encode_state` from one piece of memory. Mutable values are copies.
@@ -113,6 +159,29 @@ class Codec:
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
         return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether `value` is a list or dict of atoms. A survey would find the same in three times the time."""
+    if type(value) is list:
+        return are_atoms(map(type, value))
+    return type(value) is dict and are_atoms(map(type, value)) and are_atoms(map(type, value.values()))
+
+
+def _is_tree(*values: Any) -> bool:
+    """Return whether the content of `values` can be written as MessagePack, each value alone."""
+    try:
+        found = survey(*values)
+    except TooDeep:  # the value that is too deep is refused when it is encoded alone
+        return False
+    return found.is_tree and found.types <= _TREE_TYPES
+
+
+def _surveyed(value: Any) -> Survey:
+    try:
+        return survey(value)
+    except TooDeep as error:
+        raise NotSerialisable(f"{type(value).__qualname__} cannot be encoded: {error}") from error
 
 
 #: MessagePack headers of arrays of up to 15 elements.

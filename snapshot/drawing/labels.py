@@ -6,7 +6,7 @@ from itertools import islice
 from reprlib import Repr
 from typing import Any
 
-from snapshot.channel.extensions import NotSerialisable
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.trace_events import Event, Kind
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Buffer
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
 from snapshot.stored import keys

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Buffer, Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask

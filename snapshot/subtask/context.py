@@ -16,6 +16,7 @@ import pyarrow as pa
 from snapshot.channel.channel_sender import AT_ONCE_MAX, CHECKED_BYTES, ChannelSender
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.partitioning import PLAIN_KEYS, HashPartitioner
+from snapshot.channel.serialization import Codec, are_atoms
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
@@ -35,15 +36,15 @@ _VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
 Send = Callable[..., None]
 
 
-def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send) -> Send | None:
+def direct_send(edge: OutputEdge, codec: Codec, otherwise: Send) -> Send | None:
     """Return a shorter `send` for a hash edge, or None where only `otherwise` is correct.
 
     Parameters
     ----------
     edge : OutputEdge
         The only edge that leaves the subtask.
-    pack : callable
-        Encodes a message in the same way as the edge's channel senders.
+    codec : Codec
+        The codec of the edge's channel senders.
     otherwise : callable
         The general `send`, called for messages that the short function cannot send.
     """
@@ -53,14 +54,12 @@ def direct_send(edge: OutputEdge, pack: Callable[[Any], bytes], otherwise: Send)
     if len(ends) < len(edge.ends):  # because an observer must receive each message
         return None
     if isinstance(edge.partitioner, HashPartitioner):
-        return _by_key(edge.partitioner, ends, pack, otherwise)
+        return _by_key(edge.partitioner, ends, codec, otherwise)
     return None
 
 
-def _by_key(
-    partitioner: HashPartitioner, ends: dict[int, ChannelSender], pack: Callable[[Any], bytes], otherwise: Send
-) -> Send:
-    key_of, targets = partitioner.key_of, partitioner.remembered
+def _by_key(partitioner: HashPartitioner, ends: dict[int, ChannelSender], codec: Codec, otherwise: Send) -> Send:
+    key_of, targets, pack = partitioner.key_of, partitioner.remembered, codec.pack
 
     def send(message: Any, to: Any = None) -> None:
         try:
@@ -69,11 +68,12 @@ def _by_key(
             if index is None:
                 pass
             elif type(message) is tuple:
-                kind, piece = _TUPLES, pack([*message])
+                kind = _TUPLES
+                piece = pack(message) if are_atoms(map(type, message)) else codec.encode_tuple(message)
             elif type(message) is _RecordBatch:
                 index = None
             else:
-                kind, piece = _VALUES, pack(message)
+                kind, piece = _VALUES, codec.encode(message)
         except Exception:  # noqa: BLE001  # because `otherwise` raises the error again, with its cause
             index = None
         if index is None or (end := ends[index]).open_kind is not kind:
@@ -151,17 +151,17 @@ class SubtaskContext(Context):
         if state is not None:
             self.random.setstate(state)
 
-    def send_directly(self, pack: Callable[[Any], bytes]) -> None:
+    def send_directly(self, codec: Codec) -> None:
         """Replace `send` by the shorter function of `direct_send`, where there is such a function.
 
         Parameters
         ----------
-        pack : callable
-            Encodes a message in the same way as the edges' channel senders.
+        codec : Codec
+            The codec of the edges' channel senders.
         """
         if len(self._edges) == 1:
             [edge] = self._edges.values()
-            direct = direct_send(edge, pack, self._send)
+            direct = direct_send(edge, codec, self._send)
             if direct is not None:
                 self.send = direct  # type: ignore[method-assign]
 

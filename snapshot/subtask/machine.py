@@ -77,7 +77,7 @@ class SubtaskMachine:
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
         self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
-        self._prepared = PreparedOutput(parts.node, parts.observer)
+        self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
@@ -486,7 +486,7 @@ class SubtaskMachine:
     def _open(self) -> None:
         with calling("partitions", self.subtask):
             self.context.partitions = self._parts.partitions()
-        self.context.send_directly(self._parts.codec.pack)
+        self.context.send_directly(self._parts.codec)
         if self.observer is not None:
             self.observer.hook_begins("open")
         with calling("open", self.subtask):

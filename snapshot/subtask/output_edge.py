@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.partitioning import EVERY, Partitioner, Shares
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.declarations import Transform, transformed

@@ -5,39 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from snapshot.channel.extensions import Encoded
+from snapshot.channel.serialization import Codec
 from snapshot.node import Node, Sink, defines
 from snapshot.subtask.observer import Observer
 
 
 class PreparedOutput:
-    """Prepared output of one subtask. An abort discards nothing, because the next commit includes the output."""
+    """Prepared output of one subtask. An abort discards nothing, because the next commit includes the output.
 
-    def __init__(self, node: Node, observer: Observer | None = None) -> None:
+    The output is encoded when it is prepared, because the node may go on changing the object that it returned.
+    """
+
+    def __init__(self, node: Node, codec: Codec, observer: Observer | None = None) -> None:
         self._node = node
+        self._codec = codec
         self._observer = observer
         self.is_two_phase = isinstance(node, Sink) and defines(node, "commit")
-        #: {snapshot_id: result of prepareCommit}, in the order of the cuts. Cuts follow the order of ids, except for
-        #: aborted snapshots, because a late marker of an aborted snapshot may come after the cut of a higher id.
-        self._values: dict[int, Any] = {}
+        #: {snapshot_id: encoded result of prepareCommit}, in the order of the cuts. Cuts follow the order of ids,
+        #: except for aborted snapshots, because a late marker of an aborted snapshot may come after a higher id's cut.
+        #: None is kept too, because its position in the order is the position of the cut.
+        self._values: dict[int, bytes | None] = {}
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Snapshots with uncommitted output, in the order of their cuts."""
         return tuple(self.values())
 
-    def values(self) -> dict[int, Any]:
+    def values(self) -> dict[int, Encoded]:
         """Return the uncommitted output by snapshot id, for the state part."""
-        return {prepared_id: value for prepared_id, value in self._values.items() if value is not None}
+        return {prepared_id: Encoded(value) for prepared_id, value in self._values.items() if value is not None}
 
     def restore(self, values: Mapping[int, Any]) -> None:
-        """Restore the output that `values` returned."""
-        self._values = dict(values)
+        """Restore the output that a state part holds, decoded."""
+        self._values = {prepared_id: self._codec.encode(value) for prepared_id, value in values.items()}
 
     def prepare(self, snapshot_id: int) -> None:
-        """Call the sink's `prepareCommit`. Errors of the sink pass through."""
+        """Call the sink's `prepareCommit`. Errors of the sink pass through.
+
+        Raises
+        ------
+        NotSerialisable
+            if the codec refuses the result.
+        """
         assert isinstance(self._node, Sink)
-        # None is stored too, because its position in the order is the position of the cut.
-        self._values[snapshot_id] = self._node.prepareCommit(snapshot_id)
+        prepared = self._node.prepareCommit(snapshot_id)
+        self._values[snapshot_id] = None if prepared is None else self._codec.encode(prepared)
 
     def commit_through(self, snapshot_id: int) -> None:
         """Commit, in order, the output prepared up to the cut of a published snapshot. The sink's errors pass through.
@@ -60,7 +73,7 @@ class PreparedOutput:
         prepared = self._values[prepared_id]
         if prepared is not None:
             assert isinstance(self._node, Sink)
-            self._node.commit(prepared_id, prepared)
+            self._node.commit(prepared_id, self._codec.decode(prepared))
             if self._observer is not None:
                 self._observer.committed(prepared_id)
         del self._values[prepared_id]

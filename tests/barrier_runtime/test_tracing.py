@@ -235,7 +235,7 @@ class _Opaque:
 
 
 @pytest.mark.parametrize(
-    "message", ["x" * (PAYLOAD_BYTES_MAX + 1), [1] * 1_000_000, ["x" * 100], {1: b"x" * 100}, _Opaque(), 2**70]
+    "message", ["x" * (PAYLOAD_BYTES_MAX + 1), [1] * 1_000_000, ["x" * 100], {1: b"x" * 100}, _Opaque()]
 )
 def test_what_is_large_or_not_plain_is_not_kept(message: Any) -> None:
     """Such a message is noted without what it says; nothing of the user's is pickled."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from snapshot.channel.extensions import NotSerialisable
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.serialization import Codec
 from snapshot.node import Node, Sink, Source
 from snapshot.testing.payload import pack

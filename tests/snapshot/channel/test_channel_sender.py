@@ -12,9 +12,9 @@ import pytest
 from channels.in_process import InProcessConnection
 from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
-from snapshot.channel.extensions import NotSerialisable
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
+from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError

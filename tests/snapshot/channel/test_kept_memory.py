@@ -153,9 +153,9 @@ def test_states_use_it(is_batch: bool) -> None:
     for number in range(3):
         array = np.full(SIZE // 8, number)
         state = pa.record_batch({"x": array}) if is_batch else array
-        stored = codec.encode_state(state)
+        stored = codec.encode_state({"state": state})
         assert not memory.idle_bytes
-        found = codec.decode_state(b"".join(stored))
+        found = codec.decode_state(b"".join(stored))["state"]
         assert found.equals(state) if is_batch else (found == state).all()
         del stored
         assert 0 < memory.idle_bytes < 2 * SIZE

@@ -43,7 +43,7 @@ def _context(key_of: Callable[[Any], Any] = _key_of, *, is_observed: bool) -> tu
         run="r", incarnation=1, subtask=_SOURCE, parallelism=1, inputs=(), edges=(edge,), timers=Timers(),
         logger=logger, chance=lambda: Random(1), ask_snapshot=lambda: None,
     )  # fmt: skip
-    context.send_directly(codec.pack)
+    context.send_directly(codec)
     assert ("send" in vars(context)) is not is_observed
     return context, edge
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from snapshot.channel.serialization import Codec
 from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
@@ -170,5 +171,5 @@ def test_failures_roll_back_like_those_of_on_message(hook: str) -> None:
 
 def test_a_sink_without_commit_prepares_nothing() -> None:
     """A plain node has no two phases, and costs nothing."""
-    assert not PreparedOutput(Start()).is_two_phase
-    assert PreparedOutput(Ledger()).is_two_phase
+    assert not PreparedOutput(Start(), Codec()).is_two_phase
+    assert PreparedOutput(Ledger(), Codec()).is_two_phase

@@ -1,0 +1,162 @@
+"""Pickle the values that are no trees of MessagePack types, and refuse at once what could not be unpickled later.
+
+One pickle holds the whole value, so that an object that is reached in two ways stays one object, and a cycle stays a
+cycle. Values of built-in containers and atoms need no class, so a safe codec takes their pickles too: its unpickler
+refuses every class and function (Python's manual of `pickle`, "Restricting Globals").
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import io
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from snapshot.channel.frame import Buffer
+from snapshot.channel.record_batches import decode_batch, encode_batch
+from snapshot.channel.survey import ATOMS, CONTAINERS, Survey
+
+#: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
+_PROTOCOL: Final = 5
+
+#: Types that pickle writes without the name of a class or function.
+_NAMELESS: Final = ATOMS | CONTAINERS | {bytearray}
+
+#: Types whose pickles can be unpickled wherever these modules are, whatever the value.
+_SURE: Final = {
+    *_NAMELESS,
+    *(complex, range, slice, np.ndarray, pa.RecordBatch, pa.Table, decimal.Decimal, fractions.Fraction),
+    *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
+}
+
+
+#: Types that cloudpickle writes as something else: as bytes, and as the text that is left in the file.
+_CHANGED: Final = {memoryview, io.TextIOWrapper}
+
+
+class NotSerialisable(TypeError):
+    """A value that the codec refuses. The caller adds node, channel and type, and raises its own error."""
+
+
+class Pieces(list[bytes]):
+    """A file that keeps what is written to it in pieces. Large bytes are kept by reference."""
+
+    def write(self, data: Buffer) -> None:
+        """Keep `data`, and copy it if it can change."""
+        self.append(data if type(data) is bytes else bytes(data))
+
+
+def pickle_into(
+    pieces: Pieces, value: Any, found: Survey, *, safe: bool, lift: Callable[[pickle.PickleBuffer], bool] | None = None
+) -> None:
+    """Pickle a value.
+
+    Parameters
+    ----------
+    pieces : Pieces
+        Receives the pickle.
+    value : object
+    found : Survey
+        The survey of `value`.
+    safe : bool
+        True refuses every class and function but that of record batches.
+    lift : callable, optional
+        Buffer callback of pickle: returns False for each buffer that it keeps beside the pickle.
+
+    Raises
+    ------
+    NotSerialisable
+        if the value cannot be pickled, or not unpickled afterwards, or is refused because of `safe`.
+    """
+    others = found.others if type(value) in CONTAINERS else [value]
+    if all(type(each) in _NAMELESS for each in others):
+        _dump(pickle.Pickler(pieces, _PROTOCOL), value, value)
+        return
+    strange = next((each for each in others if type(each) not in _NAMELESS and type(each) is not pa.RecordBatch), None)
+    if safe and strange is not None:
+        raise NotSerialisable(f"{type(strange).__qualname__} needs pickle, which safe=True refuses")
+    lifted: list[pickle.PickleBuffer] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        if lift is None or lift(buffer):
+            return True
+        lifted.append(buffer)
+        return False
+
+    _dump(_Pickler(pieces, _PROTOCOL, keep), value, strange)
+    if not all(map(_is_sure, others)):
+        _require_unpickling(b"".join(pieces), lifted, _named(strange))
+
+
+def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
+    try:
+        pickler.dump(value)
+    except Exception as error:  # pickling runs the value's own code, which may raise anything
+        raise NotSerialisable(f"{_named(strange)} cannot be pickled: {error}") from error
+
+
+def unpickle(data: Buffer, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
+    """Return the value of a pickle.
+
+    Raises
+    ------
+    NotSerialisable
+        if the value cannot be unpickled here, or is refused because of `safe`.
+    """
+    try:
+        if safe:
+            return _SafeUnpickler(io.BytesIO(data), buffers=buffers).load()
+        return pickle.loads(data, buffers=buffers)
+    except NotSerialisable:
+        raise
+    except Exception as error:  # unpickling runs the class's own code, which may raise anything
+        raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles functions and classes of the main program by value, and record batches as Arrow writes them."""
+
+    def __init__(self, file: Pieces, protocol: int, keep: Callable[[pickle.PickleBuffer], bool]) -> None:
+        super().__init__(file, protocol=protocol, buffer_callback=keep)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) in _CHANGED:
+            raise NotSerialisable(f"a {type(obj).__qualname__} would come back as another type")
+        if type(obj) is pa.RecordBatch:  # pyarrow's own pickle of a slice holds all rows
+            return decode_batch, (bytes(encode_batch(obj)),)
+        return super().reducer_override(obj)
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (decode_batch.__module__, decode_batch.__qualname__):
+            return decode_batch
+        raise NotSerialisable(f"a pickled {module}.{name}, which safe=True refuses")
+
+
+def _is_sure(value: Any) -> bool:
+    return type(value) in _SURE and not (type(value) is np.ndarray and value.dtype.hasobject)
+
+
+def _named(value: Any) -> str:
+    return type(value).__qualname__
+
+
+def _require_unpickling(data: bytes, buffers: Sequence[pickle.PickleBuffer], name: str) -> None:
+    """Unpickle once, because a class may be picklable and not unpicklable: many exceptions are."""
+    views = [buffer.raw() for buffer in buffers]
+    try:
+        pickle.loads(data, buffers=[view.toreadonly() for view in views])
+    except Exception:  # noqa: BLE001  # a class may write to its buffers: these are still the node's own
+        try:
+            pickle.loads(data, buffers=[bytearray(view) for view in views])
+        except Exception as error:  # unpickling runs the class's own code, which may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise NotSerialisable(f"{name} can be pickled, and not unpickled again: {reason}") from error
