@@ -74,7 +74,7 @@ def find_graph(name: str) -> GraphReference:
 
 
 def python_file(module: ModuleType, folder: Path) -> Path | None:
-    """Return the file, or the package zipped into `folder`, from which workers import `module`. None if installed."""
+    """Return the file from which workers import `module`, or its package zipped into `folder`. None if installed."""
     top = sys.modules[module.__name__.partition(".")[0]]
     found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
     places = list(
