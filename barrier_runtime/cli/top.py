@@ -98,8 +98,8 @@ class _Watch:
         self._note = ""
 
     def until_quit(self) -> dict[str, Any]:
-        """Show the run until q is pressed or the terminal is closed. Return the last document."""
-        # `Live` is entered last, so that the previous screen is restored before the keyboard.
+        """Show the run until q or Ctrl-C is pressed, or the terminal is closed. Return the last document."""
+        # The keyboard is entered outside of the screen, so that the previous screen is shown at the end.
         with Keyboard() as keyboard, Live(console=self._console, auto_refresh=False, screen=True) as live:
             try:
                 while True:

@@ -71,7 +71,7 @@ def top_view(document: Record, width: int, height: int | None, note: str = "") -
 
 
 def share(lines: int, wanted: Sequence[int]) -> list[int]:
-    """Return the number of lines for each table. Tables share `lines` equally, and none gets more than it wants."""
+    """Return the number of lines for each table. Tables share `lines` equally, up to their wanted numbers."""
     given = [0] * len(wanted)
     for _ in range(min(lines, sum(wanted))):
         hungry = [at for at, want in enumerate(wanted) if given[at] < want]
