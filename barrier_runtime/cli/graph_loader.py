@@ -77,9 +77,8 @@ def python_file(module: ModuleType, folder: Path) -> Path | None:
     """Return the file from which workers import `module`, or its package zipped into `folder`. None if installed."""
     top = sys.modules[module.__name__.partition(".")[0]]
     found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
-    places = list(
-        dict.fromkeys(found)
-    )  # because a package without __init__.py appears once for each name of its folder
+    # Without duplicates, because a package without __init__.py appears once for each name of its folder.
+    places = list(dict.fromkeys(found))
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")]
     if any(place.is_relative_to(each) for place in places for each in installed):
         return None

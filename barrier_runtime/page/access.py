@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 #: name of the header that every command has, with any value
 COMMAND_HEADER = "x-cutline-request"
 
-#: headers of every answer: the page loads only its own files, and no page may frame it, because a click in a foreign
-#: frame must not become a command
+#: headers of every answer: the page loads only its own files, and no page may frame this page, because a click in a
+#: foreign frame must not become a command
 _HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",

@@ -47,7 +47,7 @@ _TYPES = {
 
 @cache
 def _contents() -> dict[str, bytes]:
-    """Read all files once and return them by name. A request never becomes a path of the file system."""
+    """Return the content of all files by name, read once. A request never becomes a path of the file system."""
     folder = files(__package__) / "static"
     found = {file.name: file for file in folder.iterdir() if file.is_file()}
     found |= {f"vendor/{file.name}": file for file in (folder / "vendor").iterdir()}
@@ -70,8 +70,8 @@ def asset(name: str) -> Response:
     return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
 
 
-#: seconds between two documents to one browser, because a person reads no faster, and a browser on a small machine
-#: draws with processor time that the workers need
+#: seconds between two documents to a browser, because a person reads no faster; on a small machine the browser's
+#: drawing takes processor time from the workers
 UPDATE_SECONDS = 1.0
 
 #: seconds between two checks for a new document

@@ -1,4 +1,4 @@
-"""The web server of the page: one for all runs of this driver with the same settings, on a thread of its own.
+"""The web server of the page, shared by all runs of this driver with the same settings, on a thread of its own.
 
 The server starts with the first run, and ends with the last run or with the process. Until then the server also shows
 runs that have ended.

@@ -1,8 +1,8 @@
 """The content of a space-time diagram, independent of its form: events in places, arrows between events, and cuts.
 
-Must not know about characters, colours or inches. The place of an event is its index in the drawn slice, because most
-events happen at the same virtual second, and the order of events is the time of a diagram. Messages in flight across
-a cut are found by the counts at cuts and restores, which are correct even when events were dropped.
+Must not know about characters, colours or inches. The place of an event is its index in the drawn slice. Places follow
+the order of events, because most events happen at the same virtual second. Messages in flight across a cut are found
+by the counts at cuts and restores, because these counts are correct even when events were dropped.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _star(arrow: Arrow | None) -> str:
 
 
 def _flying(picture: Picture) -> Iterator[str]:
-    """Yield a line for each cut, with the messages of its channel states that the slice shows. Stars mark the same."""
+    """Yield a line for each cut: the messages of its channel states that the slice shows. Stars mark these messages."""
     for cut in picture.cuts:
         numbers: dict[str, list[int]] = {}
         for arrow in picture.arrows:
