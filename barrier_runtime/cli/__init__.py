@@ -1,14 +1,15 @@
-"""The command `cutline`: submits graphs, looks at stored snapshots, watches runs.
+"""The command `cutline`, which submits graphs, reads stored snapshots and watches runs.
 
 ::
 
     commands                        the commands, their options and exit codes
     snapshot_commands               cutline snapshots list | show | verify | diff
     demo_commands                   cutline demo wordcount | bank
-    run_command                     cutline run: graph_place, session, progress, json_lines, interrupts
-    top                             cutline top: page_client, top_view, keyboard
-    stored, records, difference     what a store holds, as plain data
-    completion, words               shells and people
+    run_command                     cutline run: graph_loader, session, progress, interrupts
+    top                             cutline top: page_client, top_view
+    stored, records, difference     the content of a store, as plain data
+    difference_tables, formatting   output for terminals and as JSON
+    completion                      completions for shells
 """
 
 from barrier_runtime.cli.commands import app, main

@@ -1,4 +1,4 @@
-"""`python -m barrier_runtime.cli` is `cutline`."""
+"""Run the command `cutline` for `python -m barrier_runtime.cli`."""
 
 from barrier_runtime.cli import main
 

@@ -1,4 +1,4 @@
-"""The command `cutline`: its commands, options and exit codes. What they do is in the modules beside this one."""
+"""The command `cutline`: its commands, options and exit codes. The other modules of this package do the work."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from snapshot.errors import CutlineError
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # paragraphs are wrapped to the terminal
+    rich_markup_mode="markdown",  # because only then are paragraphs wrapped to the terminal
     help="Consistent snapshots, and recovery, for Python programs on a Spark barrier stage.",
     epilog="Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130 stopped by Ctrl-C.",
 )
 
-#: Where snapshots go if nothing else is said.
+#: folder or URL of snapshots when no `--backend` is given
 DEFAULT_BACKEND = "snapshots"
 
 
@@ -162,7 +162,7 @@ def _page(wish: str) -> Page | bool:
 
 
 def _resume_arguments(context: typer.Context) -> list[str]:
-    """The command line again, without name and backend, and without what was meant for this start only."""
+    """Return the present command line without name and backend, and without options that hold for one start only."""
     once = ("name", "backend", "restore_from", "allow")
     arguments = ["cutline", "run", context.params["graph"]]
     for parameter in context.command.params:
@@ -176,7 +176,10 @@ def _resume_arguments(context: typer.Context) -> list[str]:
 
 
 def _log_to_standard_error() -> None:
-    """Warnings of the driver to the terminal. Workers take the logger's level, and write to the log of the session."""
+    """Send the driver's warnings to the terminal.
+
+    Workers use the level of this logger, and write to the log of the session.
+    """
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
@@ -184,7 +187,7 @@ def _log_to_standard_error() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    # That authentication is on is what we want, and no news.
+    # Silenced, because this logger only reports that authentication is on, as Cutline configures Ray.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
 
 

@@ -1,6 +1,6 @@
-"""Completions of a shell: names of runs, and ids of snapshots, of the store that was named before.
+"""Completions for shells: names of runs and ids of snapshots, from the store that the command line names.
 
-A key press waits for nothing: stores beyond this machine are not asked, and what fails offers nothing.
+A key press must not wait. Stores beyond this machine are therefore not read, and a failure gives no completions.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from snapshot.errors import CutlineError
 from snapshot.stored.run_store import runs
 from state_backends.filesystem import FileSystemBackend
 
-#: What parameters are called that say where snapshots are, and which run is meant.
+#: names of the parameters for the store, and of the parameters for the run
 _PLACES = ("store", "backend")
 _NAMES = ("run", "name")
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of runs."""
+    """Return the names of runs that begin with `incomplete`."""
     return [name for name in _names(_backend(context)) if name.startswith(incomplete)]
 
 
 def complete_snapshot(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids of snapshots, newest first, each with what tells it from the others."""
+    """Return the ids of snapshots that begin with `incomplete`, newest first, each with its time, size and pin."""
     backend = _backend(context)
     named = _value(context, _NAMES)
     names = [named] if named else _names(backend)
@@ -45,7 +45,7 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[tuple[str
 def _backend(context: typer.Context) -> FileSystemBackend | None:
     place = _value(context, _PLACES)
     if place is None and context.args and any(each.name == "store" for each in context.command.params):
-        place = context.args[0]  # where the value of an option is completed, arguments are not assigned yet
+        place = context.args[0]  # because arguments are not assigned yet while an option is completed
     try:
         backend = open_backend(place) if place else None
     except typer.BadParameter:

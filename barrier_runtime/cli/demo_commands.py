@@ -1,4 +1,4 @@
-"""``cutline demo``: runs the programs of `demos`, each on a Spark of its own."""
+"""Commands ``cutline demo``, which run the programs of `demos`, each in a Spark session of its own."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def _demo_session(workers: int, console: Console) -> Iterator[SparkSession]:
 
 
 def _demo(name: str) -> Any:
-    # By name, because the demos know the runtime and not the other way round.
+    # Imported by name, because the demos depend on the runtime, and the runtime must not depend on the demos.
     return importlib.import_module(f"demos.{name}")

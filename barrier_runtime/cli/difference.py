@@ -1,6 +1,6 @@
-"""Differences between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user's.
+"""Differences between two snapshots of a run, as plain data: graph, states, channels. Runs no code of the user.
 
-Dicts differ by key, lists and tuples by index, all else as a whole.
+Dicts are compared by key, lists and tuples by index, and all other values as a whole.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from snapshot.stored.run_store import RunStore
 from snapshot.stored.snapshot import Snapshot
 from snapshot.stored.topology_record import topology_of_record
 
-#: Levels that are looked into; what lies deeper differs as a whole.
+#: nested levels that are compared piece by piece; deeper values are compared as a whole
 _DEPTH_MAX = 20
 
-#: Stands for what is not there on one side.
+#: stands for a key or an index that only one side has
 _ABSENT = object()
 
 
 class Change(NamedTuple):
-    """One place that differs, in few words."""
+    """A place where two values differ, in short texts."""
 
-    path: str  #: as in Python, below the value: ``['balance']``, ``[3]``; "" for the value itself
-    before: str | None  #: None: not there
-    after: str | None
+    path: str  #: subscripts as in Python, such as ``['balance']`` or ``[3]``; "" for the value itself
+    before: str | None  #: text of the earlier value, or None when only the later side has the place
+    after: str | None  #: text of the later value, or None when only the earlier side has the place
 
 
 def changes(before: Any, after: Any, path: str = "", depth: int = 0) -> Iterator[Change]:
-    """All places, in order; take as many as can be shown."""
+    """Yield all places that differ, in order. Callers stop early when more places than they show would follow."""
     if depth < _DEPTH_MAX and type(before) is type(after):
         if isinstance(before, dict):
             for key in dict.fromkeys([*before, *after]):
@@ -56,42 +56,42 @@ def changes(before: Any, after: Any, path: str = "", depth: int = 0) -> Iterator
 def _is_same(before: Any, after: Any) -> bool:
     if type(before) is not type(after):
         return False
-    return bool(before == after) or (before != before and after != after)  # NaN is unlike itself
+    return bool(before == after) or (before != before and after != after)  # because NaN does not equal itself
 
 
 def _text(value: Any) -> str | None:
     return None if value is _ABSENT else brief(value)
 
 
-#: Bytes of a state that is decoded to tell what changed in it; of a larger one only whether it did.
+#: bytes of the largest state that is decoded to list its changes; a larger state is only compared byte by byte
 DECODED_BYTES_MAX = 256 * 1024
 
-#: Bytes of a state that is read at all, unless everything is to be read: what a slow store sends in seconds.
+#: bytes of the largest state that is read without ``--full``, because a slow store sends so much within seconds
 READ_BYTES_MAX = 16 * 1024 * 1024
 
-#: Changes of one state that are told: the rest is another's work.
+#: changes of one state that are listed at most
 CHANGES_MAX = 20
 
-#: Of what a state part holds, what is not compared: the clock always goes on, and chance has no reader.
+#: fields of a state part that are not compared, because the clock always advances, and nobody reads random states
 _NOT_COMPARED = ("now", "random")
 
 
 def difference(backend: StateBackend, before: Snapshot, after: Snapshot, *, reads_all: bool) -> dict[str, Any]:
-    """The whole comparison.
+    """Compare two snapshots of a run, and return the differences as plain data.
 
     Parameters
     ----------
     backend : StateBackend
-        Where both are.
+        The backend that stores both snapshots.
     before, after : Snapshot
-        Of one run.
+        Two snapshots of the same run.
     reads_all : bool
-        States above `READ_BYTES_MAX` too.
+        Whether to read states of more than `READ_BYTES_MAX` bytes too.
 
     Raises
     ------
     SnapshotCorrupt
-        if a part that is compared is damaged.
+        if a compared part is damaged.
     """
     return {
         "run": before.run,
@@ -123,11 +123,11 @@ class _Comparison:
         ]
 
     def _compared(self, before: SubtaskRecord | None, after: SubtaskRecord | None) -> dict[str, Any]:
-        """``comparison``: equal, changed, added, removed, or unknown; what changed, and why that is not told."""
+        """Return ``comparison``: equal, changed, added, removed or unknown; the changes; why changes are not listed."""
         if before is None or after is None:
             return _verdict("added" if before is None else "removed")
         if before.state == after.state:
-            return _verdict("equal")  # one part, which both list
+            return _verdict("equal")  # because both snapshots list the same part
         size = max(before.state.size, after.state.size)
         if size > READ_BYTES_MAX and not self._reads_all:
             return _verdict("unknown", why=f"more than {size_text(READ_BYTES_MAX)}: --full reads it")
@@ -139,7 +139,7 @@ class _Comparison:
         try:
             old, new = (NodeState.decode(body, CODEC) for body in bodies)
         except RestoreRefused:
-            # The clock of a state is among its bytes, so other bytes do not say that the user's state is another.
+            # Unknown, because the bytes of a state contain its clock. Different bytes do not prove a different state.
             return _verdict("unknown", why="holds pickled objects, which are not opened here")
         found = list(islice(_state_changes(old, new), CHANGES_MAX + 1))
         return _verdict("changed" if found else "equal", found[:CHANGES_MAX], is_cut=len(found) > CHANGES_MAX)

@@ -1,4 +1,4 @@
-"""Tables of the differences between two snapshots, cut to what fits a screen."""
+"""Tables of the differences between two snapshots, limited to what fits a screen."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from rich.text import Text
 from barrier_runtime.cli.formatting import cell, numbers, plain, plain_table
 from snapshot.drawing.labels import duration_text, size_text
 
-#: Rows of a table, and changes of one state; all of them are in the JSON.
+#: rows of a table that are shown; the JSON has all rows
 ROWS_MAX = 40
+#: changes of one state that are shown; the JSON has more
 CHANGES_SHOWN_MAX = 5
 
 _STYLES = {"changed": "yellow", "added": "green", "removed": "red", "unknown": "dim"}
 
 
 def difference_tables(record: Mapping[str, Any]) -> Iterator[Any]:
-    """Text and tables, in the order in which they are printed."""
+    """Yield texts and tables, in the order in which they are printed."""
     before, after = record["before"], record["after"]
     later = f"{duration_text(abs(record['seconds']))} {'later' if record['seconds'] >= 0 else 'earlier'}"
     yield f"run {record['run']}: snapshot {before['id']} -> {after['id']}, {later}"
@@ -71,7 +72,7 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 def _edges(channels: list[dict[str, Any]]) -> Iterator[Any]:
-    """Channels by the edges that they make up: a graph has thousands of channels, and a few edges."""
+    """Yield the table of edges, with channels summed by edge, because a graph has far more channels than edges."""
     edges: dict[str, list[dict[str, Any]]] = {}
     for each in channels:
         edges.setdefault(f"{_node(each['source'])} -> {_node(each['target'])}", []).append(each)

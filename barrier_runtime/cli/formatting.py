@@ -1,4 +1,4 @@
-"""Output that all commands share: tables, JSON, times, and texts of users."""
+"""Output functions that all commands share: tables, JSON, times, and texts of users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def print_all(*what: Any) -> None:
-    """Print tables, and text as it is, which no width breaks."""
+    """Print tables and texts. Texts are not wrapped to the width of the terminal."""
     console = Console(soft_wrap=True)
     for each in what:
         console.print(plain(each) if isinstance(each, str) else each, markup=False, highlight=False)
@@ -29,7 +29,7 @@ def print_json(record: Any) -> None:
 
 
 def as_json(record: Any) -> Any:
-    """Return a document that JSON can hold: numbers that are not finite become null."""
+    """Return a document that JSON can represent. Numbers that are not finite become null."""
     match record:
         case Mapping():
             return {str(key): as_json(value) for key, value in record.items()}
@@ -41,32 +41,32 @@ def as_json(record: Any) -> Any:
 
 
 def plain(text: str) -> str:
-    """Without control characters: names and reasons come from elsewhere and must not steer the terminal."""
+    """Replace control characters, because names and reasons of foreign origin must not control the terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """One cell of a table: one line, cut where there is no room."""
+    """Return a cell of a table. Its text becomes a single line, which is cut to the width of the column."""
     return Text(plain(text).replace("\n", " "), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def plain_table(*columns: Column | str) -> Table:
-    """A table without lines."""
+    """Return an empty table that is drawn without lines."""
     return Table(*columns, box=None, header_style="bold", pad_edge=False)
 
 
 def numbers(*headers: str) -> list[Column]:
-    """Columns of a table that hold numbers."""
+    """Return right-aligned columns for numbers."""
     return [Column(header, justify="right", no_wrap=True) for header in headers]
 
 
 def time_text(timestamp: float) -> str:
-    """Local time, to the second."""
+    """Format seconds since the epoch as local time, to the second."""
     return datetime.fromtimestamp(timestamp, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age_text(seconds: float) -> str:
-    """As ``12 s``, ``5 min``, ``3 h`` or ``17 d``."""
+    """Format an age as ``12 s``, ``5 min``, ``3 h`` or ``17 d``."""
     for unit, length in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {unit}"
@@ -74,7 +74,7 @@ def age_text(seconds: float) -> str:
 
 
 def rate_text(per_second: float) -> str:
-    """As ``950``, ``12.3k`` or ``4.5M``: five characters at most, up to a billion a second."""
+    """Format a rate as ``950``, ``12.3k`` or ``4.5M``. At most five characters up to a billion per second."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if per_second >= size:
             return f"{per_second / size:.1f}{unit}"
@@ -82,7 +82,7 @@ def rate_text(per_second: float) -> str:
 
 
 def verdict_lines(invariants: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Describe the invariants of a run's status that are violated, or that cannot be judged."""
+    """Describe the invariants of a run's status that are violated, or that cannot be checked."""
     lines = (("violations", "does not hold in"), ("unreadable", "cannot be judged, for want of what can be read, in"))
     return [
         f"invariant {name} {what} the snapshots {', '.join(map(str, verdict[field]))}"

@@ -1,7 +1,7 @@
-"""``MODULE:GRAPH`` of the command line: finds the graph, and the files that workers need to know its nodes.
+"""Loader for ``MODULE:GRAPH`` of the command line. Finds the graph, and the files from which workers import its nodes.
 
-Nodes travel by name, as pickle does it: a worker imports their module. So the module goes along with the run, with
-all Python files of its package, unless it is installed, as it then is wherever Cutline is.
+Pickle refers to nodes by name, so a worker imports their module. The module is therefore sent with the run, together
+with all Python files of its package. An installed module is not sent, because every place with Cutline has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GraphReference(NamedTuple):
-    """The object that ``MODULE:GRAPH`` names: found, but perhaps still to be made."""
+    """The object that ``MODULE:GRAPH`` names: a graph, or a function that makes the graph."""
 
     name: str
     module: ModuleType
@@ -31,12 +31,12 @@ class GraphReference(NamedTuple):
     found: Graph | Callable[[SparkSession], Any]
 
     def graph(self, spark: SparkSession) -> Graph:
-        """The graph itself.
+        """Return the graph. Call the function when ``MODULE:GRAPH`` names a function.
 
         Raises
         ------
         GraphError
-            if the function returns anything else.
+            if the function returns a value that is not a `Graph`.
         """
         graph = self.found if isinstance(self.found, Graph) else self.found(spark)
         if not isinstance(graph, Graph):
@@ -47,14 +47,14 @@ class GraphReference(NamedTuple):
 
 
 def find_graph(name: str) -> GraphReference:
-    """Import ``MODULE`` from the current folder or from what is installed, and look ``GRAPH`` up in it.
+    """Import ``MODULE`` from the current folder or the installed packages, and find ``GRAPH`` in the module.
 
     Raises
     ------
     GraphError
-        if there is no such module, nothing of that name in it, or something else.
+        if the module does not exist, or has no such attribute, or the attribute is neither a graph nor a function.
     Exception
-        whatever the module raises when it is imported.
+        any exception that the module raises while being imported.
     """
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
@@ -74,10 +74,11 @@ def find_graph(name: str) -> GraphReference:
 
 
 def python_file(module: ModuleType, folder: Path) -> Path | None:
-    """Return the file or zipped package (in `folder`) that workers need to import `module`; None if installed."""
+    """Return the file from which workers import `module`, or its package zipped into `folder`. None if installed."""
     top = sys.modules[module.__name__.partition(".")[0]]
     found = [Path(place).resolve() for place in getattr(top, "__path__", None) or [top.__file__ or ""]]
-    places = list(dict.fromkeys(found))  # a package without __init__.py is found once for each name of its folder
+    # Without duplicates, because a package without __init__.py appears once for each name of its folder.
+    places = list(dict.fromkeys(found))
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")]
     if any(place.is_relative_to(each) for place in places for each in installed):
         return None
@@ -88,7 +89,7 @@ def python_file(module: ModuleType, folder: Path) -> Path | None:
         for path, name in [(path, path.relative_to(at.parent)) for at in places for path in sorted(at.rglob("*.py"))]:
             for above in reversed(name.parents[:-1]):
                 if f"{above}/" not in files.namelist():
-                    files.mkdir(str(above))  # else a package without __init__.py is not found in an archive
+                    files.mkdir(str(above))  # because a package without __init__.py in an archive needs a folder entry
             files.write(path, name)
     return archive
 
@@ -99,7 +100,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, but not what it imports itself
+            raise  # because the named module exists, and a module that it imports is missing
         raise GraphError(
             f"there is no module {error.name!r} in {Path.cwd()} nor among what is installed; "
             "start cutline in the folder that holds it"

@@ -1,4 +1,4 @@
-"""Ctrl-C at the command line: the first one stops the run with a snapshot, the second one at once."""
+"""Ctrl-C at the command line: the first Ctrl-C stops the run with a snapshot, the second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from barrier_runtime.driver.run import Run
     from snapshot.stored.snapshot import Snapshot
 
-#: Seconds that "at once" may take: workers are told to leave, and end with this process in any case.
+#: seconds that stopping "at once" may take; workers that have not ended by then end with this process
 STOP_SECONDS_MAX = 5.0
 
 
 class Interrupts:
-    """While entered, Ctrl-C only is counted, and `check` acts on it.
+    """Count the presses of Ctrl-C while entered. `check` acts on the count.
 
-    Enter it on the main thread. Behind it Ctrl-C is the ordinary one.
+    Must be entered on the main thread, where Python allows signal handlers. Leaving restores the previous handler.
 
     Parameters
     ----------
     run : Run
     console : Console
     timeout : float
-        Seconds for the last snapshot.
+        Seconds that the last snapshot may take.
     """
 
     def __init__(self, run: Run, console: Console, timeout: float) -> None:
-        #: the run's last snapshot, once Ctrl-C has stopped the run with it
+        #: last snapshot of the run, or None before Ctrl-C has stopped the run with a snapshot
         self.snapshot: Snapshot | None = None
         self.count = 0
         self._run = run
@@ -52,7 +52,7 @@ class Interrupts:
             self._stopping.join()
 
     def check(self) -> bool:
-        """Act on what was pressed; True: stop watching, the run was stopped at once."""
+        """Act on the presses so far. Return True when the run was stopped at once, and watching must end."""
         if self.count > 1:
             self._console.print("stopping at once")
             self._in_background(self._run.stop).join(STOP_SECONDS_MAX)

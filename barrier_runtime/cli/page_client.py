@@ -1,6 +1,6 @@
-"""Asks a run's live page, by its JSON interface. Every failure is an OSError whose text says what to do.
+"""Client of a run's live page and its JSON interface. Every failure is an OSError whose text suggests a remedy.
 
-Goes to the given address only: no redirection is followed and no proxy is used, so nobody else sees the token.
+Requests go only to the given address, without redirects and proxies, because no other host may receive the token.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-#: Seconds for one answer: the page answers from memory.
+#: seconds for one answer, which is enough because the page answers from memory
 ANSWER_SECONDS_MAX = 5.0
 
-#: Bytes of an answer; a document of a thousand edges, a hundred snapshots and ten minutes of points is far smaller.
+#: bytes of an answer that are read; a document of 1000 edges, 100 snapshots and ten minutes of points is far smaller
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 _HINT_ADDRESS = "give the address that was printed when the run was submitted, with its token if it has one"
 
 
 class PageClient:
-    """One page, and the run that its address names.
+    """Send requests to a live page.
 
     Parameters
     ----------
     address : str
-        ``http://HOST:PORT``, with ``/runs/NAME`` and ``?token=...`` or without; as it was printed at submit.
+        ``http://HOST:PORT``, optionally with ``/runs/NAME`` and ``?token=...``, as printed when the run was submitted.
 
     Raises
     ------
     ValueError
-        if it is no such address.
+        if `address` is not the address of a page.
     """
 
     def __init__(self, address: str) -> None:
@@ -43,19 +43,19 @@ class PageClient:
         self._host, self._port = place.hostname, place.port
         self.address = f"{place.scheme}://{place.netloc}"
         folder, _, name = place.path.partition("/runs/")
-        #: the run that the address names, if it does
+        #: name of the run in the address, or None
         self.run = unquote(name) or None
         self._folder = folder.rstrip("/")
         token = parse_qs(place.query).get("token")
         self._headers = {"Authorization": f"Bearer {token[0]}"} if token else {}
 
     def find_run(self, name: str | None) -> str:
-        """The run that is meant: `name`, or what the address names, or the one that is on.
+        """Return `name`, or else the run in the address, or else the active run, or else the newest ended run.
 
         Raises
         ------
         OSError
-            if there is none, or more than one, or the page does not answer.
+            if the page does not show that run or does not answer, or if several runs are active and none is named.
         """
         runs = self._ask("GET", "/api/runs")["runs"]
         names = [each["name"] for each in runs]
@@ -74,16 +74,16 @@ class PageClient:
         return str(active[0] if active else names[-1])
 
     def document(self, run: str) -> dict[str, Any]:
-        """All that the page knows of a run."""
+        """Return the page's whole document of a run."""
         document: dict[str, Any] = self._ask("GET", f"/api/runs/{quote(run, safe='')}")
         return document
 
     def request_snapshot(self, run: str) -> bool:
-        """Have a snapshot taken; returns at once. False: one that was ordered before is still being taken."""
+        """Request a snapshot and return at once. Return False while an earlier request still waits."""
         return self._ask("POST", f"/api/runs/{quote(run, safe='')}/snapshot") is not None
 
     def _ask(self, method: str, path: str) -> Any:
-        """The answer's JSON; None where it is that this is being done already."""
+        """Send a request and return the JSON of the answer. Return None when the same command already waits."""
         connection = self._class(self._host, self._port, timeout=ANSWER_SECONDS_MAX)
         try:
             connection.request(method, self._folder + path, headers={**self._headers, "X-Cutline-Request": "top"})

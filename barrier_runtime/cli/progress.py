@@ -1,6 +1,6 @@
 """Display of a run in progress: a live display on a terminal, plain lines elsewhere.
 
-Owns the words and numbers that are shown. Only looks at the run: stopping it is the caller's business.
+Only reads the run. Stopping the run is the caller's task.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from snapshot.graph import Graph
     from snapshot.stored.snapshot import Snapshot
 
-#: Seconds between two looks; as often as the run itself looks.
+#: seconds between two polls of the run, as long as between the run's own polls
 POLL_SECONDS = 0.25
 
-#: Seconds over which rates are taken: workers report about twice a second, so shorter ones would flicker.
+#: seconds over which rates are taken, because workers report about twice a second and shorter rates would flicker
 RATE_SECONDS = 2.0
 
-#: Seconds after which every worker has reported once.
+#: seconds after which every worker has reported at least once
 _REPORTED_SECONDS = 0.75
 
-#: Seconds between two plain lines where there is no terminal.
+#: seconds between two plain lines when the output is not a terminal
 PLAIN_SECONDS = 2.0
 
-#: How much of a reason is shown: enough for the cause; all of it is in ``Run.status``.
+#: characters of a reason that are shown, enough for the cause; ``Run.status`` has the whole reason
 REASON_CHARACTERS_MAX = 300
 
 
 def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
-    """Show `run` until it has ended, and yield each progress report that is shown, so that the caller may act.
+    """Show `run` until the run has ended. Yield each progress report that is shown, so that the caller may act.
 
-    Restarts and aborted snapshots are printed as they come and stay on the screen.
+    Restarts and aborted snapshots are printed when they are first reported, and stay on the screen.
     """
     view = _View(run, graph, console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -59,14 +59,15 @@ def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
 
 
 def _short(reason: str) -> str:
-    """On one line; Spark's own reasons are whole stack traces."""
+    """Shorten a reason to a single line, because reasons from Spark are whole stack traces."""
     return escape(textwrap.shorten(reason, REASON_CHARACTERS_MAX))
 
 
 class Flow:
-    """Counts what comes into a graph and what leaves it.
+    """Count the messages that enter a graph, and the messages that leave the graph.
 
-    A graph without sources, or without sinks, is a closed world: then it is what all its nodes send, or process.
+    A graph without sources has a closed flow, so the messages that all its nodes send are counted. A graph without
+    sinks counts the messages that all its nodes process.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -75,10 +76,10 @@ class Flow:
         self._sinks = [d.name for d in graph.nodes if isinstance(d.node, Sink)] or names
 
     def rates(self, reports: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-        """Rows in and out per second, over the last `RATE_SECONDS` of the newest incarnation."""
+        """Return the rows per second that enter and leave, over the last `RATE_SECONDS` of the newest incarnation."""
         newest = reports[-1]
         same = [r for r in reports if r["incarnation"] == newest["incarnation"] and r["progress"]["sent"]]
-        # Counters go on from the snapshot, so a worker's first report in an incarnation looks like a leap.
+        # Counters continue from the snapshot, so a worker's first report in an incarnation adds a large jump.
         since = max(newest["timestamp"] - RATE_SECONDS, same[0]["timestamp"] + _REPORTED_SECONDS) if same else 0.0
         oldest = next((report for report in same if report["timestamp"] >= since), newest)
         seconds = newest["timestamp"] - oldest["timestamp"]
@@ -88,7 +89,7 @@ class Flow:
         return max(0.0, rows_in / seconds), max(0.0, rows_out / seconds)
 
     def totals(self, report: Mapping[str, Any]) -> tuple[int, int]:
-        """Rows in and out since the beginning."""
+        """Return the rows that have entered and left since the beginning of the run."""
         sent, processed = report["progress"]["sent"], report["progress"]["processed"]
         return sum(sent.get(name, 0) for name in self._sources), sum(processed.get(name, 0) for name in self._sinks)
 
@@ -105,7 +106,7 @@ class _View:
         self._newest = 0
 
     def show_events(self, progress: Mapping[str, Any]) -> None:
-        """Print what happened since the last call."""
+        """Print the restarts and aborted snapshots that are new since the last call."""
         for number, restart in enumerate(progress["restarts"], 1):
             self._print_line(
                 ("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}"
@@ -116,7 +117,7 @@ class _View:
         self._note_snapshots(progress["snapshots"])
 
     def show(self, progress: Mapping[str, Any], live: Live) -> None:
-        """Draw the display anew, or print a line if it is time for one."""
+        """Redraw the display. Without a terminal, print a line when `PLAIN_SECONDS` have passed since the last line."""
         if self._console.is_terminal:
             live.update(self._display(progress), refresh=True)
         elif time.monotonic() >= self._next_line:

@@ -1,4 +1,4 @@
-"""Stored snapshots as plain data: what ``--json`` prints, and what the tables are made of. Reads manifests only."""
+"""Stored snapshots as plain data, for ``--json`` and for the tables. Reads manifests only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from snapshot.stored.snapshot import Snapshot
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """One line of ``snapshots list``."""
+    """Return a line of ``snapshots list``."""
     manifest = snapshot.manifest
     return {
         "run": snapshot.run,
@@ -34,7 +34,7 @@ def unreadable(found: Unreadable) -> dict[str, Any]:
 
 
 def run_record(run: StoredRun) -> dict[str, Any]:
-    """One line of ``runs``. The size is that of all parts, once where snapshots share them."""
+    """Return a line of ``runs``. The size is the sum over all parts, and counts a shared part once."""
     sizes = {
         handle.name: handle.size
         for snapshot in run.snapshots
@@ -55,7 +55,7 @@ def run_record(run: StoredRun) -> dict[str, Any]:
 
 
 def subtasks(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The subtasks of ``snapshots show``."""
+    """Return the subtasks of ``snapshots show``."""
     return [
         {"subtask": str(record.subtask), "state_bytes": record.state.size, "ended": record.status.ended}
         for record in snapshot.manifest.records
@@ -63,7 +63,7 @@ def subtasks(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def channels(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The channels of ``snapshots show``."""
+    """Return the channels of ``snapshots show``."""
     return [
         {
             "source": str(channel.source),
@@ -77,7 +77,7 @@ def channels(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def counts(snapshot: Snapshot) -> dict[ChannelId, tuple[int, int]]:
-    """Return the numbers that each channel's ends had sent and processed at the cut."""
+    """Return by channel the numbers of messages sent and processed at the cut."""
     sent = {entry.channel: entry.sent for record in snapshot.manifest.records for entry in record.sent}
     processed = {entry.channel: entry.processed for record in snapshot.manifest.records for entry in record.received}
     return {channel: (sent[channel], processed[channel]) for channel in snapshot.channels}

@@ -1,10 +1,10 @@
-"""``cutline run``: submits a graph, shows how it goes, and ends with it.
+"""The command ``cutline run``, which submits a graph, shows the progress of the run, and ends with the run.
 
-With ``--json`` progress is printed as JSON, one document a line, for programs that read along::
+With ``--json`` progress is printed as JSON for other programs, one document per line::
 
     {"event": "progress", ...}      about every two seconds: `Run.lastProgress`
-    {"event": "end", ...}           once: `Run.status`, and "snapshot", the last one's id if Ctrl-C took one, and
-                                    "goOn", the command that goes on with the run
+    {"event": "end", ...}           once: `Run.status`, "snapshot", the id of the snapshot that Ctrl-C took or null,
+                                    and "goOn", the command that resumes the run
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
-    """Print how `run` goes until it has ended, and yield each report that was looked at, so that the caller may act."""
+    """Print the progress of `run` until the run has ended. Yield each polled report, so that the caller may act."""
     next_line = time.monotonic()
     while run.isActive:
         time.sleep(POLL_SECONDS)
@@ -53,7 +53,7 @@ def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def print_end_line(run: Run, snapshot: Snapshot | None, command: str) -> None:
-    """Print how it ended; of a run that was left at once, and may not have ended yet, what was known last."""
+    """Print the end of `run`. A run that was stopped at once may still be active: then print its last progress."""
     known = (run.lastProgress or {}) if run.isActive else run.status
     _print_line("end", {**known, "snapshot": snapshot.id if snapshot else None, "goOn": command})
 
@@ -62,7 +62,7 @@ def _print_line(event: str, content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(as_json({"event": event, **content}), separators=(",", ":")))
 
 
-#: As a program that was ended by Ctrl-C.
+#: exit code of a program that Ctrl-C has ended
 EXIT_INTERRUPTED = 130
 
 
@@ -70,42 +70,42 @@ EXIT_INTERRUPTED = 130
 class RunRequest:
     """Arguments of ``cutline run``."""
 
-    graph: str  #: MODULE:GRAPH
-    name: str | None
+    graph: str  #: ``MODULE:GRAPH``
+    name: str | None  #: name of the run, or None for the graph's name
     backend: StateBackend
     master: str
-    settings: Mapping[str, str]  #: of the Spark session
+    settings: Mapping[str, str]  #: settings of the Spark session
     python_files: Sequence[Path]
-    log_path: Path | None
-    snapshot_timeout: float
-    restore_from: str | int | None
+    log_path: Path | None  #: log of Spark and the workers, or None for a temporary file
+    snapshot_timeout: float  #: seconds after which a snapshot is aborted
+    restore_from: str | int | None  #: "latest" or a snapshot id, or None for a fresh start
     allow: Collection[str]
     options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
-    as_json: bool  #: progress goes to standard output as JSON lines
+    as_json: bool  #: whether progress goes to standard output as JSON lines
 
 
 def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Console) -> int:
-    """Run a graph until it has ended or Ctrl-C was pressed; returns the exit code.
+    """Run a graph until the run has ended or Ctrl-C has stopped the run. Return the exit code.
 
     Parameters
     ----------
     request : RunRequest
     resume_arguments : sequence of str
-        The command that goes on with this run, but for name and backend.
+        The command that resumes this run, without name and backend.
     console : Console
-        For words.
+        Console for all output except JSON.
 
     Raises
     ------
     CutlineError
         if the graph cannot be found, built or run.
     """
-    place = find_graph(request.graph)  # before Spark starts, which takes seconds
+    place = find_graph(request.graph)  # before Spark starts, because Spark takes seconds to start
     with contextlib.ExitStack() as stack:
         with console.status("starting Spark"):
             session = spark_session(request.master, settings=request.settings, log_path=request.log_path)
             spark = stack.enter_context(session)
-        # Executors fetch files from where they are: for as long as the run lives.
+        # The folder exists until the run has ended, because executors may fetch its files at any time.
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutline-"))
         with console.status("submitting the graph"):
             module = python_file(place.module, Path(folder))
@@ -132,7 +132,7 @@ def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
 
 
 def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:
-    """Say how it ended, and how to go on; returns the exit code."""
+    """Print how the run ended and how to resume the run. Return the exit code."""
     if interrupts.count and (run.isActive or run.status["outcome"] == Outcome.STOPPED.value):
         snapshot = interrupts.snapshot
         how = f"with snapshot {snapshot.id}" if snapshot else "at once; it goes on from its newest snapshot"

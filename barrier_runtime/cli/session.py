@@ -1,7 +1,7 @@
-"""The Spark session of the command line: made in one place, with the settings that a run wants.
+"""The Spark session of the command line, with the settings that a run needs.
 
-Owns what is set and checked before Spark starts, and where the output of the JVM and of the workers goes: to a log
-file, because lines from other processes would tear the live display.
+Sets and checks the environment before Spark starts. Sends the output of the JVM and of the workers to a log file,
+because lines from other processes would break the live display.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from snapshot.errors import RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Spark 4 runs on no older one.
+#: oldest version of Java that Spark 4 supports
 JAVA_VERSION_MIN = 17
 
-#: Seconds for ``java -version``, which starts a whole JVM.
+#: seconds for ``java -version``, so many because the command starts a whole JVM
 _JAVA_SECONDS_MAX = 30.0
 
-#: What a master of Spark Connect begins with.
+#: first characters of a master that names a Spark Connect server
 _CONNECT = "sc://"
 
-#: What a run wants of its session, and what keeps the terminal readable. The user's settings go before these.
+#: settings of the session that a run needs, or that keep the terminal readable; settings of the user replace these
 SETTINGS: Mapping[str, str] = {
     "spark.python.task.killTimeout": "100ms",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 def default_master(workers: int | None = None) -> str:
-    """Return the local master with one slot more than the workers take: a spare slot halves the time of a recovery."""
+    """Return the local master with a slot more than the workers take, because a spare slot halves recovery time."""
     return f"local[{(workers or max(2, os.cpu_count() or 1)) + 1}]"
 
 
@@ -52,16 +52,16 @@ def default_master(workers: int | None = None) -> str:
 def spark_session(
     master: str, *, settings: Mapping[str, str] | None = None, log_path: Path | None = None
 ) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end.
+    """Start Spark, and stop Spark at the end.
 
     Parameters
     ----------
     master : str
-        As Spark's; ``sc://host:port`` connects to a Spark Connect server.
+        Spark's master. ``sc://host:port`` connects to a Spark Connect server.
     settings : mapping, optional
-        Added to `SETTINGS`.
+        Settings that are added to `SETTINGS`, or replace settings there.
     log_path : Path, optional
-        Where the JVM and the workers write to. By default a temporary file, which stays only if something is raised.
+        Log file of the JVM and the workers. The default is a temporary file, which is kept only after an exception.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def spark_session(
 
 
 def ship(spark: SparkSession, files: Sequence[Path]) -> None:
-    """Have every worker's Python find these ``.py``, ``.zip`` and ``.egg`` files."""
+    """Send ``.py``, ``.zip`` and ``.egg`` files to all workers, so that their Python can import the files."""
     from barrier_runtime.driver.stage import is_connect
 
     for file in files:
@@ -94,12 +94,12 @@ def ship(spark: SparkSession, files: Sequence[Path]) -> None:
 
 
 def check_java() -> None:
-    """See that the Java which Spark will start is there and new enough.
+    """Check that the Java which Spark will start exists and is new enough.
 
     Raises
     ------
     RunFailed
-        if it is not.
+        if Java is missing or too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
@@ -125,7 +125,7 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
     else:
         check_java()
         builder = builder.master(master)
-        settings = {**SETTINGS, **settings}  # a server has had its own since it was started
+        settings = {**SETTINGS, **settings}  # not for a server, which took its settings when it started
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in settings.items():
@@ -139,7 +139,7 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
 
 @contextlib.contextmanager
 def _interrupts_as_before() -> Iterator[None]:
-    """Keep Ctrl-C what it was: Spark's own handler asks the JVM, in the middle of whatever was being asked."""
+    """Restore the handler of Ctrl-C, because Spark's own handler calls the JVM even in the middle of another call."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -150,7 +150,7 @@ def _interrupts_as_before() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Have processes that are started meanwhile write their errors to `log`, as long as they live."""
+    """Redirect standard error to `log` while entered. Processes that start meanwhile keep writing to `log`."""
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("ab") as file:

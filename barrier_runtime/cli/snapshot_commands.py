@@ -1,6 +1,6 @@
-"""``cutline runs`` and ``cutline snapshots``: what a store holds, without a live run.
+"""The commands ``cutline runs`` and ``cutline snapshots``, which show the content of a store without a live run.
 
-Owns the tables; what is in them, and in their JSON, is made by `records` and `difference`.
+Makes the tables. `records` and `difference` make the data of the tables and of their JSON.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _lines(run: StoredRun) -> list[dict[str, Any]]:
 
 
 def _print_damage(found: Sequence[StoredRun], as_json: bool) -> None:
-    """Name what cannot be read, where the JSON does not say it, and end with 1 if there is anything."""
+    """Print the unreadable snapshots unless the JSON lists them. Exit with 1 when there are any."""
     damaged = [each for run in found for each in run.unreadable]
     if not damaged:
         return

@@ -1,7 +1,7 @@
-"""The content of a store, for people: opened by its path, with a hint where something is not there.
+"""The content of a store, read for the command line. Errors about a missing run or snapshot carry a hint.
 
-Damage does not hide what is sound: a snapshot that cannot be read is named beside those that can. Runs no code of
-the user's, and opens no pickle.
+Damage does not hide undamaged snapshots: readable and unreadable snapshots are listed together. Runs no code of the
+user, and opens no pickle.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from snapshot.stored.snapshot import Snapshot
 from state_backends.filesystem import FileSystemBackend
 from state_backends.verify import backend_of
 
-#: What is shown needs no pickle, so none is opened.
+#: codec that refuses pickle, because the data that is shown contains none
 CODEC = Codec(safe=True)
 
-#: Ids, or names, that are offered instead of a wrong one.
+#: ids or names that an error suggests instead of a wrong id or name
 _OFFERED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A snapshot of a run's history that cannot be read, or a run whose history cannot."""
+    """A snapshot of a run's history that cannot be read, or a run whose history cannot be read."""
 
     run: str
-    id: int | None  #: None: which snapshots there are is not known
-    problem: str  #: names file and offset
+    id: int | None  #: id of the snapshot, or None when the history itself cannot be read
+    problem: str  #: the damage, with file and offset
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as far as it can be read."""
+    """The readable and the unreadable snapshots of a run."""
 
     name: str
-    snapshots: tuple[Snapshot, ...]  #: those that can be restored, ascending
+    snapshots: tuple[Snapshot, ...]  #: snapshots that can be restored, with ascending ids
     unreadable: tuple[Unreadable, ...]
 
 
 def open_backend(url: str) -> StateBackend:
-    """The backend at a URL or a path, which may be relative to the current folder."""
+    """Return the backend at a URL or a path. A path may be relative to the current folder."""
     try:
         return backend_of(url if "://" in url or url.startswith("file:") else str(Path(url).absolute()))
     except ValueError as error:
@@ -58,7 +58,7 @@ def open_backend(url: str) -> StateBackend:
 
 
 def run_names(backend: StateBackend) -> list[str]:
-    """Names of all runs, ascending; BadParameter where there is none, for it may be the wrong place."""
+    """Return the names of all runs, ascending. Raise BadParameter without runs, because the path may be wrong."""
     found = runs(backend)
     if not found:
         raise _not_there("PATH", f"{backend} holds no run", _hint_of_place(backend))
@@ -66,7 +66,7 @@ def run_names(backend: StateBackend) -> list[str]:
 
 
 def known_run(backend: StateBackend, run: str | None) -> str:
-    """`run` if there is one of that name; the only one where none was named; else BadParameter."""
+    """Return `run` if the store has that run, or the only run when `run` is None. Else raise BadParameter."""
     found = run_names(backend)
     if run is None:
         if len(found) > 1:
@@ -80,12 +80,12 @@ def known_run(backend: StateBackend, run: str | None) -> str:
 
 
 def read_run(backend: StateBackend, name: str) -> StoredRun:
-    """All that can be read of a run.
+    """Read all snapshots of a run. Damage is part of the result and raises nothing.
 
     Raises
     ------
     OSError
-        if the store fails; damage is told, not raised.
+        if the store fails.
     """
     store = RunStore(backend, name)
     snapshots: list[Snapshot] = []
@@ -100,18 +100,20 @@ def read_run(backend: StateBackend, name: str) -> StoredRun:
         except (SnapshotCorrupt, RestoreRefused) as error:
             unreadable.append(Unreadable(name, snapshot_id, str(error)))
         except FileNotFoundError as error:
-            if snapshot_id == ids[-1]:  # of the others, retention may have removed one since they were listed
+            if snapshot_id == ids[-1]:  # because retention may have removed an older snapshot meanwhile
                 unreadable.append(Unreadable(name, snapshot_id, str(error)))
     return StoredRun(name, tuple(snapshots), tuple(unreadable))
 
 
 def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> Snapshot:
-    """One snapshot of `run`'s history; None: the newest.
+    """Return a snapshot of `run`'s history, or the newest snapshot when `snapshot_id` is None.
 
     Raises
     ------
+    BadParameter
+        if the history has no such snapshot.
     SnapshotCorrupt, RestoreRefused
-        if it cannot be read, with a note about those that can.
+        if the snapshot cannot be read. A note lists readable snapshots.
     """
     store = RunStore(backend, run)
     ids = history(store.bases(), store.manifests())
@@ -133,7 +135,7 @@ def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> S
 
 
 def _hint_of_place(backend: StateBackend) -> str:
-    """Return a hint for a place that holds nothing."""
+    """Return a hint for a store that holds no run."""
     if not isinstance(backend, FileSystemBackend):
         return "runs are kept one folder below what the runtime was given as its backend"
     folder = Path(backend.root)

@@ -1,4 +1,4 @@
-"""``cutline top``: a live view of a run in the terminal, made of what its page says."""
+"""The command ``cutline top``: a live view of a run in the terminal, made from the document of the run's page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from barrier_runtime.page.settings import PORT_DEFAULT
 
 
 class Keyboard:
-    """While entered, keys come at once and are not shown. Standard input must be a terminal. Ctrl-C stays as it is."""
+    """Read keys at once and without echo while entered. Standard input must be a terminal. Ctrl-C keeps its effect."""
 
     def __init__(self) -> None:
         self._descriptor = sys.stdin.fileno()
@@ -36,12 +36,12 @@ class Keyboard:
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     def pressed(self, timeout: float) -> str | None:
-        """The next key, in lower case; None after `timeout` seconds without one.
+        """Return the next key in lower case, or None after `timeout` seconds without a key.
 
         Raises
         ------
         EOFError
-            if the terminal is gone.
+            if the terminal was closed.
         """
         if not select.select([self._descriptor], [], [], timeout)[0]:
             return None
@@ -51,7 +51,7 @@ class Keyboard:
         return key.decode(errors="replace").lower()
 
 
-#: Seconds between two looks. Workers report twice a second, and rates are of two seconds.
+#: seconds between two polls, which is enough because workers report twice a second and rates cover two seconds
 POLL_SECONDS = 1.0
 
 
@@ -98,8 +98,8 @@ class _Watch:
         self._note = ""
 
     def until_quit(self) -> dict[str, Any]:
-        """Show it until q or Ctrl-C is pressed; the last document."""
-        # Outside of the screen, so that what is shown when all is over is the screen of before.
+        """Show the run until q or Ctrl-C is pressed, or the terminal is closed. Return the last document."""
+        # The keyboard is entered outside of the screen, so that the previous screen is shown at the end.
         with Keyboard() as keyboard, Live(console=self._console, auto_refresh=False, screen=True) as live:
             try:
                 while True:
@@ -122,7 +122,7 @@ class _Watch:
 
     def _poll(self) -> None:
         if not self._document["isActive"]:
-            return  # its page may be gone, and nothing changes any more
+            return  # because an ended run does not change, and its page may be closed
         try:
             self._document = self._client.document(self._name)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""The screen of ``cutline top``, made from the document of a run's page. Reads nothing else.
+"""The screen of ``cutline top``, made only from the document of a run's page.
 
-Where there are more rows than lines, the busiest are shown, and how many are not.
+With more rows than lines, a table shows its busiest rows and the number of hidden rows.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from rich.text import Text
 from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, rate_text
 from snapshot.drawing.labels import duration_text, size_text
 
-#: Columns from which there is room for all that is known.
+#: columns of the narrowest terminal that shows all columns of the tables
 WIDE = 110
 
-#: Snapshots that are shown, and invariants.
+#: snapshots that are shown at most, and invariants
 SNAPSHOTS_MAX, INVARIANTS_MAX = 6, 4
 
-#: Lines that are always there: two of the head, heading and space of three tables, restarts, two of the foot, a margin.
+#: lines that are always shown: two of the head, heading and space of three tables, restarts, two of the foot, a margin
 _FIXED_LINES = 12
 
-#: Shares from which busy, or held back, is worth a look, and from which it is the bottleneck.
+#: shares of busy or back-pressured time from which a row is marked as busy, and as a bottleneck
 _BUSY, _FULL = 0.5, 0.8
 
-#: Characters of a bar.
+#: characters of a bar
 _BAR = 10
 
 _PHASES = ("trigger", "align", "capture", "upload", "publish")
@@ -38,16 +38,16 @@ Record = Mapping[str, Any]
 
 
 def top_view(document: Record, width: int, height: int | None, note: str = "") -> RenderableType:
-    """The screen.
+    """Return the screen.
 
     Parameters
     ----------
     document : mapping
-        As ``GET /api/runs/NAME`` gives it.
+        The document that ``GET /api/runs/NAME`` returns.
     width, height : int
-        Of the terminal; without a height all rows are shown.
+        Columns and lines of the terminal. With a height of None all rows are shown.
     note : str
-        Told at the bottom.
+        Text for the bottom of the screen.
     """
     nodes = [{"name": name, **node} for name, node in document["nodes"].items()]
     snapshots = document["snapshotReports"][: -SNAPSHOTS_MAX - 1 : -1]
@@ -71,7 +71,7 @@ def top_view(document: Record, width: int, height: int | None, note: str = "") -
 
 
 def share(lines: int, wanted: Sequence[int]) -> list[int]:
-    """Lines for each of several tables: what it wants where all fit, else an equal part of what others leave."""
+    """Return the number of lines for each table. Tables share `lines` equally, up to their wanted numbers."""
     given = [0] * len(wanted)
     for _ in range(min(lines, sum(wanted))):
         hungry = [at for at, want in enumerate(wanted) if given[at] < want]
@@ -80,10 +80,10 @@ def share(lines: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _fitting(rows: Sequence[Record], lines: int, weight: str) -> tuple[Sequence[Record], int]:
-    """The rows that fit, in their order or, where they are not all, the heaviest first; and how many are left out."""
+    """Return the rows that fit, and the number of hidden rows. When rows are hidden, the heaviest come first."""
     if len(rows) <= lines:
         return rows, 0
-    shown = max(0, lines - 1)  # one line says how many are not
+    shown = max(0, lines - 1)  # because the last line shows the number of hidden rows
     chosen = sorted(rows, key=lambda row: -row[weight]) if weight else rows
     return chosen[:shown], len(rows) - shown
 
@@ -103,7 +103,7 @@ def _head(document: Record) -> Iterator[RenderableType]:
 
 
 def _invariants(document: Record) -> Iterator[Text]:
-    """The violated ones first."""
+    """Yield a line for each invariant, violated and unreadable invariants first."""
     found = sorted(
         document["invariants"].items(), key=lambda item: not (item[1]["violations"] or item[1]["unreadable"])
     )
@@ -198,7 +198,7 @@ def _phase_text(milliseconds: float | None) -> str:
 
 
 def _where(report: Record) -> str:
-    """Return the slowest subtask, or why there was none."""
+    """Return the slowest subtask of a snapshot, its progress while pending, or the reason of its abort."""
     if report["state"] == "aborted":
         return str(report["reason"])
     waits = f"{report['acknowledged']} of {report['subtasks']}" if report["state"] == "pending" else ""

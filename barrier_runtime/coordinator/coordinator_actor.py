@@ -47,7 +47,7 @@ class CoordinatorSetup:
 
 
 class CoordinatorActor:
-    """One instance of a run's coordinator. Ray starts a new instance with the same arguments after its death."""
+    """A coordinator instance of one run. Ray starts a new instance with the same arguments after the instance dies."""
 
     def __init__(self, setup: CoordinatorSetup) -> None:
         configure(f"{setup.settings.run} coordinator", logging.INFO)

@@ -110,7 +110,7 @@ class CoordinatorService:
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )
         self.port = self._endpoint.port
-        # One thread, because the fence waits for one store effect at a time, and their order must be kept.
+        # A single thread, because the fence waits for each store effect before the next, and the order must be kept.
         self._store_thread = ThreadPoolExecutor(1, "cutline-store")
         # A separate thread for removals, because removals may be slow and nothing waits for them.
         self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
@@ -277,7 +277,7 @@ class CoordinatorService:
                 self._trace.take(message)
             return
         if isinstance(message, WorkerRegistered) and message.launch > self._newest_launch:
-            # This instance began after the stage, which the driver reported to an earlier instance.
+            # The stage began before this instance, because the driver reported the launch to an earlier instance.
             self._newest_launch = message.launch
             self._events.append(StageLaunched(message.launch))
         self._events.append(WorkerMessageReceived(worker, message))

@@ -1,4 +1,4 @@
-"""One progress report of a run, as `Run.lastProgress` returns it: the status, values derived from it, and rates.
+"""Progress reports of a run, as `Run.lastProgress` returns a report: the status, derived values, and rates.
 
 A report is a dictionary, as in pyspark's `StreamingQueryProgress`. Only ``name`` and ``timestamp`` have pyspark's
 names, because pyspark counts rows of a micro-batch, which do not exist here.

@@ -40,7 +40,7 @@ _logger = logging.getLogger("cutline.run")
 
 
 class Run:
-    """One run, returned by `BarrierRuntime.submit`.
+    """A submitted run, returned by `BarrierRuntime.submit`.
 
     Methods may be called on any thread. The end of the driver's process ends a run with an embedded Ray. Submitting
     the graph again under the same name resumes from the newest snapshot.

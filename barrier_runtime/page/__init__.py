@@ -1,9 +1,10 @@
-"""The live page and the metrics of a driver's runs, served while they are on.
+"""The live page and the metrics of a driver's runs, served while the runs are active.
 
 ::
 
     Run's monitor --report--> RunView --document--> browser (server-sent events), JSON interface, /metrics
-    browser --order--> Orders --takeSnapshot, stop--> Run
+    browser --command--> Commands --takeSnapshot, stop--> Run
 
-Reads what the driver's monitor has anyway and asks the coordinator nothing. Nothing here decides about a run.
+Reads the reports that the driver's monitor already has. The page sends nothing to the coordinator, and no code here
+decides about a run.
 """

@@ -1,11 +1,11 @@
-"""Access control of the page: who may see it, and who may give commands.
+"""Access control of the page: which requests may read the page, and which may send commands.
 
-* **Host.** On loopback the ``Host`` header must name loopback: a foreign page whose name was made to point here
-  (DNS rebinding) does not get in.
-* **Token.** Where there is one, every request shows it: once as ``?token=``, answered by a cookie and an address
-  without it, or as ``Authorization: Bearer``.
-* **Orders.** What changes a run needs the header ``X-Cutline-Request``, which no foreign page can send without being
-  asked first (and is refused), and must not come from another origin.
+* **Host.** On loopback the ``Host`` header must name loopback. A foreign page whose name was made to point here
+  (DNS rebinding) is refused.
+* **Token.** When the page has a token, every request must show the token as a cookie or as ``Authorization: Bearer``.
+  A read request may show ``?token=`` once. The answer sets the cookie and redirects to the address without the token.
+* **Commands.** A request that changes a run needs the header ``X-Cutline-Request`` and must not come from another
+  origin. A browser lets a foreign page send that header only after a preflight request, which is refused here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Present, with any value, in every order.
+#: name of the header that every command has, with any value
 COMMAND_HEADER = "x-cutline-request"
 
-#: All that the page loads is its own, and nobody frames it: a click in a frame is no order.
+#: headers of every answer: the page loads only its own files, and no page may frame this page, because a click in a
+#: foreign frame must not become a command
 _HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
@@ -35,17 +36,17 @@ _READING = ("GET", "HEAD")
 
 
 class Access:
-    """ASGI middleware.
+    """Check each request before `app` answers it. An ASGI middleware.
 
     Parameters
     ----------
     app : ASGIApp
     token : str or None
-        None: nobody is asked for one.
+        Token that every request must show, or None when no token is needed.
     is_loopback : bool
-        Whether the server listens on loopback, so that it must be called so.
+        Whether the server listens on loopback. The ``Host`` header must then name loopback.
     cookie : str
-        Name of the cookie; cookies are not told apart by port, so the name has it.
+        Name of the cookie. The name contains the port, because browsers share cookies among the ports of a host.
     """
 
     def __init__(self, app: ASGIApp, *, token: str | None, is_loopback: bool, cookie: str) -> None:
@@ -55,8 +56,8 @@ class Access:
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
-        assert scope["type"] == "http"  # the server speaks nothing else
+        """Pass a request to `app`, or answer the request with a refusal or a redirect."""
+        assert scope["type"] == "http"  # because the server has WebSockets and lifespan events switched off
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -97,11 +98,11 @@ class Access:
         return self._token is not None and hmac.compare_digest(shown.encode(), self._token.encode())
 
     def _welcome(self, request: Request, token: str) -> Response:
-        """Away with the token from address bar, history and bookmarks."""
+        """Set the cookie and redirect to the address without the token, for address bar, history and bookmarks."""
         rest = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
-        path = "/" + request.url.path.lstrip("/")  # two slashes would name another host
+        path = "/" + request.url.path.lstrip("/")  # because two slashes would name another host
         response = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), HTTPStatus.SEE_OTHER)
-        # Not "strict": the first look may come by a link of a notebook.
+        # Not "strict", because the first visit may follow a link in a notebook.
         response.set_cookie(self._cookie, token, httponly=True, samesite="lax")
         return response
 
@@ -116,7 +117,7 @@ def _is_own_command(request: Request, host: str) -> bool:
 
 
 def _is_loopback_name(host: str) -> bool:
-    """The port may be another one: that of a tunnel."""
+    """Return whether `host` names loopback. Every port is accepted, because a tunnel has a port of its own."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

@@ -1,18 +1,18 @@
-"""Routes of the page. Turns requests into answers; knows no sockets and no threads.
+"""Routes of the page, which turn requests into answers. The routes use no sockets and no threads.
 
 ::
 
     GET  /                          the list of runs
     GET  /runs/NAME                 one run
-    GET  /static/FILE               what these two are made of
+    GET  /static/FILE               scripts, styles and images of both pages
     GET  /api/runs                  {"runs": [summary, ...]}
     GET  /api/runs/NAME             the whole document
-    GET  /api/runs/NAME/events      the same as server-sent events: first whole, then what has changed
-    POST /api/runs/NAME/snapshot    order a snapshot
-    POST /api/runs/NAME/stop        order a last snapshot and the end
-    GET  /metrics                   Prometheus, or OpenMetrics for who accepts it
+    GET  /api/runs/NAME/events      server-sent events: the whole document, then documents with the changes
+    POST /api/runs/NAME/snapshot    request a snapshot
+    POST /api/runs/NAME/stop        request a last snapshot and the end of the run
+    GET  /metrics                   Prometheus, or OpenMetrics for clients that accept OpenMetrics
 
-All files, our own and vendored ones, come from this package.
+All files, the project's and the vendored ones, come from this package.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TYPES = {
 
 @cache
 def _contents() -> dict[str, bytes]:
-    """All files, read once: a request never turns into a path."""
+    """Return the content of all files by name, read once. A request never becomes a path of the file system."""
     folder = files(__package__) / "static"
     found = {file.name: file for file in folder.iterdir() if file.is_file()}
     found |= {f"vendor/{file.name}": file for file in (folder / "vendor").iterdir()}
@@ -55,12 +55,12 @@ def _contents() -> dict[str, bytes]:
 
 
 def asset(name: str) -> Response:
-    """One file.
+    """Return the response with one file of the page.
 
     Raises
     ------
     HTTPException
-        if there is none of that name.
+        if no file has that name.
     """
     content = _contents().get(name)
     if content is None:
@@ -70,14 +70,14 @@ def asset(name: str) -> Response:
     return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
 
 
-#: Seconds between two documents to one browser: nobody reads faster, and a browser on a small machine takes its time to
-#: draw from the workers.
+#: seconds between two documents to a browser, because a person reads no faster; on a small machine the browser's
+#: drawing takes processor time from the workers
 UPDATE_SECONDS = 1.0
 
-#: Seconds between two looks whether there is one to send.
+#: seconds between two checks for a new document
 _POLL_SECONDS = 0.1
 
-#: Seconds without news after which an empty line is sent, so that a connection that is gone is noticed.
+#: seconds without a document after which a comment line is sent, because only sending shows that a connection is lost
 _ALIVE_SECONDS = 5.0
 
 
@@ -86,14 +86,14 @@ class Shown(Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Streams are to end."""
+        """Whether streams must end."""
 
     def views(self) -> dict[str, RunView]:
-        """By key, in the order of submission."""
+        """Return the views by key, in the order of submission."""
 
 
 def make_app(shown: Shown) -> Starlette:
-    """The application, without its door."""
+    """Return the application without access control, which `Access` adds."""
     answers = _Answers(shown)
     return Starlette(
         routes=[
@@ -110,7 +110,7 @@ def make_app(shown: Shown) -> Starlette:
 
 
 class _Answers:
-    """One method for each address."""
+    """Answers to requests: a method for each address."""
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
@@ -170,10 +170,10 @@ def _encoded(content: Any) -> bytes:
 
 
 async def _events(view: RunView, shown: Shown) -> AsyncIterator[bytes]:
-    """Documents while the run is on and the server is, and at the run's end the last one and an event ``end``."""
+    """Yield documents until the run or the server ends. A run that ends adds its last document and an event ``end``."""
     version, sent_at = 0, float("-inf")
     while True:
-        # Looked at first: what is told before the end of run and server is sent, whenever they come.
+        # Read before the document, because a document that precedes the end of run or server must still be sent.
         now, has_ended, is_closing = time.monotonic(), view.has_ended, shown.is_closing
         if view.version != version and (now >= sent_at + UPDATE_SECONDS or has_ended):
             document = view.document(version)

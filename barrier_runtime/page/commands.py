@@ -1,4 +1,4 @@
-"""Commands of the page's visitors: a snapshot, or the end of a run. Each command waits on a thread of its own."""
+"""Commands of the page's visitors: take a snapshot, or stop a run. Each command waits on a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from snapshot.stored.snapshot import Snapshot
 
-#: Orders whose outcome is still told; older ones are seen in the snapshots themselves.
+#: newest commands whose outcome is shown; the effects of older commands appear among the snapshots
 COMMANDS_MAX = 10
 
 
 class Kind(Enum):
-    """Kinds of commands. Values are those of the JSON interface."""
+    """Kinds of commands. The values are part of the JSON interface."""
 
     SNAPSHOT = "snapshot"
     STOP = "stop"
 
 
 class State(Enum):
-    """Of an order; values are those of the JSON interface."""
+    """States of a command. The values are part of the JSON interface."""
 
     WAITING = "waiting"
     DONE = "done"
     FAILED = "failed"
 
 
-#: What carries out an order: blocks until it is done, and returns the snapshot that was taken, if any.
+#: functions that carry out commands, by kind; each blocks until the command is done and returns the snapshot that was
+#: taken, or None without a snapshot
 Actions: TypeAlias = "Mapping[Kind, Callable[[], Snapshot | None]]"
 
 
@@ -45,13 +46,14 @@ class _Command:
 
 
 class Commands:
-    """Places orders for one run. Methods may be called on any thread and do not block.
+    """Carry out the commands for one run. Methods may be called on any thread and do not block.
 
     Parameters
     ----------
     actions : mapping of Kind to callable
+        Functions that carry out commands and block until the command is done.
     on_change : callable
-        Called, on any thread, when something is to be told.
+        Called on any thread after each change of a command.
     """
 
     def __init__(self, actions: Actions, on_change: Callable[[], None]) -> None:
@@ -62,7 +64,7 @@ class Commands:
         self._count = 0
 
     def submit(self, kind: Kind) -> int | None:
-        """The number of the new order; None where one of its kind still waits, which is then the same wish."""
+        """Start a command and return its number. Return None while a command of the same kind waits."""
         with self._lock:
             if any(command.kind == kind.value and command.state == State.WAITING.value for command in self._commands):
                 return None
@@ -75,12 +77,12 @@ class Commands:
         return command.number
 
     def as_document(self) -> list[dict[str, Any]]:
-        """Plain data, oldest first."""
+        """Return the commands as plain data, oldest first."""
         with self._lock:
             return [asdict(command) for command in self._commands]
 
     def end(self) -> None:
-        """The run has ended; who ordered that hears of it now, for the page may be gone when the order returns."""
+        """Mark waiting stop commands as done, because the page may be closed before the stop command returns."""
         with self._lock:
             for command in self._commands:
                 if command.kind == Kind.STOP.value and command.state == State.WAITING.value:
@@ -93,7 +95,7 @@ class Commands:
             seconds = time.monotonic() - began
             what = f"snapshot {snapshot.id} was published after {seconds:.2f} s" if snapshot else "the run had ended"
             self._close(command, State.DONE, what)
-        except Exception as error:  # noqa: BLE001  # whatever it is, whoever pressed the button must see it
+        except Exception as error:  # noqa: BLE001  # because the visitor must see every failure of the command
             self._close(command, State.FAILED, str(error))
 
     def _close(self, command: _Command, state: State, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Counters that never go back, and rates, from reports whose counters begin anew with each incarnation.
+"""Cumulative counters that never decrease, and rates, from reports whose counters restart with each incarnation.
 
-Knows nothing of what is counted. Seconds are monotonic and come from outside.
+The keys may be of any kind. Callers pass times in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
-#: Seconds over which rates are taken: workers report about twice a second, so shorter ones would flicker.
+#: seconds over which rates are taken, because workers report about twice a second and shorter rates would flicker
 RATE_SECONDS = 2.0
 
 
 class CumulativeCounters(Generic[Key]):
-    """Counts over all incarnations, with the work that was rolled back and done again.
+    """Counts over all incarnations, including work that was rolled back and repeated.
 
-    A coordinator that began anew hears of its workers one by one: what seems to have become less in one incarnation
-    is waited for, not counted again.
+    A new coordinator instance receives the reports of its workers one after another. A count that decreases within
+    an incarnation therefore keeps its largest value, and only a larger count changes the total.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class CumulativeCounters(Generic[Key]):
         self._now: dict[Key, float] = {}
 
     def see(self, incarnation: int, counts: Mapping[Key, float]) -> None:
-        """Take a report."""
+        """Add the counts of a report."""
         if incarnation != self._incarnation:
             self._before = self.totals()
             self._now = {}
@@ -37,7 +37,7 @@ class CumulativeCounters(Generic[Key]):
             self._now[key] = max(self._now.get(key, 0), count)
 
     def totals(self) -> dict[Key, float]:
-        """By key, in the order in which they came."""
+        """Return the totals by key, in the order in which the keys first appeared."""
         keys = dict.fromkeys([*self._before, *self._now])
         return {key: self._before.get(key, 0) + self._now.get(key, 0) for key in keys}
 
@@ -50,7 +50,7 @@ class Rates(Generic[Key]):
         self._seen: deque[tuple[float, Mapping[Key, float]]] = deque()
 
     def see(self, now: float, incarnation: int, counts: Mapping[Key, float]) -> None:
-        """Take a report; `counts` must not change any more."""
+        """Add the counts of a report at `now`. The caller must not change `counts` any more."""
         if incarnation != self._incarnation:
             self._seen.clear()
             self._incarnation = incarnation
@@ -59,11 +59,11 @@ class Rates(Generic[Key]):
             self._seen.popleft()
 
     def stop(self) -> None:
-        """Nothing is counted any more."""
+        """Set all rates to 0, because the run has ended."""
         self._seen.clear()
 
     def per_second(self, key: Key) -> float:
-        """0 where there is no earlier report of this incarnation that knows the counter."""
+        """Return the rate of a counter, or 0 when no earlier report of this incarnation has the counter."""
         if not self._seen:
             return 0.0
         (then, old), (now, new) = self._seen[0], self._seen[-1]

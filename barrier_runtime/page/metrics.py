@@ -1,6 +1,7 @@
-"""The metrics of the runs, as Prometheus wants them: names, units and labels. docs/PAGE.md has the same list.
+"""The metrics of the runs for Prometheus: names, units and labels. docs/PAGE.md has the same list.
 
-Counters go on over incarnations and never go back: what was rolled back was done too. They begin anew with the driver.
+Counters continue over incarnations and never decrease, because work that was rolled back was also done. Counters
+restart with the driver.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from barrier_runtime.page.run_view import RunView
 
 _MILLISECOND = 1e-3
 
-#: Label ``phase`` of the newest snapshot's duration, and the field of its report.
+#: field of a snapshot's report, in milliseconds, by the label ``phase`` of the metric
 _PHASES = {
     "trigger": "triggerMs",
     "align": "alignMs",
@@ -61,7 +62,7 @@ _GAUGES = {
 
 
 def metrics_registry(views: Callable[[], Mapping[str, RunView]]) -> CollectorRegistry:
-    """A registry that looks at the runs each time that it is asked; holds nothing of the process itself."""
+    """Return a registry that reads the runs at each scrape. The registry has no metrics of the process."""
     registry = CollectorRegistry()
     registry.register(_Runs(views))
     return registry
@@ -85,7 +86,7 @@ class _Runs(Collector):
 
 
 def _samples(view: RunView) -> Iterator[tuple[str, list[str], float]]:
-    """Name, labels after the run's, and value of all that one run has."""
+    """Yield the name, the labels after ``run``, and the value of each sample of a run."""
     document = view.document()
     yield from _of_run(document)
     for (kind, *where), count in view.counters().items():

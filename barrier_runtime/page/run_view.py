@@ -1,7 +1,7 @@
-"""The page's view of one run: the newest report, rates, counters, a short past. Made from reports alone.
+"""The page's view of one run: the newest report, rates, counters and a short history. Made from reports alone.
 
-`document` is the whole state as plain data: what browsers, the JSON interface and the metrics are made from.
-The graph and its places in the drawing are made once, because they do not change during a run.
+`document` returns the whole state as plain data, for browsers, the JSON interface and the metrics. The graph and the
+places of its nodes in the drawing are computed once, because a graph does not change during a run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snapshot.plan.topology import Topology
 
 
 def graph_document(topology: Topology) -> dict[str, Any]:
-    """Nodes with their places, which are about one apart; edges; the size of all; where messages come in and leave."""
+    """Return the drawing of a graph as plain data: size, nodes with places about 1 apart, edges, and `flow_ends`."""
     drawn = layout(topology)
     into, out_of = flow_ends(topology)
     return {
@@ -54,9 +54,10 @@ def graph_document(topology: Topology) -> dict[str, Any]:
 
 
 def flow_ends(topology: Topology) -> tuple[list[str], list[str]]:
-    """Nodes whose sent messages come into the graph, and nodes whose processed ones leave it.
+    """Return the nodes whose sent messages enter the graph, and the nodes whose processed messages leave the graph.
 
-    A graph without sources, or without sinks, is a closed world: then it is what all its nodes send, or process.
+    A graph without sources has a closed flow, so the messages that all its nodes send are counted. A graph without
+    sinks counts the messages that all its nodes process.
     """
     names = [node.name for node in topology.nodes]
     sources = [node.name for node in topology.nodes if node.is_source]
@@ -64,34 +65,35 @@ def flow_ends(topology: Topology) -> tuple[list[str], list[str]]:
     return sources or names, sinks or names
 
 
-#: Seconds between two points of the chart of throughput, and how many are kept: ten minutes.
+#: seconds between two points of the chart of throughput
 POINT_SECONDS = 1.0
+#: newest points that are kept: ten minutes
 POINTS_MAX = 600
 
-#: Restarts whose reasons are shown; the count is of all.
+#: newest restarts whose reasons are shown; `restartCount` counts all restarts
 RESTARTS_MAX = 50
 
-#: What is counted: ("sent", node), ("processed", node), ("edge", source, target), ("bytes", source, target)
+#: key of a counter: ("sent", node), ("processed", node), ("edge", source, target) or ("bytes", source, target)
 _Counter = tuple[str, ...]
 
 
 class RunView:
-    """One run, as it is shown. `see` and `end` are called by the run's monitor, all else on any thread.
+    """The state of one run for the page. The run's monitor calls `see` and `end`; any thread may call the rest.
 
     Parameters
     ----------
     key : str
-        Its name on this page; another run of the same name may be there.
+        Name of the run on this page. The key differs from the run's name while the page shows two runs of that name.
     topology : Topology
     actions : mapping of Kind to callable
-        What carries out orders.
+        Functions that carry out commands.
     """
 
     def __init__(self, key: str, topology: Topology, actions: Actions) -> None:
         self.key = key
         self.commands = Commands(actions, self._changed)
         self.snapshots = SnapshotTable()
-        #: grows with each change; 0 before the first
+        #: number of changes so far
         self.version = 0
         self.has_ended = False
         self._began = time.time()
@@ -106,10 +108,10 @@ class RunView:
         self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
         self._next_point = 0.0
 
-    # ---------------------------------------------------------------- what the monitor says
+    # ---------------------------------------------------------------- input from the monitor
 
     def see(self, report: Mapping[str, Any]) -> None:
-        """Take a progress report, which must not change any more."""
+        """Take a progress report. The caller must not change the report any more."""
         now, incarnation, counts = time.monotonic(), report["incarnation"], _counts(report)
         with self._lock:
             self.version += 1
@@ -124,7 +126,7 @@ class RunView:
                 self._points.append((self.version, {"timestamp": time.time(), **self._flow()}))
 
     def end(self, status: Mapping[str, Any], error: Exception | None, invariants: Mapping[str, Any]) -> None:
-        """Take the last status of a run, or why its supervisor failed before there was one."""
+        """Take the last status of a run, or the error of a supervisor that failed before the first status."""
         last = {**status, "invariants": invariants, "timestamp": time.time()}
         if error is not None:
             last |= {"outcome": "failed", "reason": f"its supervisor failed: {error}"}
@@ -136,20 +138,20 @@ class RunView:
         with self._lock:
             self._rates.stop()
             self.version += 1
-            self.has_ended = True  # behind the version: who sees that it has ended finds the last document new
+            self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
 
     def command(self, kind: Kind) -> int | None:
-        """Place an order; None: one like it still waits."""
+        """Start a command and return its number. Return None while a command of the same kind waits."""
         return self.commands.submit(kind)
 
     def _changed(self) -> None:
         with self._lock:
             self.version += 1
 
-    # ---------------------------------------------------------------- what is shown
+    # ---------------------------------------------------------------- output to the page
 
     def summary(self) -> dict[str, Any]:
-        """One line of the list of runs."""
+        """Return the run's line in the list of runs."""
         report = self._report
         return {
             "name": self.key,
@@ -160,7 +162,7 @@ class RunView:
         }
 
     def document(self, since: int = 0) -> dict[str, Any]:
-        """All that is shown; of `points` and `snapshotReports` what has changed after version `since`."""
+        """Return the whole document, but of `points` and `snapshotReports` only changes after version `since`."""
         with self._lock:
             report = self._report
             return {
@@ -189,7 +191,7 @@ class RunView:
             }
 
     def counters(self) -> dict[tuple[str, ...], float]:
-        """All that was counted, over all incarnations."""
+        """Return the counters, cumulative over all incarnations."""
         with self._lock:
             return self._counters.totals()
 
@@ -228,5 +230,5 @@ def _counts(report: Mapping[str, Any]) -> dict[_Counter, float]:
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Without what JSON has no word for, which a node may have added up to."""
+    """Return the finite metrics, because JSON has no infinity and no NaN, which a node's sums may reach."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}

@@ -1,7 +1,7 @@
-"""One web server for all runs of this driver with the same settings, on a thread of its own.
+"""The web server of the page, shared by all runs of this driver with the same settings, on a thread of its own.
 
-It starts with the first run and ends with the last, or with the process; runs that have ended stay to be seen for as
-long as it lives.
+The server starts with the first run, and ends with the last run or with the process. Until then the server also shows
+runs that have ended.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from barrier_runtime.page.settings import Page
 from snapshot.errors import RunFailed
 from snapshot.plan.topology import Topology
 
-#: Ports that are tried from the wanted one on; as many drivers on one machine are somebody's mistake.
+#: ports that are tried, upward from the configured port; so many drivers on one machine are probably a mistake
 PORTS_TRIED = 32
 
-#: Runs that have ended and can still be looked at.
+#: newest runs that are still shown after their end
 ENDED_RUNS_MAX = 20
 
-#: Connections at one time. Each browser has a few; more is no person.
+#: connections at one time: each browser opens a few, so more connections do not come from people
 CONNECTIONS_MAX = 100
 
-#: Seconds that connections have to end when the server does.
+#: seconds that connections have to close when the server ends
 _FAREWELL_SECONDS = 1
 
-#: Seconds in which a server that was told to end has ended.
+#: seconds that `PageServer.close` waits for the server's thread to end
 _CLOSE_SECONDS_MAX = 5.0
 
 _TOKEN_BYTES = 16
 
 _logger = logging.getLogger("cutline.page")
 
-#: Guards `_open`, and the start and the end of servers: who comes while one ends gets its port.
+#: guards `_open`, and the start and the end of servers, so that a new server can take the port of a server that ends
 _lock = threading.Lock()
 _open: dict[Page, PageServer] = {}
 
 
 class PageServer:
-    """Serves the page. Got by `open_page`, given back by `close_page`.
+    """Serve the page. `open_page` returns a server, and `close_page` releases the server.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ class PageServer:
     Raises
     ------
     RunFailed
-        if it cannot listen there.
+        if the server cannot listen on the configured address.
     """
 
     def __init__(self, settings: Page) -> None:
         self.is_closing = False
-        #: runs that are on, and submissions that are not runs yet
+        #: number of active runs, and of submissions that are not runs yet
         self.users = 0
         self.settings = settings
         self._token = settings.token
@@ -84,7 +84,7 @@ class PageServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            access_log=False,  # it would hold tokens
+            access_log=False,  # because an access log would contain tokens
             server_header=False,
             proxy_headers=False,
             limit_concurrency=CONNECTIONS_MAX,
@@ -95,16 +95,16 @@ class PageServer:
         self._thread.start()
 
     def address(self, key: str = "") -> str:
-        """Of a run's page, or of the list of runs; with the token, if it was made here."""
+        """Return the address of a run's page or, without `key`, of the list of runs. Add a token that was made here."""
         host = socket.gethostname() if self.settings.host in ("0.0.0.0", "::") else self.settings.host  # noqa: S104
         name = f"[{host}]" if ":" in host else host
         path = f"/runs/{quote(key)}" if key else "/"
-        # A token that the user chose is known to who may know it; one that was made here is known to nobody.
+        # A token that was made here must be shown, because nobody knows such a token. A user's own token stays secret.
         token = f"?token={self._token}" if self._token is not None and self.settings.token is None else ""
         return f"http://{name}:{self.port}{path}{token}"
 
     def show(self, name: str, topology: Topology, actions: Actions) -> RunPage:
-        """Show a run from now on; another one of its name, in another store, may be on."""
+        """Show a run from now on. Number its key while a run of the same name, in another store, is active."""
         with self._lock:
             key, number = name, 1
             while key in self._views and not self._views[key].has_ended:
@@ -118,12 +118,12 @@ class PageServer:
             return RunPage(self, view)
 
     def views(self) -> dict[str, RunView]:
-        """By key, in the order of submission."""
+        """Return the views by key, in the order of submission."""
         with self._lock:
             return dict(self._views)
 
     def close(self) -> None:
-        """End it, and wait for that."""
+        """End the server. Block until its thread has ended, or for at most `_CLOSE_SECONDS_MAX`."""
         self.is_closing = True
         self._server.should_exit = True
         self._thread.join(_CLOSE_SECONDS_MAX)
@@ -132,14 +132,14 @@ class PageServer:
         try:
             self._server.run(sockets=[self._socket])
         except Exception:
-            # A run does not end for its page.
+            # Logged and not raised, because a run must not end when its page fails.
             _logger.exception("the page is not served any more")
         finally:
             self._socket.close()
 
 
 class RunPage:
-    """One run's place on the page, and its share in the server. For the run's monitor, which it never fails."""
+    """A run's entry on the page, and its share in the server. Methods for the run's monitor raise no errors."""
 
     def __init__(self, server: PageServer, view: RunView) -> None:
         self.address = server.address(view.key)
@@ -147,32 +147,32 @@ class RunPage:
         self._view = view
 
     def see(self, report: Mapping[str, Any]) -> None:
-        """Show a progress report, which must not change any more."""
+        """Show a progress report. The caller must not change the report any more."""
         self._show(partial(self._view.see, report))
 
     def end(self, status: Mapping[str, Any], error: Exception | None, invariants: Mapping[str, Any]) -> None:
-        """Show how it ended: its last status, or what its supervisor failed with."""
+        """Show how the run ended: its last status, or the error of its supervisor."""
         self._show(partial(self._view.end, status, error, invariants))
 
     def close(self) -> None:
-        """Give back the share in the server; blocks until that has ended, if this was the last."""
+        """Release the share in the server. Block until the server has ended when this was the last share."""
         close_page(self._server)
 
     def _show(self, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception:
-            # Whoever awaits the run must not wait for ever because a page cannot be drawn.
+            # Logged and not raised, because an error in the monitor would let callers that await the run wait forever.
             _logger.exception("the page cannot show run %s", self._view.key)
 
 
 def open_page(settings: Page) -> PageServer:
-    """The server for these settings, started if there is none. `close_page` must follow, once.
+    """Return the server for these settings, and start the server when none runs. `close_page` must follow, once.
 
     Raises
     ------
     RunFailed
-        if it cannot listen there.
+        if the server cannot listen on the configured address.
     """
     with _lock:
         server = _open.get(settings)
@@ -183,17 +183,17 @@ def open_page(settings: Page) -> PageServer:
 
 
 def close_page(server: PageServer) -> None:
-    """Give it back; the last one ends it, which may block for seconds while browsers say goodbye."""
+    """Release a share in `server`. Releasing the last share ends the server, and may block while connections close."""
     with _lock:
         server.users -= 1
         if server.users == 0:
-            _open.pop(server.settings, None)  # gone already, where the process ends
+            _open.pop(server.settings, None)  # `_close_all` has removed the key when the process ends
             server.close()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Let browsers have the last document of what has ended before the process is gone."""
+    """Close all servers, so that browsers receive the last documents of ended runs before the process ends."""
     with _lock:
         for server in _open.values():
             server.close()
@@ -201,7 +201,7 @@ def _close_all() -> None:
 
 
 def _listen(settings: Page) -> socket.socket:
-    """The wanted port, or the next free one up."""
+    """Return a socket that listens on the configured port, or on the next free port above."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     ports = range(settings.port, min(settings.port + PORTS_TRIED, 65536)) if settings.port else [0]
     for port in ports:

@@ -1,11 +1,11 @@
-"""Settings of the page that users give to `BarrierRuntime`: its address, and its visitors."""
+"""Settings of the page that users pass to `BarrierRuntime`: its address and its token."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
 
-#: Above Spark's 4040 and its neighbours, which the session's own page takes.
+#: default port, above Spark's 4040 and the ports after 4040, which the pages of Spark sessions take
 PORT_DEFAULT = 4640
 
 _PORT_MAX = 65535
@@ -18,11 +18,12 @@ class Page:
     Parameters
     ----------
     port : int
-        The first one that is tried; where it is taken, the next free one is. 0: the system chooses.
+        First port that is tried. The next free port is used when this port is taken. With 0 the system chooses.
     host : str
-        Address to listen on. All but loopback ask every visitor for the token.
+        Address to listen on. Every address except loopback needs a token.
     token : str or None
-        What visitors must show; None: nothing on loopback, else a random one, which is part of ``Run.pageAddress``.
+        Token that every request must show. None means no token on loopback, and a random token on every other
+        address, which is then part of ``Run.pageAddress``.
     """
 
     port: int = PORT_DEFAULT
@@ -39,7 +40,7 @@ class Page:
 
     @property
     def is_loopback(self) -> bool:
-        """Only this machine can reach it."""
+        """Whether only this machine can reach the page."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

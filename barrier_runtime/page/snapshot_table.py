@@ -1,29 +1,29 @@
-"""The snapshots of a run as the page shows them: reports of all lives of the coordinator that were seen."""
+"""The snapshots of a run for the page: reports of all coordinator instances that the driver has polled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Reports that are kept: a table that a person reads, and a chart with as many points.
+#: newest reports that are kept, for a table that a person can read and a chart with as many points
 REPORTS_MAX = 100
 
 _PENDING = "pending"
 
 
 class SnapshotTable:
-    """Keeps the newest report of each snapshot, and what is to be counted for good."""
+    """Keep the newest report of each snapshot, and the counts of published and aborted snapshots."""
 
     def __init__(self) -> None:
         self.published = 0
         self.aborted = 0
-        #: of the newest published snapshot
+        #: report of the newest published snapshot, or None before the first
         self.newest: Mapping[str, Any] | None = None
-        #: {id: (version in which it changed last, report)}, ids in the order in which they came
+        #: (version of the last change, report) by snapshot id, in the order in which the ids first appeared
         self._reports: dict[int, tuple[int, Mapping[str, Any]]] = {}
 
     def see(self, version: int, reports: Iterable[Mapping[str, Any]], kept: Iterable[int]) -> None:
-        """Take the reports of the present coordinator, and the ids of the published snapshots that are kept."""
+        """Take the reports of the present coordinator instance, and the ids of its kept published snapshots."""
         current = {report["id"]: report for report in reports}
         for snapshot_id, (_, known) in list(self._reports.items()):
             if known["state"] == _PENDING and snapshot_id not in current:
@@ -34,7 +34,7 @@ class SnapshotTable:
             del self._reports[snapshot_id]
 
     def since(self, version: int) -> list[Mapping[str, Any]]:
-        """Return the rows that have changed after `version`, oldest first."""
+        """Return the reports that have changed after `version`, oldest first."""
         return [report for changed, report in self._reports.values() if changed > version]
 
     def _take(self, version: int, snapshot_id: int, report: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class SnapshotTable:
         if report == known:
             return
         if known is None and self._reports and snapshot_id < min(self._reports):
-            return  # it was dropped here before it is there
+            return  # the report was dropped here already, while the coordinator still keeps its own
         was_pending = known is None or known["state"] == _PENDING
         self._reports[snapshot_id] = (version, report)
         if not was_pending or report["state"] == _PENDING:

@@ -87,7 +87,7 @@ class SnapshotAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDeclined:
-    """One subtask could not take its part. The snapshot must be aborted."""
+    """A subtask could not take its part of a snapshot. The snapshot must be aborted."""
 
     incarnation: int
     snapshot_id: int

@@ -46,7 +46,7 @@ __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 
 
 class Coordinator:
-    """One instance of a run's coordinator.
+    """A coordinator instance of one run.
 
     Parameters
     ----------

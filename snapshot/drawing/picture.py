@@ -1,8 +1,8 @@
-"""What a space-time diagram shows, before it is known how: events in places, arrows between them, cuts through them.
+"""The content of a space-time diagram, independent of its form: events in places, arrows between events, and cuts.
 
-Must not know about characters, colours or inches. The place of an event is its index in the slice that is drawn: time
-in a diagram is the order of events, for most of them happen at the same virtual second. Which messages are in flight
-across a cut is known by the counts at cuts and restores, so that it is right also where events were dropped.
+Must not know about characters, colours or inches. The place of an event is its index in the drawn slice. Places follow
+the order of events, because most events happen at the same virtual second. Messages in flight across a cut are found
+by the counts at cuts and restores, because these counts are correct even when events were dropped.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NOTHING = Counts({}, {})
 
 
 class Flights:
-    """All messages of a trace."""
+    """The counts of a trace at cuts and restores, which decide whether a message is in flight or restored."""
 
     def __init__(self, trace: EventLog) -> None:
-        #: {(incarnation, snapshot_id, subtask)}
+        #: counts at cuts, by (incarnation, snapshot id, subtask)
         self._cuts: dict[tuple[int, int, Subtask], Counts] = {}
-        #: {(incarnation, subtask)}
+        #: counts at restores, by (incarnation, subtask)
         self._restored: dict[tuple[int, Subtask], Counts] = {}
         for event in trace.events:
             if event.subtask is None:
@@ -36,18 +36,18 @@ class Flights:
                 self._restored[event.incarnation, event.subtask] = counts_of(event, trace.topology)
 
     def crosses(self, snapshot_id: int, incarnation: int, channel: ChannelId, number: int) -> bool:
-        """Whether the message was sent before the sender's cut, and not processed before the receiver's."""
+        """Return whether the message was sent before the sender's cut, and not processed before the receiver's cut."""
         sender = self._cuts.get((incarnation, snapshot_id, channel.source), _NOTHING)
         receiver = self._cuts.get((incarnation, snapshot_id, channel.target), _NOTHING)
         processed = receiver.processed.get(channel)
         return processed is not None and processed < number <= sender.sent.get(channel, 0)
 
     def is_restored(self, incarnation: int, channel: ChannelId, number: int) -> bool:
-        """Whether it came out of a snapshot, so that nobody sent it in this incarnation."""
+        """Return whether the message was restored from a snapshot, so that no subtask sent it in this incarnation."""
         return number <= self._restored.get((incarnation, channel.source), _NOTHING).sent.get(channel, 0)
 
 
-#: Characters of a message that a diagram has room for.
+#: characters of a message that are shown
 _VALUE_CHARACTERS = 24
 
 _MESSAGES = (Kind.SEND, Kind.RECEIVE)
@@ -56,7 +56,7 @@ _ENDS = (Kind.RECEIVE, Kind.END_RECEIVED, Kind.MARKER)
 
 
 class Cargo(Enum):
-    """What an arrow carries."""
+    """The cargo of an arrow."""
 
     MESSAGE = "message"
     END = "end of the stream"
@@ -65,68 +65,68 @@ class Cargo(Enum):
 
 @dataclass(slots=True)
 class Arrow:
-    """Something on its way from one subtask to another."""
+    """A message, a marker or an end of the stream on its way between two subtasks."""
 
     channel: ChannelId
     incarnation: int
     cargo: Cargo
-    #: of the message on its channel; 0 for a marker
+    #: number of the message on its channel, or 0 for a marker
     number: int
-    #: of a marker; 0 for a message
+    #: snapshot id of the marker, or 0 for a message
     snapshot_id: int
-    #: ids of the snapshots across whose cuts it is in flight
+    #: ids of the snapshots across whose cuts the message is in flight
     crosses: tuple[int, ...]
-    #: it came out of a snapshot, so nobody sent it in this incarnation
+    #: whether the message was restored from a snapshot, so that no subtask sent it in this incarnation
     is_restored: bool
-    #: place of its sending; None: before the slice, or restored
+    #: place of the sending, or None when the message was sent before the slice or restored
     start: int | None = None
-    #: place of its receipt; None: behind the slice, or never
+    #: place of the receipt, or None when the message is received after the slice or never
     end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CutLine:
-    """The cut of one snapshot, as far as it is in the slice."""
+    """The points of a snapshot's cut that are in the slice."""
 
     snapshot_id: int
     is_published: bool
-    #: (place, subtask), by the order of columns
+    #: (place, subtask) of each point, in the order of columns
     points: tuple[tuple[int, Subtask], ...]
 
 
-#: A channel's message or marker in one incarnation.
+#: key of an arrow: incarnation, channel, cargo, and the number of the message or the id of the snapshot
 _ArrowKey = tuple[int, ChannelId, Cargo, int]
 
 
 class Picture:
-    """A slice of a trace, ready to be drawn.
+    """A slice of a trace, prepared for drawing.
 
     Parameters
     ----------
     trace : EventLog
     start, stop : int or None
-        As in ``trace.events[start:stop]``.
+        Bounds of the slice, as in ``trace.events[start:stop]``.
     """
 
     def __init__(self, trace: EventLog, start: int | None, stop: int | None) -> None:
         self.trace = trace
         chosen = range(len(trace.events))[start:stop]
-        #: index in the trace of the first event
+        #: index of the first event in the trace
         self.first = chosen.start
         self.events: list[Event] = list(trace.events[chosen.start : chosen.stop])
-        #: when the trace begins
+        #: time of the first event of the trace, in seconds
         self._origin = min((event.at for event in trace.events), default=0.0)
         self._flights = Flights(trace)
         self.subtasks = self._appearing()
-        #: the highest incarnation that has begun, at each place
+        #: highest incarnation that has begun, for each place
         self._begun = [*accumulate(map(_begun, trace.events[: chosen.stop]), max)][chosen.start :]
         self._claims = dict.fromkeys(
             claim_of_snapshot(event.snapshot_id) for event in trace.events if event.snapshot_id
         )
-        #: in the order of their first places
+        #: cuts in the order of their first places
         self.cuts: list[CutLine] = self._cuts()
         self._arrows: dict[_ArrowKey, Arrow] = {}
-        #: {place: the arrow that starts or ends there}
+        #: arrow that starts or ends at a place, by place
         self.arrow_at: dict[int, Arrow] = dict(self._find_arrows())
 
     @property
@@ -136,33 +136,33 @@ class Picture:
 
     @property
     def title(self) -> str:
-        """What is drawn of what."""
+        """Name of the graph, and the numbers of the events that are drawn."""
         name, count = self.trace.topology.name, len(self.trace.events)
         if not self.events:
             return f"{name}: no events of {count}"
         return f"{name}: events {self.first + 1} to {self.first + len(self.events)} of {count}"
 
     def time(self, place: int) -> float:
-        """Seconds from the first event of the trace."""
+        """Return the seconds from the first event of the trace to the event at `place`."""
         return self.events[place].at - self._origin
 
     def label(self, snapshot_id: int) -> str:
-        """A snapshot's id, short: within its claim, where all are of one."""
+        """Return a short id of a snapshot, without its claim when all snapshots of the trace have the same claim."""
         number = snapshot_id % SNAPSHOT_IDS_PER_CLAIM
         return str(number) if len(self._claims) == 1 else f"{claim_of_snapshot(snapshot_id)}.{number}"
 
     def name(self, subtask: Subtask) -> str:
-        """A subtask's name, short: that of its node, where there is one."""
+        """Return a short name of a subtask: the name of its node when the node has a single subtask."""
         return subtask.node if self.trace.topology.node(subtask.node).parallelism == 1 else str(subtask)
 
     def value(self, event: Event) -> str:
-        """What a message says, short; empty for all other events."""
+        """Return a message's value, shortened, or "" for all other events."""
         if event.kind not in _MESSAGES and event.kind is not Kind.INJECT:
             return ""
         return shown(event.payload, self.trace.codec, _VALUE_CHARACTERS) if event.payload else ""
 
     def announcement(self, event: Event) -> str:
-        """An event of the run, in words."""
+        """Describe an event of the run."""
         label = self.label(event.snapshot_id) if event.snapshot_id else ""
         match event.kind:
             case Kind.DEPLOYED:
@@ -174,13 +174,13 @@ class Picture:
                 return " ".join(word for word in words if word)
 
     def is_stale(self, place: int) -> bool:
-        """Whether the event belongs to an incarnation whose successor has begun: a zombie's."""
+        """Return whether the event belongs to an incarnation whose successor has begun."""
         return self.events[place].incarnation < self._begun[place]
 
     # ---------------------------------------------------------------- finding
 
     def _appearing(self) -> tuple[Subtask, ...]:
-        """The subtasks that do something in the slice, or to which something is on its way."""
+        """Return the subtasks that have an event in the slice, or are an end of a channel of such an event."""
         seen: dict[Subtask | None, None] = {}
         for event in self.events:
             seen.update(dict.fromkeys((event.subtask, *(event.channel or ()))))

@@ -1,7 +1,7 @@
-"""A space-time diagram as a drawing: time runs to the right, a line a subtask. Needs matplotlib.
+"""A space-time diagram as a drawing, with time to the right and a line for each subtask. Needs matplotlib.
 
-Styles say the same as colours: markers are dashed, what is in flight across a cut is thick and starred, the points of
-each cut have a shape of their own.
+Styles carry the same facts as colours. Markers are dashed, messages in flight across a cut are thick and starred, and
+the points of each cut have a shape of their own.
 """
 
 from __future__ import annotations
@@ -34,36 +34,38 @@ from snapshot.drawing.picture import Arrow, Cargo, CutLine, Picture
 from snapshot.ids import Subtask
 from snapshot.trace_events import Event, Kind
 
-#: Inches. Few events get more room, until the drawing is as wide as a page.
+#: inches: least and largest width of an event, width of a page that few events may fill, height of a line
 _EVENT_WIDTH, _EVENT_WIDTH_MAX, _PAGE_WIDTH, _LINE_HEIGHT = 0.13, 0.26, 8.3, 0.42
-#: Of what is sent but not received in the slice, or the other way round: in distances of events, and of lines.
+#: size of an arrow with only one end in the slice: width in distances of events, largest height in distances of lines
 _STUB_WIDTH, _STUB_MAX = 1.5, 0.7
-#: Of all lines together, where they are few.
+#: least height in inches of all lines together
 _LINES_HEIGHT_MIN = 1.8
+#: least and largest width of the drawing, in inches
 _WIDTH_MIN, _WIDTH_MAX = 6.0, 60.0
-#: From here on the legend has room for all of its columns.
+#: width in inches above which the legend has all of its columns
 _WIDE = 9.0
+#: height of the margin, in inches
 _MARGIN_HEIGHT = 0.4
-#: Distances of lines above the first and below the last one.
+#: space above the first line and below the last line, in distances of lines
 _ABOVE, _BELOW = 0.8, 0.6
-#: Events between two times.
+#: events between two labels of the time axis
 _TIME_STEP = 6
-#: More than these would tell the clock's own inaccuracy.
+#: decimals of a time, because more decimals would show the inaccuracy of the clock
 _TIME_DECIMALS_MAX = 6
 
-#: (colour, shape) of cuts, in turn.
+#: (colour, shape) of cuts, used in turn
 _CUTS = ((BLUE, "s"), (GREEN, "p"), (PINK, "h"), (ORANGE, "8"), (SKY, "d"))
 
-#: Labels of messages that are not in flight across a cut are left out when there are more arrows than this.
+#: largest number of arrows at which messages that are not in flight across a cut get labels
 _LABELLED_ARROWS_MAX = 160
-#: Where on an arrow its label may stand: nobody took it, it came out of a snapshot together with others, all else.
+#: places of an arrow's label, as shares of the arrow, for arrows without a receipt, restored arrows, and all others
 _AT_END, _NEAR_HEAD, _NEAR_TAIL = (1.0, 0.5, 1.4), (0.75, 0.85, 0.6, 0.45), (0.3, 0.45, 0.6, 0.15, 0.75)
-#: Points: a broad pale band, so that nobody takes a cut for a message.
+#: width of a cut in points: a broad pale band, because a thin line could be mistaken for a message
 _CUT_WIDTH = 4.0
-#: Characters of what is written above the lines.
+#: characters of the text for an event of the run, above the lines
 _ANNOUNCEMENT_CHARACTERS = 34
 
-#: {kind: (marker, colour, is it filled)} of events that move nothing.
+#: (marker, colour, whether filled) of events that move no message, by kind
 _POINTS = {
     Kind.RESTORED: (">", INK, True),
     Kind.POLL: ("o", CALM, False),
@@ -77,12 +79,12 @@ _ANNOUNCED = {Kind.FAULT: RED, Kind.FAILED: RED, Kind.DEPLOYED: INK, Kind.PUBLIS
 
 
 def plotted(picture: Picture, form: str) -> bytes:
-    """The drawing as a file of the form ``svg`` or ``png``."""
+    """Return the drawing as the bytes of a file in the format `form`, ``svg`` or ``png``."""
     return rendered(lambda: _Plot(picture).figure, form)
 
 
 class _Plot:
-    """One drawing."""
+    """The drawing of a picture."""
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
@@ -93,13 +95,13 @@ class _Plot:
         width = min(max(wished, _WIDTH_MIN), _WIDTH_MAX)
         height = _MARGIN_HEIGHT + max(_LINE_HEIGHT * levels, _LINES_HEIGHT_MIN)
         self.figure = Figure(figsize=(width, height))
-        # Names, words above and the legend below lie outside: the file is made as large as they need.
+        # The names, the texts above and the legend below lie outside of the axes. `rendered` enlarges the file to fit.
         self._axes = self.figure.add_axes((0, 0, 1, 1))
         self._labels = Labels(self._axes, (width / (count + 2), height / (levels - 1 + _ABOVE + _BELOW)))
         self._draw_frame()
         self._draw_incarnations()
         self._draw_cuts()
-        # What is in flight across a cut first: its labels have the first choice.
+        # Arrows across a cut come first, so that their labels take the best places.
         for arrow in sorted(picture.arrows, key=lambda arrow: not arrow.crosses):
             self._draw_arrow(arrow)
         for place, event in enumerate(picture.events):
@@ -123,7 +125,7 @@ class _Plot:
             axes.spines[side].set_visible(False)
 
     def _draw_times(self, axes: Axes) -> None:
-        """Seconds from the beginning, where they change, as far as there is room."""
+        """Label the time axis with seconds from the first event, where the time changes and a label has room."""
         places: list[int] = []
         events = self._picture.events
         for place, event in enumerate(events):
@@ -136,7 +138,7 @@ class _Plot:
         axes.set_xticks(places, [f"{round(time, decimals):.12g} s" for time in times], fontsize=SMALL, color=CALM)
 
     def _draw_incarnations(self) -> None:
-        """A line from each restore to the subtask's last event in that life; dotted where nothing is alive."""
+        """Draw each subtask's line: solid from a restore to the last event of that incarnation, dotted elsewhere."""
         ends: dict[Subtask, list[tuple[int, int]]] = {subtask: [(-1, -1)] for subtask in self._level}
         for place, event in enumerate(self._picture.events):
             if event.subtask is None:
@@ -155,7 +157,7 @@ class _Plot:
                 self._axes.plot([start, end], [level, level], color=CALM, lw=1.0, zorder=1.5)
 
     def _announce(self, place: int, event: Event) -> None:
-        """An event of the run: a thin line through all subtasks, and words above."""
+        """Draw an event of the run as a text above the lines. Draw a thin line through all subtasks for some kinds."""
         colour = _ANNOUNCED.get(event.kind, CALM)
         is_loud = event.kind in _ANNOUNCED
         style = "-" if event.kind is Kind.DEPLOYED else ":"
@@ -194,17 +196,17 @@ class _Plot:
             shape = "D" if arrow.cargo is Cargo.MARKER else "."
             self._axes.plot(tail, source, marker=shape, ms=3, color=colour, ls="", zorder=3)
         if arrow.cargo is Cargo.MARKER:
-            return  # its dashes and colour say all; its number is at the cut
+            return  # no label, because the name of the cut has the snapshot id
         if arrow.crosses or len(self._picture.arrows) <= _LABELLED_ARROWS_MAX:
-            # All that was restored comes from one point: its labels have room at the heads only.
+            # Restored messages all start at one point, so their labels have room only near the heads.
             shares = _AT_END if arrow.end is None else _NEAR_HEAD if arrow.is_restored else _NEAR_TAIL
             places = [(tail + share * (head - tail), source + share * (target - source)) for share in shares]
             text = f"{'*' if arrow.crosses else ''}{arrow.number}{' end' if arrow.cargo is Cargo.END else ''}"
             self._labels.write(text, places, colour, bold=bool(arrow.crosses), optional=not arrow.crosses)
 
     def _ends(self, arrow: Arrow) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Tail and head. Of what was sent before the slice its end is drawn, of what is not received in it its
-        beginning, each as far as there is room between two lines.
+        """Return the tail and the head of an arrow. An arrow that was sent before the slice, or is not received in the
+        slice, is cut short to the room between two lines.
         """
         source, target = (float(self._level[end]) for end in arrow.channel)
         way = min(max(0.3 * (target - source), -_STUB_MAX), _STUB_MAX)
@@ -217,7 +219,7 @@ class _Plot:
         return (tail, source), (arrow.end, target)
 
     def _restored_at(self, arrow: Arrow) -> float | None:
-        """Where the life began into which it was restored; None: it was sent, or restored, before the slice."""
+        """Return the place where the message was restored, or None when it was sent or restored before the slice."""
         restored = (Kind.RESTORED, arrow.incarnation, arrow.channel.source)
         for place, event in enumerate(self._picture.events if arrow.is_restored else ()):
             if (event.kind, event.incarnation, event.subtask) == restored:
@@ -225,7 +227,7 @@ class _Plot:
         return None
 
     def _style_of(self, arrow: Arrow) -> tuple[str, float, str]:
-        """Colour, width and style."""
+        """Return the colour, the width in points and the style of an arrow."""
         place = arrow.end if arrow.end is not None else arrow.start
         if place is not None and self._picture.is_stale(place):
             return PALE, 0.7, "-"
@@ -243,7 +245,7 @@ class _Plot:
             places = [place for place, _ in cut.points]
             levels = [self._level[subtask] for _, subtask in cut.points]
             style = "-" if cut.is_published else (0, (1, 1))
-            # A little beyond the first and the last line, so that the cut is seen to end there.
+            # Drawn a little beyond the first and the last line, so that a reader sees where the cut ends.
             xs, ys = [places[0], *places, places[-1]], [levels[0] - 0.4, *levels, levels[-1] + 0.3]
             self._axes.plot(xs, ys, color=colour, lw=_CUT_WIDTH, ls=style, alpha=0.4, zorder=1.8)
             self._axes.plot(places, levels, marker=shape, ms=5, color=colour, ls="", zorder=4)
@@ -251,7 +253,7 @@ class _Plot:
             self._labels.write(name, self._beyond(cut), colour, points=NORMAL, bold=True)
 
     def _beyond(self, cut: CutLine) -> Iterator[tuple[float, float]]:
-        """Where a cut's name may stand: over its first point, under its last one, and a little aside."""
+        """Yield places for a cut's name: above its first point and below its last point, then a little aside."""
         (first, top), (last, bottom) = cut.points[0], cut.points[-1]
         for aside in (0.0, 2.0, -2.0, 4.0, -4.0):
             yield first + aside, self._level[top] - 0.55

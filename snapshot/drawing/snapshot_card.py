@@ -1,6 +1,6 @@
-"""A snapshot in a notebook: what it is, its graph with states in the nodes and messages in flight on the edges, tables.
+"""The card of a snapshot in a notebook: facts, its graph with states and messages in flight, and tables.
 
-Reads little: a part that is large, or one of many, is told by its size only.
+Reads few parts, because a store may be slow. Of a large part only the size is shown, and tables have few rows.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from snapshot.drawing.graph_plot import EdgeNote
     from snapshot.stored.snapshot import Snapshot
 
-#: Bytes of a part that is decoded for a card.
+#: bytes of the largest part that is decoded for a card
 _PART_BYTES_MAX = 262_144
-#: Rows of a table: so many states, and so many channels, are read, which takes a slow store some seconds.
+#: rows of a table, so few because reading so many states and channels takes some seconds from a slow store
 _ROWS_MAX = 40
-#: Messages of a channel that are shown, and characters of one, and of a state: in the drawing, and in a table.
+#: messages of a channel that are shown, characters of a text in the drawing, and characters of a state in a table
 _MESSAGES, _DRAWN_CHARACTERS, _CHARACTERS = 3, 26, 100
 
 
 def card_of_snapshot(snapshot: Snapshot) -> str:
-    """The HTML. Decodes states and messages, as `snapshot.node` and `snapshot.channel` do."""
+    """Return the card as HTML. Decodes states and messages, as `snapshot.node` and `snapshot.channel` do."""
     return _Card(snapshot).html()
 
 
 class _Card:
-    """One snapshot, read as far as it is shown."""
+    """The parts of a snapshot that the card shows."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -44,19 +44,19 @@ class _Card:
         self._records = {record.subtask: record for record in manifest.records}
         sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
         processed = {entry.channel: entry.processed for record in manifest.records for entry in record.received}
-        #: {channel: how many messages are in flight}, of those that hold any
+        #: number of messages in flight, by channel, without empty channels
         self._in_flight = {
             channel: sent[channel] - processed[channel]
             for channel in self._topology.channels
             if sent[channel] > processed[channel]
         }
         self._sent, self._processed = sent, processed
-        # The first of all.
+        # Only the first states and channels are read, because each read takes time.
         self._states = {subtask: self._state(subtask) for subtask in self._topology.subtasks[:_ROWS_MAX]}
         self._messages = {channel: self._first_messages(channel) for channel in [*self._in_flight][:_ROWS_MAX]}
 
     def html(self) -> str:
-        """All of it."""
+        """Return the card as HTML."""
         snapshot = self._snapshot
         facts = [
             ("run", snapshot.run),
@@ -78,7 +78,7 @@ class _Card:
         )
 
     def _first_messages(self, channel: ChannelId) -> str:
-        """The first ones, as text."""
+        """Return the first messages in flight as text."""
         handles = [
             handle
             for end, kind in ((channel.target, PartKind.RECEIVED), (channel.source, PartKind.SENT))
@@ -95,13 +95,13 @@ class _Card:
         return self._read(handles, described)
 
     def _read(self, handles: list[Handle], describe: Callable[[], str]) -> str:
-        """What is in these parts; why it is not shown, where it is not."""
+        """Return the description of parts, or in parentheses the size or the error that prevents describing them."""
         size = sum(handle.size for handle in handles)
         if size > _PART_BYTES_MAX:
             return f"({size_text(size)})"
         try:
             return describe()
-        except (CutlineError, OSError) as error:  # a class that is missing here, a part that is gone
+        except (CutlineError, OSError) as error:  # because a class may be missing here, or a part deleted
             return f"({error})"
 
     # ---------------------------------------------------------------- drawing

@@ -1,4 +1,4 @@
-"""A space-time diagram in characters: time runs downwards, a column a subtask, a row an event.
+"""A space-time diagram in characters, with time downwards, a column for each subtask and a row for each event.
 
 ::
 
@@ -10,7 +10,7 @@
         7  0.500  ├┄┄1┄┄┄┄┄┄┄┄┄┄>◆
         8  0.600  ✗ Crash('Q') ─────────────
 
-A ``*`` is on what is in flight across a cut. A graph that is too wide for columns is told in a table.
+A ``*`` marks a message in flight across a cut. A graph with too many subtasks for columns is shown as a table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from snapshot.drawing.picture import Arrow, Cargo, Picture
 from snapshot.ids import Subtask
 from snapshot.trace_events import Event, Kind
 
-#: More would not fit a terminal of 160 characters.
+#: columns at most, because more columns do not fit a terminal of 160 characters
 _COLUMNS_MAX = 8
-#: Characters of a column: room for an arrow with its number, but not for every long name.
+#: least and largest width of a column in characters: room for an arrow with its number, but not for every long name
 _COLUMN_MIN, _COLUMN_MAX = 12, 18
-#: Characters left of the first line, for half a cut.
+#: characters left of the first line, with room for half a cut
 _INDENT = 5
-#: How an event of a subtask that moves nothing is drawn.
+#: symbols of a subtask's events that move no message
 _SYMBOLS = {
     Kind.RESTORED: "╤",
     Kind.POLL: "○ poll",
@@ -38,12 +38,12 @@ _SYMBOLS = {
     Kind.FAILED: "✗ failed",
     Kind.REFUSED: "✗ refused",
 }
-#: How an event of the run is drawn.
+#: symbols of events of the run
 _ANNOUNCED = {Kind.FAULT: "✗", Kind.FAILED: "✗", Kind.DEPLOYED: "▶", Kind.PUBLISHED: "✓", Kind.ABORTED: "✗"}
 
 
 def text_of(picture: Picture) -> str:
-    """The whole diagram."""
+    """Return the whole diagram as text."""
     rows = _table(picture) if len(picture.subtasks) > _COLUMNS_MAX else _Columns(picture).rows()
     return "\n".join(row.rstrip() for row in (picture.title, *rows, *_flying(picture)))
 
@@ -57,7 +57,7 @@ def _star(arrow: Arrow | None) -> str:
 
 
 def _flying(picture: Picture) -> Iterator[str]:
-    """What the stars mean: the channel states of the cuts, as far as the slice shows them."""
+    """Yield a line for each cut: the messages of its channel states that the slice shows. Stars mark these messages."""
     for cut in picture.cuts:
         numbers: dict[str, list[int]] = {}
         for arrow in picture.arrows:
@@ -88,18 +88,18 @@ def _banner(picture: Picture, event: Event) -> str:
 
 
 class _Columns:
-    """One column for each subtask."""
+    """The diagram with a column for each subtask."""
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         names = [picture.name(subtask) for subtask in picture.subtasks]
-        # Behind the name of the longest receiver there is room for "●*123→" and a gap.
+        # 7 more characters than the longest name give room for "●*123→" before the name, and for a gap.
         self._width = min(max([_COLUMN_MIN, *(len(name) + 7 for name in names)]), _COLUMN_MAX)
         self._line = {subtask: _INDENT + number * self._width for number, subtask in enumerate(picture.subtasks)}
         self._all = _INDENT + len(names) * self._width
 
     def rows(self) -> Iterator[str]:
-        """Heading and events."""
+        """Yield the heading and a row for each event."""
         heads = (self._picture.name(subtask)[: self._width - 1] for subtask in self._picture.subtasks)
         yield f" event     time {' ' * _INDENT}" + "".join(f"{head:{self._width}}" for head in heads)
         for place, event in enumerate(self._picture.events):
@@ -136,13 +136,13 @@ class _Columns:
         _put(cells, line, text[: self._width - 1])
 
     def _draw_start(self, cells: list[str], arrow: Arrow) -> None:
-        """The sending of something that comes later, or never."""
+        """Draw a sending, whose receipt follows later or never."""
         symbol = "◇" if arrow.cargo is Cargo.MARKER else "●"
         text = f"{symbol}{self._label(arrow)}→{self._picture.name(arrow.channel.target)}"
         _put(cells, self._line[arrow.channel.source], text[: self._width - 1])
 
     def _draw_arrow(self, cells: list[str], arrow: Arrow) -> None:
-        """The arrival of something: all of its way."""
+        """Draw a receipt, as an arrow over the whole way from the sender."""
         source, target = (self._line[end] for end in arrow.channel)
         is_marker = arrow.cargo is Cargo.MARKER
         head = "◆" if is_marker else "●"
