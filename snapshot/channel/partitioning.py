@@ -26,8 +26,9 @@ from snapshot.plan.topology import KEY_GROUPS, Partitioning
 #: Return value of `Partitioner.choose` for a message that goes to every subtask of the target.
 EVERY: Final = -1
 
-#: Most keys whose target a hash partitioner remembers: a few MB for usual keys. A full memory is cleared at once.
+#: Most keys whose target a hash partitioner remembers, and most bytes of such keys. A full memory is cleared at once.
 _REMEMBERED_KEYS_MAX = 32_768
+_REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
 
 #: Integer keys below this are found in batches by a table of 256 KiB, because ids are often small. The table takes a
 #: fourth of the time of hashing.
@@ -198,6 +199,7 @@ class HashPartitioner(_Stateless):
         self._parallelism = parallelism
         #: {key: index of its target}; the dict is never replaced, because the hot path holds a reference
         self.remembered: dict[Any, int] = {}
+        self._remembered_bytes = 0
         #: targets of the keys from 0 to `_SMALL_KEYS_MAX`, or None before such keys have come in a batch
         self._of_small: Targets | None = None
 
@@ -255,8 +257,10 @@ class HashPartitioner(_Stateless):
         return found
 
     def _learn(self, key: Any) -> int:
-        if len(self.remembered) >= _REMEMBERED_KEYS_MAX:
+        self._remembered_bytes += _bytes_of(key)
+        if len(self.remembered) >= _REMEMBERED_KEYS_MAX or self._remembered_bytes > _REMEMBERED_BYTES_MAX:
             self.remembered.clear()
+            self._remembered_bytes = _bytes_of(key)
         chosen = self.remembered[key] = subtask_of_group(key_group(key), self._parallelism)
         return chosen
 
@@ -302,5 +306,24 @@ def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) 
     return [(int(ordered[start]), gathered.slice(start, stop - start)) for start, stop in bounds]
 
 
+def _bytes_of(key: Any) -> int:
+    """Return the memory of a plain key or of a tuple of such."""
+    inside = sum(each.__sizeof__() for each in key) if type(key) is tuple else 0
+    return int(key.__sizeof__()) + inside
+
+
 def _gathered(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    return pc.take(batch, pa.array(rows), boundscheck=False)
+    try:
+        return pc.take(batch, pa.array(rows), boundscheck=False)
+    except pa.ArrowNotImplementedError:  # Arrow cannot take rows of views, nor of run-end encoded columns
+        columns = [_concatenated(column, rows) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _concatenated(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Take rows by joining slices of neighbours, which Arrow can do for every type."""
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    lengths = np.diff(starts, append=len(rows))
+    return pa.concat_arrays(
+        [column.slice(start, length) for start, length in zip(rows[starts].tolist(), lengths.tolist(), strict=True)]
+    )

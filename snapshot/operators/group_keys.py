@@ -83,7 +83,7 @@ class GroupKeys:
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a key column of `kind` in the groups. A dictionary has its value type.
+    """Return the type of a key column of `kind` in the groups. A dictionary has its value type, a view a plain type.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def key_type(kind: pa.DataType) -> pa.DataType:
     """
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if _is_integer(value) or any(matches(value) for matches in _TEXTS):
-        return value
+        return _without_views(value)
     raise TypeError(f"{kind} cannot be a key: keys are bool, int, str and bytes")
 
 
@@ -156,7 +156,7 @@ class _Texts:
         return len(self._numbers)
 
     def numbers(self, column: pa.Array) -> Integers:
-        column = _without_views(column)
+        column = column.cast(_without_views(column.type))
         if len(self._numbers) <= len(column) and not pa.types.is_dictionary(column.type):
             found = pc.index_in(column, value_set=self._values_known(column.type))
             if not found.null_count:
@@ -196,13 +196,11 @@ class _Texts:
         return cast("list[int]", found)
 
 
-def _without_views(column: pa.Array) -> pa.Array:
-    """Cast a view type, because Arrow cannot search views, nor dictionary-encode views with nulls."""
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    if pa.types.is_binary_view(column.type):
-        return column.cast(pa.large_binary())
-    return column
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a view type is cast to, because Arrow can neither sort, search nor take rows of views."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _as_integers(column: pa.Array) -> Integers:

@@ -28,11 +28,11 @@ class EndOfStream:
         self.inner_inputs: tuple[ChannelId, ...] = tuple(c for c in inputs if c.source.node in inside)
         self.inner_output_channels: tuple[ChannelId, ...] = tuple(c for c in outputs if c.target.node in inside)
         self.inner_outputs: tuple[str, ...] = tuple(dict.fromkeys(c.target.node for c in self.inner_output_channels))
-        self._inputs = inputs
+        self._inside = inside
         #: {input node: its channels that have not ended}
-        self._open: dict[str, list[ChannelId]] = {}
+        self._open: dict[str, set[ChannelId]] = {}
         for channel in inputs:
-            self._open.setdefault(channel.source.node, []).append(channel)
+            self._open.setdefault(channel.source.node, set()).add(channel)
 
     def channel_ended(self, channel: ChannelId) -> bool:
         """Record the end of a channel. Return whether all channels from ``channel.source.node`` have ended."""
@@ -54,8 +54,7 @@ class EndOfStream:
 
     def open_inner_inputs(self) -> list[ChannelId]:
         """Return the channels inside the cycle that have not ended."""
-        still_open = [channel for channels in self._open.values() for channel in channels]
-        return [channel for channel in self.inner_inputs if channel in still_open]
+        return [channel for channel in self.inner_inputs if channel in self._open.get(channel.source.node, ())]
 
     @property
     def all_ended(self) -> bool:
@@ -64,6 +63,5 @@ class EndOfStream:
 
     def status(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> SubtaskStatus:
         """Return the subtask status that a snapshot stores. Termination is decided from this status."""
-        still_open = [channel for channels in self._open.values() for channel in channels]
-        outer_ended = all(channel in self.inner_inputs for channel in still_open)
+        outer_ended = all(node in self._inside for node in self._open)
         return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted)

@@ -135,7 +135,7 @@ _LEAVES: list[Callable[[Random], Any]] = [
     lambda rng: rng.choice([pa.table({"x": [1]}), pa.scalar(1), pa.int32()]),
     lambda rng: rng.choice([Broken("a", "b"), Hostile(), Odd(1), Odd(2), ValueError("what", 1)]),
     lambda rng: rng.choice(
-        [memoryview(b"view"), (each for each in ()), open, len, Box, Random.random, TextIOWrapper(BytesIO())]
+        [memoryview(b"view"), (each for each in "x"), open, len, Box, Random.random, TextIOWrapper(BytesIO())]
     ),
 ]
 _KEYS: list[Callable[[Random], Any]] = [

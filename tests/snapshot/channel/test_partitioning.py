@@ -6,11 +6,20 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.partitioning import EVERY, Split, key_function, key_group, partitioner, subtask_of_group
+from snapshot.channel.partitioning import (
+    EVERY,
+    HashPartitioner,
+    Split,
+    key_function,
+    key_group,
+    partitioner,
+    subtask_of_group,
+)
 from snapshot.plan.declarations import Key
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 
@@ -58,6 +67,45 @@ def test_more_keys_than_are_remembered_go_where_they_went() -> None:
         subtask_of_group(key_group(key), 7) for key in range(40_000)
     ]
     assert hashed.choose(3) == subtask_of_group(key_group(3), 7)
+
+
+def test_remembered_keys_are_bounded_in_bytes() -> None:
+    """A few large keys take no more memory than many small ones; a key larger than all that is remembered alone."""
+    hashed = HashPartitioner("k", 4)
+    for number in range(200):
+        hashed.choose({"k": f"{number:0100000d}"})
+        hashed.choose({"k": (f"{number:0100000d}", number)})
+    assert 10 < len(hashed.remembered) < 100
+    hashed.choose({"k": "x" * 100_000_000})
+    assert len(hashed.remembered) == 1
+
+
+VIEWS = [
+    (pa.string_view(), ["a", None, "b" * 20]),
+    (pa.binary_view(), [b"a", None, b"b" * 20]),
+    (pa.list_(pa.string_view()), [["a"], None, []]),
+    (pa.struct([("x", pa.binary_view())]), [{"x": b"a"}, None, {"x": None}]),
+    (pa.run_end_encoded(pa.int32(), pa.string()), ["a", None, "b"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), VIEWS, ids=str)
+@pytest.mark.parametrize("parallelism", [2, 40])
+def test_columns_that_arrow_cannot_gather_are_cut_up_too(
+    kind: pa.DataType, values: list[Any], parallelism: int
+) -> None:
+    """Rows and types stay what they were, for few targets and for many."""
+    rows = [values[number % 3] for number in range(300)]
+    column = pc.run_end_encode(pa.array(rows)) if pa.types.is_run_end_encoded(kind) else pa.array(rows, kind)
+    batch = pa.RecordBatch.from_arrays([pa.array([n % 70 for n in range(300)]), column], ["k", "value"])
+    found: Counter[tuple[int, str]] = Counter()
+    for target, part in partitioner(Partitioning.HASH, "k", 0, parallelism).split(batch):
+        part.validate(full=True)
+        assert part.schema == batch.schema
+        for row in part.to_pylist():
+            assert subtask_of_group(key_group(row["k"]), parallelism) == target
+            found[row["k"], str(row["value"])] += 1
+    assert found == Counter((row["k"], str(row["value"])) for row in batch.to_pylist())
 
 
 @pytest.mark.parametrize("parallelism", [2, 4, 5, 300, KEY_GROUPS])
