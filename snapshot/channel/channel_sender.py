@@ -154,6 +154,8 @@ class ChannelSender:
             return
         if self.open_kind is None:
             self.switch(PayloadKind.BATCH)
+        if not batch.num_columns:
+            raise ChannelError(f"{self.channel}: a batch of {batch.num_rows} rows without columns: rows need a column")
         if self.ended or (batch.get_total_buffer_size() > MESSAGE_BYTES_MAX and batch.nbytes > MESSAGE_BYTES_MAX):
             self._refuse(batch.nbytes)
         if batch.num_rows >= JOINED_ROWS_MAX:  # such a batch fills a frame alone

@@ -84,6 +84,15 @@ def decode_rows(data: Buffer, row_count: int) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
+def count_rows(data: Buffer) -> int:
+    """Return the number of rows of a stream, which is read without a copy. -1 for bytes that are no stream."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            return sum(batch.num_rows for batch in reader)
+    except (pa.ArrowException, OSError):
+        return -1
+
+
 def has_dictionaries(kind: pa.DataType) -> bool:
     """Return whether arrays of this type refer to dictionaries, which are messages of their own."""
     return "dictionary<" in str(kind)

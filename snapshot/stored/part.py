@@ -27,6 +27,7 @@ from typing import Any
 import msgpack
 
 from snapshot.channel.frame import Buffer, Frame, PayloadKind
+from snapshot.channel.record_batches import count_rows
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored import keys
@@ -254,14 +255,14 @@ def _frames_problem(frames: Sequence[Frame]) -> str | None:
         if frame.first != expected or frame.count < 1:
             return f"a frame of {frame.count} messages from {frame.first} where {expected} was due"
         held = _messages_held(frame)
-        if held not in (frame.count, None):
+        if held != frame.count:
             return f"the frame from {frame.first} says {frame.count} messages and holds {held}"
         expected = frame.last + 1
     return None
 
 
-def _messages_held(frame: Frame) -> int | None:
-    """Count the messages by the payload's own header. None for a batch, whose rows are counted by decoding."""
+def _messages_held(frame: Frame) -> int:
+    """Count the messages by the payload's own header, and the rows of a batch by its stream. -1 if there is neither."""
     match frame.kind:
         case PayloadKind.VALUES | PayloadKind.TUPLES | PayloadKind.FLAT:
             unpacker = msgpack.Unpacker()
@@ -273,4 +274,4 @@ def _messages_held(frame: Frame) -> int | None:
         case PayloadKind.END:
             return 1 if len(frame.payload) == 0 else -1
         case PayloadKind.BATCH:
-            return None
+            return count_rows(frame.payload)

@@ -193,24 +193,10 @@ class Snapshot:
         return [self._decode(handle, frame) for frame in frames if frame.kind is not PayloadKind.END]
 
     def _decode(self, handle: Handle, frame: Frame) -> list[Any] | pa.RecordBatch:
-        if frame.kind is PayloadKind.BATCH:
-            return self._rows(handle, frame)
         try:
             return messages_of(frame, self._codec)
         except NotSerialisable as error:
             raise RestoreRefused(f"{handle.name}: messages from {frame.first} cannot be read here: {error}") from error
-
-    def _rows(self, handle: Handle, frame: Frame) -> pa.RecordBatch:
-        try:
-            batch = messages_of(frame, self._codec)
-        except (pa.ArrowException, StopIteration) as error:
-            raise SnapshotCorrupt(f"{handle.name}: the batch from {frame.first} cannot be read: {error}") from error
-        assert isinstance(batch, pa.RecordBatch)
-        if batch.num_rows != frame.count:
-            raise SnapshotCorrupt(
-                f"{handle.name}: the batch from {frame.first} says {frame.count} rows and holds {batch.num_rows}"
-            )
-        return batch
 
 
 class NodeSnapshot:

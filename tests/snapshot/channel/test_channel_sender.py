@@ -131,6 +131,14 @@ def test_rows_of_a_batch_are_messages() -> None:
     assert taken(end) == [{"x": 1}, {"x": 2}, {"x": 3}]
 
 
+def test_rows_without_columns_are_refused() -> None:
+    """Nothing of them would come back."""
+    end = sender()
+    with pytest.raises(ChannelError, match="a batch of 2 rows without columns"):
+        end.send_batch(pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([]))))
+    assert end.sent == 0
+
+
 def test_small_batches_share_a_frame_and_large_ones_have_their_own() -> None:
     """A frame holds batches of one schema, between them nothing else, and leaves by itself when it is full."""
     end = sender()

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import msgpack
+import pyarrow as pa
 import pytest
 import xxhash
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.record_batches import OpenBatches
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.envelope import ENVELOPE_BYTES, FORMAT_VERSION, seal, unseal
@@ -68,6 +70,23 @@ def test_frames_come_back() -> None:
     assert whole == expected
 
 
+def _two_batches() -> Frame:
+    """A frame of three rows in two batches."""
+    batches = OpenBatches(pa.schema([("x", pa.int64())]))
+    batches.add(pa.record_batch({"x": [1, 2]}))
+    batches.add(pa.record_batch({"x": [3]}))
+    return batches.frame(1)
+
+
+ROWS = _two_batches()
+
+
+def test_rows_of_batches_are_counted() -> None:
+    """Those that share a frame too."""
+    part = channel_part(PartKind.SENT, "r", 1, 1, sample.PQ, [ROWS])
+    assert (part.handle.first, part.handle.last) == (1, 3)
+
+
 @pytest.mark.parametrize(
     ("frames", "says"),
     [
@@ -80,6 +99,9 @@ def test_frames_come_back() -> None:
         ([structs.replace(sample.flat(1, (1,)), count=2)], "says 2 messages and holds 1"),
         ([Frame(1, 1, PayloadKind.VALUES, b"\xc0")], "holds -1"),
         ([Frame(1, 2, PayloadKind.END, b"")], "says 2 messages and holds 1"),
+        ([structs.replace(ROWS, count=2)], "says 2 messages and holds 3"),
+        ([structs.replace(ROWS, count=4)], "says 4 messages and holds 3"),
+        ([Frame(1, 3, PayloadKind.BATCH, b"no stream")], "says 3 messages and holds -1"),
     ],
 )
 def test_wrong_frames_are_refused(frames: list[Frame], says: str) -> None:

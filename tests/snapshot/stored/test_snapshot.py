@@ -14,7 +14,7 @@ from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle, PartKind, channel_part
+from snapshot.stored.part import Handle, Part, PartKind, _part, channel_part, encode_frames
 from snapshot.stored.snapshot import Snapshot
 from snapshot.stored.topology_record import record_of_topology
 from tests.snapshot import sample
@@ -152,8 +152,13 @@ def test_parts_are_read_lazily_and_proved() -> None:
 
 def with_sent_frames(*frames: Frame) -> Snapshot:
     """The sample with other messages overtaken on PQ."""
-    p, q = sample.records()
     part = channel_part(PartKind.SENT, sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.PQ, frames)
+    return with_sent_part(part)
+
+
+def with_sent_part(part: Part) -> Snapshot:
+    """The sample with another part of what was overtaken on PQ."""
+    p, q = sample.records()
     return Snapshot(
         sample.manifest((replace(p, handles=(*p.handles[:-1], part.inline())), q)), nothing_stored, sample.CODEC
     )
@@ -162,10 +167,12 @@ def with_sent_frames(*frames: Frame) -> Snapshot:
 @pytest.mark.parametrize("payload", [b"", b"nonsense", frame_of_batch(6, pa.record_batch({"x": [1, 2]})).payload])
 def test_rows_of_batches_are_counted_when_read(payload: bytes) -> None:
     """A batch that cannot be read, or has another number of rows than its frame says, is SnapshotCorrupt."""
-    snapshot = with_sent_frames(Frame(6, 3, PayloadKind.BATCH, payload))
-    with pytest.raises(SnapshotCorrupt, match="the batch from 6"):
+    written = encode_frames([Frame(6, 3, PayloadKind.BATCH, payload)])
+    origin = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.P, sample.PQ, (6, 8))
+    snapshot = with_sent_part(_part(PartKind.SENT, *origin, written))
+    with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):
         snapshot.verify()
-    with pytest.raises(SnapshotCorrupt, match="the batch from 6"):
+    with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):
         _ = snapshot.channel("P", "Q").messages
 
 
