@@ -257,10 +257,11 @@ class HashPartitioner(_Stateless):
         return found
 
     def _learn(self, key: Any) -> int:
-        self._remembered_bytes += _bytes_of(key)
+        size = sum(each.__sizeof__() for each in key) if type(key) is tuple else key.__sizeof__()
+        self._remembered_bytes += size
         if len(self.remembered) >= _REMEMBERED_KEYS_MAX or self._remembered_bytes > _REMEMBERED_BYTES_MAX:
             self.remembered.clear()
-            self._remembered_bytes = _bytes_of(key)
+            self._remembered_bytes = size
         chosen = self.remembered[key] = subtask_of_group(key_group(key), self._parallelism)
         return chosen
 
@@ -304,12 +305,6 @@ def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) 
     changes = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
     bounds = pairwise([0, *changes, len(ordered)]) if len(ordered) else ()
     return [(int(ordered[start]), gathered.slice(start, stop - start)) for start, stop in bounds]
-
-
-def _bytes_of(key: Any) -> int:
-    """Return the memory of a plain key or of a tuple of such."""
-    inside = sum(each.__sizeof__() for each in key) if type(key) is tuple else 0
-    return int(key.__sizeof__()) + inside
 
 
 def _gathered(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:

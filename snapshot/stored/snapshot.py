@@ -129,9 +129,7 @@ class Snapshot:
             for handle in record.handles:
                 body = self._open(handle)
                 if handle.kind is not PartKind.STATE:
-                    for frame in decode_frames(handle, body):
-                        if frame.kind is PayloadKind.BATCH:
-                            self._rows(handle, frame)
+                    decode_frames(handle, body)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and self.manifest == other.manifest
