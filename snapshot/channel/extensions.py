@@ -25,6 +25,7 @@ import pyarrow as pa
 from snapshot.channel.frame import Buffer
 from snapshot.channel.out_of_band_buffers import LARGE_BYTES, OutOfBandBuffers, writable
 from snapshot.channel.record_batches import decode_batch, encode_batch
+from snapshot.error_text import headline
 
 _EXT_TUPLE = 1
 _EXT_PICKLE = 2
@@ -146,7 +147,7 @@ class ExtensionDecoder:
         try:
             return pickle.loads(pickled, buffers=[writable(buffer) for buffer in buffers])
         except Exception as error:  # unpickling runs the class's own code, which may raise anything
-            raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
+            raise NotSerialisable(f"a value cannot be unpickled here: {headline(error)}") from error
 
     def _find_out_of_band(self, code: int, data: bytes) -> tuple[int, list[memoryview], bytes]:
         """Return the kind, the buffers and the pickle that an extension refers to."""

@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
+from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source, defines
@@ -74,7 +75,7 @@ def _pickled(value: object) -> bytes | None:
     """Pickle a value for comparison. Return None for an unpicklable value, such as a connection that `open` made."""
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception:  # noqa: BLE001  # because pickling runs the value's own code
+    except BaseException:  # noqa: BLE001  # because pickling runs the value's own code
         return None
 
 
@@ -207,12 +208,13 @@ def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
         node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:
         raise GraphError(
-            f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
+            f"{subtask}: its node cannot be unpickled here ({headline(error)}). Its module must be "
             "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
         ) from error
-    except Exception as error:  # because unpickling runs the user's code, which may raise anything
-        raise NodeError(f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})") from error
-    assert isinstance(node, Node)
+    except BaseException as error:  # because unpickling runs the user's code, which may raise anything
+        raise NodeError(f"{subtask}: its node cannot be unpickled here: {describe(error)}") from error
+    if not isinstance(node, Node):
+        raise NodeError(f"{subtask}: its node cannot be unpickled here: its pickle holds a {type(node).__qualname__}")
     return node
 
 
