@@ -196,7 +196,10 @@ class Source(Node):
     def partitions(self) -> Sequence[str]:
         """Return the names of parts that can be read independently. Each subtask reads its ``context.partitions``.
 
-        A source with this hook keeps ``{partition: offset}`` as its state.
+        Called once a submission, in the driver's process, on a copy of the source. The names are distinct. Their order
+        does not matter. A source with this hook keeps ``{partition: offset}`` as its state. After a restore each
+        partition is read by the subtask that has its offset. A new name starts at its beginning. A name that is no
+        longer listed is refused, unless the submission allows ``droppedState``.
         """
         return ()
 

@@ -81,7 +81,7 @@ def _pickled(value: object) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class RestoredChannels:
-    """Counters and channel states that a subtask starts with; empty on a fresh run (PROTOCOL 6.2)."""
+    """Counters, channel states and partitions that a subtask starts with (PROTOCOL 6.2, 6.5)."""
 
     #: {input channel: p}, the number of the last processed message
     processed: Mapping[ChannelId, int] = field(default_factory=dict)
@@ -89,6 +89,8 @@ class RestoredChannels:
     frames: Mapping[ChannelId, tuple[Frame, ...]] = field(default_factory=dict)
     #: {output channel: S}, the number of the last sent message
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
+    #: names of the partitions that the subtask reads, or None for a node without partitions
+    partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class SubtaskParts:
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
+    #: names of the partitions that the subtask reads, or None for a node without partitions
+    partitions: tuple[str, ...] | None
 
     @property
     def is_source(self) -> bool:
@@ -139,12 +143,6 @@ class SubtaskParts:
     def bind_requests(self, ask: Callable[[], None]) -> None:
         """Make `context.requestSnapshot` call `ask`."""
         self.requests.append(ask)
-
-    def partitions(self) -> tuple[str, ...]:
-        """Return this subtask's share of the source's partitions."""
-        if not isinstance(self.node, Source) or not defines(self.node, "partitions"):
-            return ()
-        return tuple(self.node.partitions())[self.subtask.index :: self.context.parallelism]
 
 
 def assemble(
@@ -188,6 +186,7 @@ def assemble(
         chance=lambda: environment.chance_of(subtask),
         ask_snapshot=lambda: requests[0](),
     )
+    context.partitions = restored.partitions or ()
     inputs = tuple(
         _input(channel, compiled, node, context, backpressure, codec, restored, observer)
         for channel in topology.inputs_of(subtask)
@@ -200,6 +199,7 @@ def assemble(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
         lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
+        partitions=restored.partitions,
     )  # fmt: skip
 
 

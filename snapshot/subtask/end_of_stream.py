@@ -62,8 +62,16 @@ class EndOfStream:
         """Whether every input has ended."""
         return not self._open
 
-    def status(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> SubtaskStatus:
+    def status(
+        self,
+        is_ended: bool,
+        *,
+        passive: bool,
+        has_timers: bool,
+        uncommitted: tuple[int, ...],
+        partitions: tuple[str, ...] | None,
+    ) -> SubtaskStatus:
         """Return the subtask status that a snapshot stores. Termination is decided from this status."""
         still_open = [channel for channels in self._open.values() for channel in channels]
         outer_ended = all(channel in self.inner_inputs for channel in still_open)
-        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted)
+        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted, partitions)

@@ -490,7 +490,11 @@ class SubtaskMachine:
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
         status = self._ends.status(
-            is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
+            is_ended,
+            passive=self._exhausted,
+            has_timers=bool(len(self._timers)),
+            uncommitted=self._prepared.ids,
+            partitions=self._parts.partitions,
         )
         return state, status
 
@@ -500,8 +504,6 @@ class SubtaskMachine:
             self.context.now = now
 
     def _open(self) -> None:
-        with calling("partitions", self.subtask):
-            self.context.partitions = self._parts.partitions()
         self.context.send_directly(self._parts.codec.pack)
         if self.observer is not None:
             self.observer.hook_begins("open")

@@ -16,6 +16,7 @@ import pytest
 from snapshot import END, Context, Graph, Node, Source
 from snapshot.coordinator.run_state import Outcome
 from snapshot.error_text import REPORT_CHARACTERS_MAX
+from snapshot.errors import NodeError
 from snapshot.node import End
 from snapshot.testing import ListSink, Simulator
 from snapshot.testing.history import History
@@ -27,6 +28,7 @@ from tests.snapshot.testing.bad_user_code import (
     NOT_STORABLE,
     RAISES,
     NoTruth,
+    Unsayable,
     failing_iterator,
 )
 
@@ -233,7 +235,7 @@ _HOOKS = (
     *(f"{node} {hook}" for node in ("numbers", "middle", "batches", "ledger") for hook in ("restoreState",)),
     *(f"{node} onPublished" for node in ("numbers", "middle", "batches", "ledger")),
     *(f"{node} onEnd" for node in ("middle", "batches", "ledger")),
-    *("numbers partitions", "numbers poll", "middle onMessage", "middle onTimer", "batches onBatch"),
+    *("numbers poll", "middle onMessage", "middle onTimer", "batches onBatch"),
     *("ledger onMessage", "ledger prepareCommit", "ledger commit", "ledger discardUncommitted"),
 )
 
@@ -254,7 +256,7 @@ def test_nothing_fails_without_a_fault() -> None:
     _nothing_is_lost(history)
     assert [text.partition("\n")[0] for text in _texts(history, Kind.FAILED)] == [PLANNED, "a peer is lost"]
     for place in _HOOKS:
-        _run(place, lambda: ("only",) if _fault.place == "numbers partitions" else None)
+        _run(place, lambda: None)
         assert _fault.fired == 1, place
 
 
@@ -312,9 +314,32 @@ def test_a_node_that_cannot_be_unpickled_is_named(node: str) -> None:
     """Its class may raise anything while a worker unpickles the node."""
     place = f"{node} unpickled"
     for name, act in _errors(place):
-        history = _run(place, act)
+        history = _run(place, act, passes=node == "numbers")  # its partitions are listed by another copy before
         _named(history, Kind.FAILED, f"{node}[0]: its node cannot be unpickled here: {name.partition(',')[0]}: ")
         _nothing_is_lost(history)
+
+
+def test_partitions_that_cannot_be_listed_are_named() -> None:
+    """Nothing starts then, so the error is raised where the run is submitted."""
+    lists: tuple[Any, ...] = (
+        None,
+        5,
+        "abc",
+        b"abc",
+        [1],
+        [""],
+        ["a", "a"],
+        ["\ud800"],
+        [None],
+        NoTruth(),
+        [Unsayable()],
+    )
+    wrong: list[tuple[str, Callable[[], Any]]] = [*RAISES.items(), ("", failing_iterator)]
+    for name, act in [*wrong, *(("", _giving(each)) for each in lists)]:
+        with pytest.raises(NodeError, match=r"^partitions of numbers: ") as raised:
+            _run("numbers partitions", act)
+        assert name.partition(",")[0] in str(raised.value)
+        assert len(str(raised.value)) <= REPORT_CHARACTERS_MAX + 200
 
 
 @pytest.mark.parametrize(
@@ -360,9 +385,7 @@ def test_what_functions_return_wrongly_is_refused() -> None:
         _nothing_is_lost(history)
 
 
-@pytest.mark.parametrize(
-    "place", [place for place in _HOOKS if place.split()[1] not in ("partitions", "poll", "prepareCommit")]
-)
+@pytest.mark.parametrize("place", [place for place in _HOOKS if place.split()[1] not in ("poll", "prepareCommit")])
 def test_what_other_hooks_return_means_nothing(place: str) -> None:
     """Their contract has no return value, so none is read."""
     for value in (float("nan"), END, [1], NoTruth()):
