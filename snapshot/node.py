@@ -110,7 +110,18 @@ class Context(ABC):
 
     @abstractmethod
     def registerTimer(self, at: float) -> None:
-        """Call `Node.onTimer` when `now` has reached `at`. Saved in the snapshot; per key behind a hash edge."""
+        """Call `Node.onTimer` when `now` has reached `at`. Saved in the snapshot; per key behind a hash edge.
+
+        Parameters
+        ----------
+        at : float
+            seconds since the epoch: an int or a float before the year 10000.
+
+        Raises
+        ------
+        NodeError
+            if `at` is no such time, because a run waits for its timers.
+        """
 
     @abstractmethod
     def deleteTimer(self, at: float) -> None:
@@ -126,6 +137,9 @@ class Node:
 
     A subtask is a fresh unpickled copy of the instance that was added to the graph, at each start and
     rollback. All hooks of a subtask run on one thread, one at a time.
+
+    Whatever a hook raises is this node's error, `SystemExit` and `KeyboardInterrupt` too. The run rolls back, and the
+    reason names hook and subtask.
     """
 
     def restoreState(self, state: Any) -> None:
@@ -182,7 +196,10 @@ class Source(Node):
     def partitions(self) -> Sequence[str]:
         """Return the names of parts that can be read independently. Each subtask reads its ``context.partitions``.
 
-        A source with this hook keeps ``{partition: offset}`` as its state.
+        Called once a submission, in the driver's process, on a copy of the source. The names are distinct. Their order
+        does not matter. A source with this hook keeps ``{partition: offset}`` as its state. After a restore each
+        partition is read by the subtask that has its offset. A new name starts at its beginning. A name that is no
+        longer listed is refused, unless the submission allows ``droppedState``.
         """
         return ()
 
@@ -192,7 +209,8 @@ class Source(Node):
         Returns
         -------
         float, None or END
-            when to call again: None or 0: at once; else after so many seconds; `END`: never.
+            when to call again. None or 0: at once. A finite int or float: after so many seconds. `END`: never. Any
+            other value is a NodeError, because the run would wait for ever, or by an inexact time.
         """
         raise NotImplementedError
 

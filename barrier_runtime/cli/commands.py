@@ -68,7 +68,7 @@ def run(
         ),
     ] = "latest",
     allow: Annotated[
-        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, repeatedOutput.")
+        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
     ] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://host:port; default: local, with a spare slot.")

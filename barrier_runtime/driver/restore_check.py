@@ -11,6 +11,7 @@ from typing import NamedTuple
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.recovery import REPEATED_OUTPUT, plan_restore
 from snapshot.errors import RestoreRefused
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.topology import Topology
 from snapshot.stored.history import history
 from snapshot.stored.manifest import Manifest
@@ -41,7 +42,7 @@ def origin_of(restore_from: str | int | Snapshot | None, run: str) -> Origin:
 
 
 def check_restore(
-    run: str, topology: Topology, origin: Origin, allow: Collection[str], store_of: Callable[[str], RunStore]
+    run: str, compiled: CompiledGraph, origin: Origin, allow: Collection[str], store_of: Callable[[str], RunStore]
 ) -> None:
     """Refuse a snapshot that cannot or must not be restored. Blocks for the store.
 
@@ -60,7 +61,7 @@ def check_restore(
     store = store_of(run)
     bases = store.bases()  # read before the manifests, because a base may name the newest manifest
     chain = history(bases, store.manifests())
-    _refuse_repeating(run, topology, origin, allow, chain)
+    _refuse_repeating(run, compiled.topology, origin, allow, chain)
     if isinstance(origin.restore, int):
         if origin.restore not in chain:
             raise RestoreRefused(f"run {run!r} has no snapshot {origin.restore}; it has {list(chain)}")
@@ -71,7 +72,7 @@ def check_restore(
         source = (run, chain[-1]) if chain else origin.fork or (run, 0)
     manifest = store_of(source[0]).read_manifest(source[1])
     if isinstance(manifest, Manifest):
-        plan_restore(topology, manifest, allow)
+        plan_restore(compiled.topology, manifest, allow, compiled.partitions)
 
 
 def _refuse_repeating(

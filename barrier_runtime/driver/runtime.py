@@ -35,6 +35,7 @@ from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.partitions import with_partitions
 from snapshot.plan.validation import name_problem
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
@@ -167,12 +168,14 @@ class BarrierRuntime:
             "latest": the newest snapshot of the run, if any. An int: the snapshot with that id. None: a fresh start. A
             snapshot of another run: a fork, while this run has no snapshot of its own.
         allow : collection of str
-            Losses that are accepted: ``changedGraph``, ``droppedMessages``, ``repeatedOutput``.
+            Losses that are accepted: ``changedGraph``, ``droppedMessages``, ``droppedState``, ``repeatedOutput``.
 
         Raises
         ------
         GraphError
             if the graph cannot be built. The text lists all problems.
+        NodeError
+            if the partitions of a source cannot be listed.
         RestoreRefused
             if the snapshot does not fit, or restoring the snapshot would repeat output.
         RunFailed
@@ -189,10 +192,10 @@ class BarrierRuntime:
         with _SUBMITTING:
             self._refuse_live(run_name)
             self._prepare_sources(graph, run_name)
-            compiled = build(graph, self._alignment)
+            compiled = with_partitions(build(graph, self._alignment), graph)
             workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
             self._check_slots(workers)
-            check_restore(run_name, compiled.topology, origin, allow, self._store)
+            check_restore(run_name, compiled, origin, allow, self._store)
             self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, tuple(allow))
             run = self._live[run_name][0]
             _LIVE_IN_DRIVER[self._place_of(run_name)] = run
@@ -270,6 +273,7 @@ class BarrierRuntime:
             settings=RunSettings(
                 run=name,
                 topology=compiled.topology,
+                partitions=compiled.partitions,
                 worker_count=workers,
                 policy=self._policy,
                 restart_policy=self._restart_policy,

@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from typing import NoReturn
 
 # Imported here, because each forked worker would otherwise take 40 ms to import for the backend that it unpickles.
@@ -25,6 +24,7 @@ import state_backends  # noqa: F401
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import configure
 from barrier_runtime.worker.worker import Worker
+from snapshot.error_text import describe
 from snapshot.errors import RunFailed
 
 #: new objects between two runs of the garbage collector; Python's default is 700
@@ -115,8 +115,8 @@ def _be_worker(launch: WorkerLaunch, number: int, parent: int, words: int) -> No
         configure(f"{launch.run} worker-{number}", launch.log_level)
         tune_interpreter()
         code = Worker(launch, number).run()
-    except BaseException:  # noqa: BLE001  # any error ends this process, and the driver must receive it
-        text = traceback.format_exc().encode()
+    except BaseException as error:  # noqa: BLE001  # any error ends this process, and the driver must receive it
+        text = describe(error).encode()
         with contextlib.suppress(OSError):
             os.write(words, text[-LAST_WORDS_BYTES_MAX:])
     finally:

@@ -13,6 +13,7 @@ from barrier_runtime import clock
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
+from snapshot.error_text import printable
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle
 from snapshot.stored.run_store import RunStore
@@ -125,5 +126,5 @@ def _acknowledgement(upload: PendingUpload, incarnation: int, handles: list[Hand
 
 
 def _refusal(taken: SnapshotTaken, incarnation: int, why: object) -> StoredMessage:
-    reason = f"{taken.subtask} could not be stored: {why}"
+    reason = printable(f"{taken.subtask} could not be stored: {why}")  # a file name may be no UTF-8
     return SnapshotDeclined(incarnation, taken.snapshot_id, taken.subtask, reason)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from snapshot.channel.frame import Buffer
 from snapshot.channel.record_batches import decode_batch, encode_batch
 from snapshot.channel.survey import ATOMS, CONTAINERS, Survey
+from snapshot.error_text import headline
 
 #: Version 5 has large buffers beside the pickle (PEP 574). Stored: a reader needs this version.
 _PROTOCOL: Final = 5
@@ -98,8 +99,8 @@ def pickle_into(
 def _dump(pickler: pickle.Pickler, value: Any, strange: Any) -> None:
     try:
         pickler.dump(value)
-    except Exception as error:  # pickling runs the value's own code, which may raise anything
-        raise NotSerialisable(f"{_named(strange)} cannot be pickled: {error}") from error
+    except BaseException as error:  # pickling runs the value's own code, which may raise anything
+        raise NotSerialisable(f"{_named(strange)} cannot be pickled: {headline(error)}") from error
 
 
 def unpickle(data: Buffer, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any:
@@ -116,8 +117,8 @@ def unpickle(data: Buffer, buffers: Iterable[Buffer] = (), *, safe: bool) -> Any
         return pickle.loads(data, buffers=buffers)
     except NotSerialisable:
         raise
-    except Exception as error:  # unpickling runs the class's own code, which may raise anything
-        raise NotSerialisable(f"a value cannot be unpickled here: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # unpickling runs the class's own code, which may raise anything
+        raise NotSerialisable(f"a value cannot be unpickled here: {headline(error)}") from error
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -154,9 +155,8 @@ def _require_unpickling(data: bytes, buffers: Sequence[pickle.PickleBuffer], nam
     views = [buffer.raw() for buffer in buffers]
     try:
         pickle.loads(data, buffers=[view.toreadonly() for view in views])
-    except Exception:  # noqa: BLE001  # a class may write to its buffers: these are still the node's own
+    except BaseException:  # noqa: BLE001  # a class may write to its buffers: these are still the node's own
         try:
             pickle.loads(data, buffers=[bytearray(view) for view in views])
-        except Exception as error:  # unpickling runs the class's own code, which may raise anything
-            reason = f"{type(error).__name__}: {error}"
-            raise NotSerialisable(f"{name} can be pickled, and not unpickled again: {reason}") from error
+        except BaseException as error:  # unpickling runs the class's own code, which may raise anything
+            raise NotSerialisable(f"{name} can be pickled, and not unpickled again: {headline(error)}") from error

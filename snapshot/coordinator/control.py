@@ -149,6 +149,8 @@ class RestoredSubtask:
     sent: tuple[tuple[ChannelId, int], ...]
     #: parts of the input channels' state, receiver's part before sender's part
     channel_parts: tuple[Handle, ...]
+    #: names of the partitions that the subtask reads, or None for a node without partitions
+    partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,4 +79,5 @@ def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
 def _weight(piece: RestoredSubtask) -> int:
     handles = (*piece.channel_parts, *(() if piece.state is None else (piece.state,)))
     named = 1 + len(piece.processed) + len(piece.sent) + len(handles)
-    return named * _NAMES_BYTES + sum(len(handle.inline or b"") for handle in handles)
+    names = sum(len(name.encode()) for name in piece.partitions or ())
+    return named * _NAMES_BYTES + names + sum(len(handle.inline or b"") for handle in handles)

@@ -273,14 +273,14 @@ class Deployment:
         settings = self._settings
         source = settings.forked_from if self._newest is None else (settings.run, self._newest)
         if source is None:
-            self._deploy(fresh_start(settings.topology), is_final=False)
+            self._deploy(fresh_start(settings.topology, settings.partitions), is_final=False)
             return None
         if self.known is None or (self.known.run, self.known.snapshot_id) != source:
             self._enter(Phase.READING, None)
             self._outbox.put(ReadManifest(*source))
             return None
         try:
-            plan = plan_restore(settings.topology, self.known, settings.allow)
+            plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
         except RestoreRefused as error:
             return Unrecoverable(str(error))
         self._deploy(plan, is_final=self.known.final)

@@ -5,9 +5,10 @@ A changed graph may lose data. `plan_restore` names the loss, and refuses the re
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from snapshot.coordinator.control import RestoredSubtask
+from snapshot.coordinator.partition_assignment import DROPPED_STATE, Assignment, assign_afresh, assign_again
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
@@ -19,21 +20,32 @@ from snapshot.stored.topology_record import topology_of_record
 CHANGED_GRAPH = "changedGraph"
 DROPPED_MESSAGES = "droppedMessages"
 REPEATED_OUTPUT = "repeatedOutput"
-ALLOWANCES = (CHANGED_GRAPH, DROPPED_MESSAGES, REPEATED_OUTPUT)
+ALLOWANCES = (CHANGED_GRAPH, DROPPED_MESSAGES, DROPPED_STATE, REPEATED_OUTPUT)
+
+#: {source: names that its `partitions` hook listed, in that order}
+Partitions = Mapping[str, tuple[str, ...]]
 
 
-def fresh_start(topology: Topology) -> list[RestoredSubtask]:
+def fresh_start(topology: Topology, partitions: Partitions) -> list[RestoredSubtask]:
     """Return the plan of a fresh start, with every subtask as submitted."""
-    return [RestoredSubtask(subtask, None, (), (), ()) for subtask in topology.subtasks]
+    assigned = {
+        node.name: assign_afresh(partitions[node.name], node.parallelism)
+        for node in topology.nodes
+        if node.name in partitions
+    }
+    return [RestoredSubtask(each, None, (), (), (), _share(assigned, each)) for each in topology.subtasks]
 
 
-def plan_restore(topology: Topology, manifest: Manifest, allow: Collection[str]) -> list[RestoredSubtask]:
+def plan_restore(
+    topology: Topology, manifest: Manifest, allow: Collection[str], partitions: Partitions
+) -> list[RestoredSubtask]:
     """Return the restored state of every subtask of `topology`, from the snapshot of `manifest`.
 
     Raises
     ------
     RestoreRefused
-        if the snapshot is of another graph and the change was not allowed. The error names each difference.
+        if the snapshot is of another graph, or of partitions that are no longer listed, and this was not allowed. The
+        error names each difference.
     """
     stored = topology_of_record(manifest.topology)
     where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
@@ -45,7 +57,29 @@ def plan_restore(topology: Topology, manifest: Manifest, allow: Collection[str])
         )  # fmt: skip
     _refuse_rescaling(where, topology, stored)
     _refuse_dropping(where, topology, manifest, allow)
-    return _Plan(topology, manifest).subtasks()
+    assigned = _assigned(where, topology, manifest, allow, partitions)
+    return _Plan(topology, manifest, assigned).subtasks()
+
+
+def _assigned(
+    where: str, topology: Topology, manifest: Manifest, allow: Collection[str], partitions: Partitions
+) -> dict[str, Assignment]:
+    """Assign the partitions of each source that lists some, or whose snapshot holds some."""
+    statuses = {record.subtask: record.status for record in manifest.records}
+    assigned = {}
+    for node in topology.nodes:
+        subtasks = [Subtask(node.name, index) for index in range(node.parallelism)]
+        stored = [statuses[each] for each in subtasks if each in statuses]
+        if not stored and node.name in partitions:
+            assigned[node.name] = assign_afresh(partitions[node.name], node.parallelism)
+        elif node.name in partitions or any(status.partitions is not None for status in stored):
+            source = f"{where}: source {node.name!r}"
+            assigned[node.name] = assign_again(source, partitions.get(node.name, ()), stored, allow)
+    return assigned
+
+
+def _share(assigned: Mapping[str, Assignment], subtask: Subtask) -> tuple[str, ...] | None:
+    return assigned[subtask.node][subtask.index] if subtask.node in assigned else None
 
 
 def _refuse_rescaling(where: str, topology: Topology, stored: Topology) -> None:
@@ -72,8 +106,9 @@ def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: 
 class _Plan:
     """Index the numbers and parts of a manifest by channel, because a manifest lists them by subtask."""
 
-    def __init__(self, topology: Topology, manifest: Manifest) -> None:
+    def __init__(self, topology: Topology, manifest: Manifest, assigned: Mapping[str, Assignment]) -> None:
         self._topology = topology
+        self._assigned = assigned
         self._records = {record.subtask: record for record in manifest.records}
         known = dict.fromkeys(topology.channels)
         sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
@@ -106,4 +141,5 @@ class _Plan:
             processed=tuple((channel, self._numbers[channel][0]) for channel in inputs),
             sent=tuple((channel, self._numbers[channel][1]) for channel in outputs),
             channel_parts=tuple(part for part in parts if part is not None),
+            partitions=_share(self._assigned, subtask),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,8 @@ class RunSettings:
 
     run: str
     topology: Topology
+    #: {source: names that its `partitions` hook listed at the submission}
+    partitions: Mapping[str, tuple[str, ...]]
     worker_count: int
     policy: SnapshotPolicy
     restart_policy: RestartPolicy

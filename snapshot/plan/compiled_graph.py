@@ -6,7 +6,7 @@ Submitting, simulating and explaining a graph all call `build`, so that all refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -47,6 +47,8 @@ class CompiledGraph:
     nodes: dict[str, bytes]  #: {node: cloudpickle of the added instance}; each start of a subtask unpickles a copy
     edges: dict[tuple[str, str], EdgeCode]  #: {(source node, target node): code}
     invariants: dict[str, Invariant]
+    #: {source: names that its `partitions` hook listed}; empty before `snapshot.plan.partitions` has listed them
+    partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:

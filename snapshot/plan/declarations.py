@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Protocol, assert_never
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -29,31 +29,6 @@ class Transform:
 
     kind: TransformKind
     function: Callable[[Any], Any]
-
-
-def transformed(transforms: Sequence[Transform], message: Any) -> Iterable[Any]:
-    """Yield the messages that go along the edge when the node sends `message`. Transforms get a batch's rows as dicts.
-
-    Lazy: the functions run, and may raise anything, while the caller iterates.
-    """
-    messages: Iterable[Any] = (message,)
-    if transforms and isinstance(message, pa.RecordBatch):
-        messages = message.to_pylist()
-    for transform in transforms:
-        messages = _apply(transform, messages)
-    return messages
-
-
-def _apply(transform: Transform, messages: Iterable[Any]) -> Iterator[Any]:
-    match transform.kind:
-        case TransformKind.MAP:
-            return map(transform.function, messages)
-        case TransformKind.FILTER:
-            return filter(transform.function, messages)
-        case TransformKind.FLAT_MAP:
-            return (each for message in messages for each in transform.function(message))
-        case _:
-            assert_never(transform.kind)
 
 
 #: Name of a column, names of several columns, or a function of the message.

@@ -26,6 +26,8 @@ class SubtaskStatus:
     outer_inputs_ended: bool
     #: ids of snapshots whose prepared output the subtask holds and does not know to be committed
     uncommitted: tuple[int, ...]
+    #: names of the partitions whose offsets the state holds; None for a node without partitions, and in old snapshots
+    partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

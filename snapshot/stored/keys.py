@@ -75,6 +75,7 @@ SUBTASK_STATUS: Final = {
     "has_timers": "has_timers",
     "outer_inputs_ended": "outer_inputs_ended",
     "uncommitted": "uncommitted",
+    "partitions": "partitions",
 }
 
 TOPOLOGY: Final = {"name": "name", "nodes": "nodes", "edges": "edges", "components": "components"}
@@ -134,7 +135,8 @@ class StoredMap(Generic[T]):
     record : type
         A data class.
     keys : mapping of str to str
-        The stored key of each field.
+        The stored key of each field. A field that is None by default is not stored while it is None, so that stored
+        bytes differ from format 1 only where there is something to say.
     write, read : mapping of str to callable
         Converters of the fields whose stored form differs from their value.
     """
@@ -155,12 +157,14 @@ class StoredMap(Generic[T]):
         self._write = [(field, key, write.get(field)) for field, key in keys.items()]
         self._read = {key: (field, read.get(field)) for field, key in keys.items()}
         self._needed = [keys[field.name] for field in declared if field.default is MISSING]
+        self._optional = frozenset(field.name for field in declared if field.default is None)
 
     def write(self, record: T) -> dict[str, Any]:
         """Return the record as plain data, in the order of the keys."""
         return {
             key: getattr(record, field) if convert is None else convert(getattr(record, field))
             for field, key, convert in self._write
+            if field not in self._optional or getattr(record, field) is not None
         }
 
     def read(self, stored: Any) -> T:

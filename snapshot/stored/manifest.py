@@ -84,7 +84,7 @@ def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
 
 _SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
 _RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
-_STATUS = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple})
+_STATUS = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple, "partitions": tuple})
 
 #: Stored form of subtask records in the manifest.
 SUBTASK_RECORD = StoredMap(

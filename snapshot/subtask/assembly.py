@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
+from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source, defines
@@ -74,13 +75,13 @@ def _pickled(value: object) -> bytes | None:
     """Pickle a value for comparison. Return None for an unpicklable value, such as a connection that `open` made."""
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception:  # noqa: BLE001  # because pickling runs the value's own code
+    except BaseException:  # noqa: BLE001  # because pickling runs the value's own code
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredChannels:
-    """Counters and channel states that a subtask starts with; empty on a fresh run (PROTOCOL 6.2)."""
+    """Counters, channel states and partitions that a subtask starts with (PROTOCOL 6.2, 6.5)."""
 
     #: {input channel: p}, the number of the last processed message
     processed: Mapping[ChannelId, int] = field(default_factory=dict)
@@ -88,6 +89,8 @@ class RestoredChannels:
     frames: Mapping[ChannelId, tuple[Frame, ...]] = field(default_factory=dict)
     #: {output channel: S}, the number of the last sent message
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
+    #: names of the partitions that the subtask reads, or None for a node without partitions
+    partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class SubtaskParts:
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
+    #: names of the partitions that the subtask reads, or None for a node without partitions
+    partitions: tuple[str, ...] | None
 
     @property
     def is_source(self) -> bool:
@@ -138,12 +143,6 @@ class SubtaskParts:
     def bind_requests(self, ask: Callable[[], None]) -> None:
         """Make `context.requestSnapshot` call `ask`."""
         self.requests.append(ask)
-
-    def partitions(self) -> tuple[str, ...]:
-        """Return this subtask's share of the source's partitions."""
-        if not isinstance(self.node, Source) or not defines(self.node, "partitions"):
-            return ()
-        return tuple(self.node.partitions())[self.subtask.index :: self.context.parallelism]
 
 
 def assemble(
@@ -187,6 +186,7 @@ def assemble(
         chance=lambda: environment.chance_of(subtask),
         ask_snapshot=lambda: requests[0](),
     )
+    context.partitions = restored.partitions or ()
     inputs = tuple(
         _input(channel, compiled, node, context, backpressure, codec, restored, observer)
         for channel in topology.inputs_of(subtask)
@@ -199,6 +199,7 @@ def assemble(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
         lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
+        partitions=restored.partitions,
     )  # fmt: skip
 
 
@@ -207,12 +208,13 @@ def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
         node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:
         raise GraphError(
-            f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error}). Its module must be "
+            f"{subtask}: its node cannot be unpickled here ({headline(error)}). Its module must be "
             "installed on the executors, sent with addPyFile, or registered with cloudpickle.register_pickle_by_value"
         ) from error
-    except Exception as error:  # because unpickling runs the user's code, which may raise anything
-        raise NodeError(f"{subtask}: its node cannot be unpickled here ({type(error).__name__}: {error})") from error
-    assert isinstance(node, Node)
+    except BaseException as error:  # because unpickling runs the user's code, which may raise anything
+        raise NodeError(f"{subtask}: its node cannot be unpickled here: {describe(error)}") from error
+    if not isinstance(node, Node):
+        raise NodeError(f"{subtask}: its node cannot be unpickled here: its pickle holds a {type(node).__qualname__}")
     return node
 
 

@@ -20,6 +20,7 @@ from snapshot.channel.serialization import Codec, are_atoms
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
+from snapshot.subtask.timers import checked_seconds
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter
@@ -74,7 +75,7 @@ def _by_key(partitioner: HashPartitioner, ends: dict[int, ChannelSender], codec:
                 index = None
             else:
                 kind, piece = _VALUES, codec.encode(message)
-        except Exception:  # noqa: BLE001  # because `otherwise` raises the error again, with its cause
+        except BaseException:  # noqa: BLE001  # because `otherwise` raises the error again, with its cause
             index = None
         if index is None or (end := ends[index]).open_kind is not kind:
             otherwise(message, to)
@@ -226,10 +227,16 @@ class SubtaskContext(Context):
         self._ask_snapshot()
 
     def registerTimer(self, at: float) -> None:
-        self._timers.register(float(at), self.key)
+        self._timers.register(self._time("registerTimer", at), self.key)
 
     def deleteTimer(self, at: float) -> None:
-        self._timers.delete(float(at), self.key)
+        self._timers.delete(self._time("deleteTimer", at), self.key)
+
+    def _time(self, call: str, at: Any) -> float:
+        try:
+            return checked_seconds(at)
+        except (TypeError, ValueError) as error:
+            raise NodeError(f"{self.subtask}: {call}: {error}") from error
 
     def increment(self, metric: str, by: float = 1) -> None:
         if type(metric) is not str or (type(by) is not int and type(by) is not float):

@@ -61,7 +61,15 @@ class EndOfStream:
         """Whether every input has ended."""
         return not self._open
 
-    def status(self, is_ended: bool, *, passive: bool, has_timers: bool, uncommitted: tuple[int, ...]) -> SubtaskStatus:
+    def status(
+        self,
+        is_ended: bool,
+        *,
+        passive: bool,
+        has_timers: bool,
+        uncommitted: tuple[int, ...],
+        partitions: tuple[str, ...] | None,
+    ) -> SubtaskStatus:
         """Return the subtask status that a snapshot stores. Termination is decided from this status."""
         outer_ended = all(node in self._inside for node in self._open)
-        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted)
+        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted, partitions)

@@ -14,15 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from snapshot.channel.channel_receiver import ChannelReceiver
-from snapshot.channel.frame import Frame
+from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
+from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.observer import ObservedNode, Observer
+from snapshot.subtask.user_code import calling
 
 
 class ReadyInputs:
@@ -107,20 +109,27 @@ class InputProcessor:
     def handle(self, frame: Frame, limit: int) -> int:
         """Pass messages of the head frame to the node, until `limit`, the frame's end, or backpressure.
 
-        Return the number of handled messages. A hook's error passes through, because the caller names the subtask.
+        Return the number of handled messages.
+
+        Raises
+        ------
+        NodeError
+            if the messages cannot be decoded, if the key function raises, or if the hook raises anything.
         """
         context = self._context
         context.sender = self.end.channel.source
-        messages = self._messages(frame)
-        start = self.end.processed + 1 - frame.first
-        if isinstance(messages, pa.RecordBatch):
-            rest = messages.slice(start) if start else messages
-            context.key = None
-            self._node.onBatch(rest, context)
-            self.end.advance(rest.num_rows)
-            return int(rest.num_rows)
-        some = messages if not start and len(messages) <= limit else messages[start : start + limit]
-        done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
+        takes_batch = self._takes_batches and (frame.kind is PayloadKind.BATCH or not self._takes_messages)
+        with calling("onBatch" if takes_batch else "onMessage", self.end.channel.target):
+            messages = self._messages(frame)
+            start = self.end.processed + 1 - frame.first
+            if isinstance(messages, pa.RecordBatch):
+                rest = messages.slice(start) if start else messages
+                context.key = None
+                self._node.onBatch(rest, context)
+                done = int(rest.num_rows)
+            else:
+                some = messages if not start and len(messages) <= limit else messages[start : start + limit]
+                done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
         self.end.advance(done)
         return done
 
@@ -139,7 +148,10 @@ class InputProcessor:
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
         rest = iter(messages)
         for message in rest:
-            context.key = key_of(message)
+            try:
+                context.key = key_of(message)
+            except BaseException as error:  # because the key may be the user's own function
+                raise NodeError(f"key of {self.end.channel}: {describe(error)}") from error
             on_message(message, context)
             if backpressure.closed:
                 break
@@ -173,7 +185,6 @@ class InputProcessor:
                 raise TypeError(f"a message has {list(stranger)} where the columns are {names}")
         except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
             raise NodeError(
-                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n"
-                f"{type(error).__name__}: {error}"
+                f"{self.end.channel}: messages do not fit the edge's schema:\n{self._schema}\n{headline(error)}"
             ) from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

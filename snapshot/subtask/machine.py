@@ -11,7 +11,6 @@ host, in order, are therefore a log that replays. After an error escapes, the ho
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from enum import Enum
 from typing import assert_never
@@ -19,6 +18,8 @@ from typing import assert_never
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
+from snapshot.error_text import describe, headline
+from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Sink, defines
 from snapshot.stored.certificate import SubtaskStatus
@@ -41,8 +42,13 @@ from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
 from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, SubtaskEnded
 from snapshot.subtask.snapshotter import Snapshotter
-from snapshot.subtask.state_capture import StateCapture, calling
+from snapshot.subtask.state_capture import StateCapture
+from snapshot.subtask.timers import checked_seconds
 from snapshot.subtask.two_phase import PreparedOutput
+from snapshot.subtask.user_code import calling
+
+#: seconds; a wait up to this needs no further check, because no sum of such waits leaves the calendar
+_USUAL_WAIT_MAX = 86_400.0
 
 
 class Status(Enum):
@@ -109,7 +115,7 @@ class SubtaskMachine:
             self.observer.restoring()
         ended = False
         if state is not None:
-            kept = NodeState.decode(state, self._parts.codec)
+            kept = self._decoded(state)
             ended = kept.ended
             self._kept.apply(kept)
             self._lead = max(0.0, kept.now - now)
@@ -125,6 +131,14 @@ class SubtaskMachine:
         self.status = Status.ENDED if ended else Status.RESTORED
         if self.observer is not None:
             self.observer.restored()
+
+    def _decoded(self, state: bytes | memoryview) -> NodeState:
+        try:
+            return NodeState.decode(state, self._parts.codec)
+        except RestoreRefused as error:
+            raise RestoreRefused(f"{self.subtask}: {error}") from error
+        except BaseException as error:  # because unpickling runs the user's code, which may raise anything
+            raise RestoreRefused(f"{self.subtask}: a stored state cannot be read here: {headline(error)}") from error
 
     def _start(self) -> None:
         """Discard output prepared after the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
@@ -146,8 +160,8 @@ class SubtaskMachine:
         self.context.silence("close")
         try:
             self.node.close()
-        except Exception:  # noqa: BLE001  # because user code may raise anything
-            return traceback.format_exc()
+        except BaseException as error:  # noqa: BLE001  # because user code may raise anything
+            return f"close of {self.subtask}: {describe(error)}"
         return None
 
     # ---------------------------------------------------------------- frames
@@ -396,8 +410,7 @@ class SubtaskMachine:
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
-        with calling("onMessage", self.subtask):
-            handled = channel.handle(head, limit)
+        handled = channel.handle(head, limit)
         self.context.key = None
         self.context.sender = None
         return handled
@@ -416,8 +429,11 @@ class SubtaskMachine:
             if wait is END:
                 self._exhausted = True
                 self._end_if_over()
-            elif wait:
+            elif type(wait) is float and 0.0 <= wait <= _USUAL_WAIT_MAX:
                 self._poll_at = context.now + wait
+            elif wait is not None:
+                with calling("poll", self.subtask):
+                    self._poll_at = checked_seconds(wait, since=context.now)
             if self.observer is not None:
                 self.observer.hook_ended("poll")
         return done
@@ -474,7 +490,11 @@ class SubtaskMachine:
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
         status = self._ends.status(
-            is_ended, passive=self._exhausted, has_timers=bool(len(self._timers)), uncommitted=self._prepared.ids
+            is_ended,
+            passive=self._exhausted,
+            has_timers=bool(len(self._timers)),
+            uncommitted=self._prepared.ids,
+            partitions=self._parts.partitions,
         )
         return state, status
 
@@ -484,8 +504,6 @@ class SubtaskMachine:
             self.context.now = now
 
     def _open(self) -> None:
-        with calling("partitions", self.subtask):
-            self.context.partitions = self._parts.partitions()
         self.context.send_directly(self._parts.codec)
         if self.observer is not None:
             self.observer.hook_begins("open")

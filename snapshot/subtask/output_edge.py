@@ -12,12 +12,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.partitioning import EVERY, Partitioner, Shares
+from snapshot.channel.partitioning import EVERY, HashPartitioner, Partitioner, Shares
 from snapshot.channel.pickles import NotSerialisable
+from snapshot.error_text import headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.declarations import Transform, transformed
+from snapshot.plan.declarations import Transform
 from snapshot.subtask.observer import ObservedSender
+from snapshot.subtask.transforms import chained
 
 #: rows of a batch; larger batches are sent in parts, because a part of this size fits the CPU cache. A marker waits
 #: behind a half-written part for a fraction of a millisecond.
@@ -62,6 +64,7 @@ class OutputEdge:
         self._choose = partitioner.choose
         #: function that sends a message along this edge
         self.emit: Callable[[Any], None] = self._transformed if transforms else self._partition
+        self._transform = chained(transforms, f"{source}->{target}", self._partition)
 
     def forbid(self, why: str) -> None:
         """Refuse every message with the error text `why`. An empty `why` accepts messages again."""
@@ -91,12 +94,13 @@ class OutputEdge:
     def _shares(self, messages: list[Any]) -> Shares | None:
         try:
             return self.partitioner.share(messages)
-        except Exception:  # noqa: BLE001  # because `emit` raises it again, and names the message
+        except BaseException:  # noqa: BLE001  # because `emit` raises it again, and names the message
             return None
 
     def _transformed(self, message: Any) -> None:
-        for result in transformed(self.transforms, message):
-            self._partition(result)
+        """Send what the chained functions make of a message, or of each row of a batch as a dict."""
+        for each in message.to_pylist() if isinstance(message, _RecordBatch) else (message,):
+            self._transform(each)
 
     def _partition(self, message: Any) -> None:
         """Send a message to its chosen target. Most messages of keyed streams use `direct_send` instead."""
@@ -105,7 +109,7 @@ class OutputEdge:
             return
         try:
             index = self._choose(message)
-        except Exception as error:  # because the key may be the user's own function
+        except BaseException as error:  # because the key may be the user's own function
             raise self._no_key(message, error) from error
         if index == EVERY:
             for target in self.ends:
@@ -128,15 +132,15 @@ class OutputEdge:
     def _partition_rows(self, batch: pa.RecordBatch) -> None:
         try:
             parts = self.partitioner.split(batch)
-        except Exception as error:  # because the key may be the user's own function
+        except BaseException as error:  # because the key may be the user's own function
             raise self._no_key(batch, error) from error
         for index, part in parts:
             self._put(index, part)
 
-    def _no_key(self, message: Any, error: Exception) -> NodeError:
+    def _no_key(self, message: Any, error: BaseException) -> NodeError:
+        what = "key of " if isinstance(self.partitioner, HashPartitioner) else ""
         return NodeError(
-            f"{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: "
-            f"{type(error).__name__}: {error}"
+            f"{what}{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: {headline(error)}"
         )
 
     def _put(self, index: int, message: Any) -> None:

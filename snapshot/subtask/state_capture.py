@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from snapshot.channel.frame import Buffer
-from snapshot.errors import NodeError, SnapshotAborted
-from snapshot.ids import Subtask
+from snapshot.error_text import describe
+from snapshot.errors import SnapshotAborted
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.two_phase import PreparedOutput
-
-
-@contextmanager
-def calling(hook: str, subtask: Subtask) -> Iterator[None]:
-    """Convert an exception of `hook` into a NodeError that names the hook and the subtask."""
-    try:
-        yield
-    except Exception as error:
-        raise NodeError(f"{hook} of {subtask}: {story(error)}") from error
-
-
-def story(error: BaseException) -> str:
-    """Format an error as one line, followed by its traceback."""
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return f"{type(error).__name__}: {error}\n{text}"
 
 
 class StateCapture:
@@ -58,8 +40,8 @@ class StateCapture:
         try:
             state = self._node_state(self._users_state(snapshot_id), is_exhausted, is_ended).encode(parts.codec)
             parts.lost_state.warn()
-        except Exception as error:  # because user code may raise anything
-            raise SnapshotAborted(f"snapshotState of {parts.subtask}: {story(error)}") from error
+        except BaseException as error:  # because user code may raise anything
+            raise SnapshotAborted(f"snapshotState of {parts.subtask}: {describe(error)}") from error
         limit = parts.limits.state_bytes_max
         size = sum(memoryview(buffer).nbytes for buffer in state)
         if size > limit:

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+from snapshot.error_text import shown
 
 #: deleted entries that the heap may always hold, because removing so few costs more than keeping them
 _DEAD_ENTRIES_MIN = 64
+
+
+#: largest time of a timer or poll, in seconds since the epoch: the end of the year 9999, the last that `datetime` has.
+#: A run waits for its timers, so a time in milliseconds would keep the run alive for 50,000 years.
+TIME_MAX: Final = 253_402_300_799.0
+
+
+def checked_seconds(value: Any, since: float = 0.0) -> float:
+    """Return the time that is `value` seconds after `since`, both in seconds since the epoch.
+
+    Raises
+    ------
+    TypeError
+        if `value` is not exactly an int or a float. A NumPy scalar would make the sum inexact.
+    ValueError
+        if `value` or the time is not finite, or the time is after the year 9999.
+    """
+    if type(value) is not float and type(value) is not int:
+        raise TypeError(f"seconds are an int or a float, not {shown(value)}, a {type(value).__qualname__}")
+    if not -TIME_MAX <= value <= TIME_MAX - since:
+        raise ValueError(f"seconds must be finite, and the time before the year 10000, but are {shown(value)}")
+    return since + value
 
 
 class Timers:

@@ -14,6 +14,7 @@ from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.partitions import with_partitions
 from snapshot.testing.exploration.local_coordinator import Wishes
 from snapshot.testing.exploration.model import Model
 from snapshot.testing.exploration.search import Exploration, search
@@ -69,8 +70,10 @@ def explore(
     ------
     GraphError
         if the graph cannot be built, or an initiator is not in it.
+    NodeError
+        if the partitions of a source cannot be listed.
     """
-    compiled = build(graph, alignment)
+    compiled = with_partitions(build(graph, alignment), graph)
     wishes = Wishes(tuple(_initiators(compiled.topology.subtasks, names) for names in snapshots), aborts)
     model = Model(compiled, wishes, crashes)
     found = search(model.initial(), model.steps, model.problem, states_max=statesMax)

@@ -15,6 +15,7 @@ from snapshot.coordinator.run_state import RunSettings
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.partitions import with_partitions
 from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
 from snapshot.testing.history import History
 from snapshot.testing.simulation.faults import Impossible
@@ -72,6 +73,8 @@ class Simulator:
     ------
     GraphError
         if something is wrong with the graph.
+    NodeError
+        if the partitions of a source cannot be listed.
     """
 
     def __init__(
@@ -97,11 +100,12 @@ class Simulator:
         files: dict[str, bytes] | None = None,
         mutation: Mutation | None = None,
     ) -> None:
-        compiled = build(graph, alignment)
+        compiled = with_partitions(build(graph, alignment), graph)
         subtasks = len(compiled.topology.subtasks)
         settings = RunSettings(
             run=graph.name,
             topology=compiled.topology,
+            partitions=compiled.partitions,
             worker_count=workers or min(_WORKERS, subtasks),
             policy=SnapshotPolicy(
                 interval=snapshotInterval,

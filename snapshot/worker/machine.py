@@ -23,6 +23,7 @@ from typing import assert_never
 
 from snapshot.coordinator import control
 from snapshot.coordinator.deploy_chunks import DeploymentAssembler
+from snapshot.error_text import printable
 from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.contribution import SnapshotTaken
@@ -339,7 +340,9 @@ class WorkerMachine:
             return
         self.stage = Stage.FAILED
         self._forget_deadlines()
-        failed = control.WorkerFailed(self.number, self.incarnation, str(error), isinstance(error, _PERMANENT))
+        failed = control.WorkerFailed(
+            self.number, self.incarnation, printable(str(error)), isinstance(error, _PERMANENT)
+        )
         # A worker whose node raised closes the connections to its peers. The report of that worker must come first,
         # because only the first reason is shown and counted.
         if isinstance(error, ChannelError) and self._settings.failure_report_seconds:

@@ -27,6 +27,7 @@ POLICY = SnapshotPolicy(interval=None, timeout=10.0, min_pause=0.0, max_concurre
 SETTINGS = RunSettings(
     run=RUN,
     topology=sample.TOPOLOGY,  # a cycle of P, on worker 0, and Q, on worker 1
+    partitions={},
     worker_count=2,
     policy=POLICY,
     restart_policy=RestartPolicy(maxRestarts=3),

@@ -11,7 +11,10 @@ import pytest
 
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.out_of_band_buffers import split_buffers
+from snapshot.coordinator.recovery import plan_restore
 from snapshot.coordinator.run_state import Outcome
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.partitions import with_partitions
 from snapshot.stored import keys
 from snapshot.stored.envelope import unseal
 from snapshot.stored.history import Base, Claim
@@ -22,6 +25,7 @@ from snapshot.stored.run_store import RunStore, runs
 from snapshot.testing import Simulator
 from state_backends import FileSystemBackend, MemoryBackend
 from state_backends.verify import verify_run
+from tests.stored_format import graphs
 from tests.stored_format.contents import CODEC, contents
 from tests.stored_format.expected import CONTENTS, OUTPUT
 from tests.stored_format.generate import FIXTURES, FORMAT_1, Fixture
@@ -133,6 +137,21 @@ def test_fields_of_manifests() -> None:
     second = manifest_of(store_of("claims"), 2_000_001)
     assert (second.incarnation, second.claim) == (2, 2)
     assert [record.status.uncommitted for record in second.records] == [(), (2_000_001,)]
+
+
+def test_the_partitions_of_old() -> None:
+    """A snapshot without names of partitions is restored as it was cut, by position in the list."""
+    manifest = manifest_of(store_of("partitions"), 1_000_001)
+    assert {record.status.partitions for record in manifest.records} == {None}
+    graph = graphs.partitions()
+    compiled = with_partitions(build(graph, "unaligned"), graph)
+    assert compiled.partitions == {"shelves": ("a", "b", "c")}
+    compiled.partitions["shelves"] = ("c", "b", "a")
+    plan = plan_restore(compiled.topology, manifest, (), compiled.partitions)
+    assert {str(each.subtask): each.partitions for each in plan if each.partitions is not None} == {
+        "shelves[0]": ("c", "a"),
+        "shelves[1]": ("b",),
+    }
 
 
 def test_the_topology() -> None:
@@ -275,7 +294,10 @@ def test_the_same_is_written(fixture: Fixture) -> None:
 
 
 def _without_bytes(path: str, data: bytes) -> Any:
-    """The file; of a manifest the record, without the reasons for alignments, which are prose, and bytes of parts."""
+    """The file; of a manifest the record, without reasons of alignments (prose), bytes of parts, names of partitions.
+
+    The first Cutline stored no names of partitions. Its snapshots are still read: see `test_the_partitions_of_old`.
+    """
     if manifest_id(path.partition("/")[2]) is None or data[:4] == ABORTED_MAGIC:
         return data
     record = msgpack.unpackb(unseal(MANIFEST_MAGIC, data, path))
@@ -284,4 +306,6 @@ def _without_bytes(path: str, data: bytes) -> Any:
     for handle in (handle for each in record["records"] for handle in each["handles"]):
         assert handle.pop("size") and handle.pop("checksum")
         del handle["inline"], handle["offset"], handle["path"]
+    for each in record["records"]:
+        each["standing"].pop("partitions", None)
     return record

@@ -39,7 +39,7 @@ NAMES = {
     "ABORTED": "run snapshot_id",
     "SUBTASK_RECORD": "subtask incarnation handles sent received standing",
     "HANDLE": "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline",
-    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted",
+    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions",
     "TOPOLOGY": "name nodes edges components",
     "NODE": "name parallelism component is_source is_sink guarantee class_name",
     "EDGE": "source target spread alignment in_cycle reason key",
@@ -47,6 +47,9 @@ NAMES = {
     "COMPONENT": "nodes cyclic",
     "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners",
 }
+
+#: {record: names that were added later, and are stored only where they have a value}
+ADDED = {"SUBTASK_STATUS": ["partitions"]}
 
 
 def names(record: str) -> list[str]:
@@ -112,7 +115,8 @@ def test_what_lies_in_the_fixtures() -> None:
     found: dict[str, set[tuple[str, ...]]] = {}
     for record, stored in _maps():
         found.setdefault(record, set()).add(tuple(stored))
-    assert found == {record: {tuple(names(record))} for record in NAMES}
+    first = {record: [name for name in names(record) if name not in ADDED.get(record, ())] for record in NAMES}
+    assert found == {record: {tuple(first[record])} for record in NAMES}
 
 
 def test_what_is_written_today() -> None:
@@ -125,6 +129,10 @@ def test_what_is_written_today() -> None:
     assert list(SUBTASK_RECORD.write(record)) == names("SUBTASK_RECORD")
     assert list(HANDLE.write(record.handles[0])) == names("HANDLE")
     assert list(record_of_topology(sample.TOPOLOGY)) == names("TOPOLOGY")
+    assert list(SUBTASK_RECORD.write(record)["standing"]) == names("SUBTASK_STATUS")[:-1]
+    reading = replace(record, status=replace(record.status, partitions=("a", "b")))
+    assert list(SUBTASK_RECORD.write(reading)["standing"]) == names("SUBTASK_STATUS")
+    assert SUBTASK_RECORD.read(SUBTASK_RECORD.write(reading)) == reading
     state = NodeState(1, None, [], 0.0, [], False, False, {}, {})
     assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == names("NODE_STATE")
 

@@ -240,10 +240,11 @@ class LocalCoordinator:
         """Return the origin of each subtask, as if a rollback came now."""
         at = self._registry.incarnation
         if self._newest is None:
-            return tuple(SubtaskOrigin(at, start) for start in fresh_start(self._topology))
+            return tuple(SubtaskOrigin(at, start) for start in fresh_start(self._topology, self._compiled.partitions))
         manifest, cuts = self._newest
         return tuple(
-            SubtaskOrigin(at, start, cuts[start.subtask]) for start in plan_restore(self._topology, manifest, ())
+            SubtaskOrigin(at, start, cuts[start.subtask])
+            for start in plan_restore(self._topology, manifest, (), self._compiled.partitions)
         )
 
     # ---------------------------------------------------------------- states

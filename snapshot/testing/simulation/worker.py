@@ -230,7 +230,9 @@ class Worker(HostOwner):
                 self._drop()
             case events.CloseSubtasks(subtasks):
                 for machine in subtasks:
-                    machine.close()
+                    failure = machine.close()
+                    if failure is not None:
+                        self._world.history_log.note(Kind.FAILED, self.incarnation, text=failure)
             case events.Leave():
                 self.leave()
             case events.AdmitPeers() | events.OpenDataPlane() | events.FlushLinks():

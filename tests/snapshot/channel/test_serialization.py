@@ -107,7 +107,7 @@ def endless() -> Iterator[int]:
     ("value", "says"),
     [
         (endless(), "generator"),
-        (Hostile(), "Hostile cannot be pickled: no"),
+        (Hostile(), "Hostile cannot be pickled: RuntimeError: no"),
         ([endless()], "generator"),
         (Bomb(), "Bomb can be pickled, and not unpickled again: ValueError"),
     ],

@@ -81,14 +81,14 @@ def test_a_worker_without_subtasks_is_deployed_too() -> None:
 
 def test_an_ordinary_deployment_is_one_message() -> None:
     """States that are in files, or small."""
-    plan = plan_restore(TOPOLOGY, sample.manifest(), ())
+    plan = plan_restore(TOPOLOGY, sample.manifest(), (), {})
     assert deploy_chunks(plan) == [tuple(plan)]
 
 
 def test_a_new_incarnation_forgets_what_arrived() -> None:
     """A rollback in the middle: only what the next one brings is made."""
     assembler = DeploymentAssembler()
-    one, other = fresh_start(TOPOLOGY)
+    one, other = fresh_start(TOPOLOGY, {})
     assert assembler.take(Deploy(1, (one,), has_more=True)) is None
     assert assembler.take(Deploy(2, (other,), has_more=False)) == Deploy(2, (other,), has_more=False)
 

@@ -15,7 +15,7 @@ from tests.snapshot.sample import PQ, QP, TOPOLOGY, P, Q
 
 def test_a_fresh_start_restores_nothing() -> None:
     """Every subtask as it was submitted."""
-    plan = fresh_start(TOPOLOGY)
+    plan = fresh_start(TOPOLOGY, {})
     assert [(r.subtask, r.state, r.processed, r.sent, r.channel_parts) for r in plan] == [
         (subtask, None, (), (), ()) for subtask in TOPOLOGY.subtasks
     ]
@@ -23,7 +23,7 @@ def test_a_fresh_start_restores_nothing() -> None:
 
 def test_counters_and_parts_go_to_the_right_ends() -> None:
     """p to the receiver, S to the sender, the receiver's part before the sender's (PROTOCOL 1.3, 6.2)."""
-    plan = {restored.subtask: restored for restored in plan_restore(TOPOLOGY, sample.manifest(), ())}
+    plan = {restored.subtask: restored for restored in plan_restore(TOPOLOGY, sample.manifest(), (), {})}
     assert (plan[Q].processed, plan[P].sent) == (((PQ, 2),), ((PQ, 8),))
     assert (plan[P].processed, plan[Q].sent) == (((QP, 1),), ((QP, 2),))
     assert [(h.kind, h.first, h.last) for h in plan[Q].channel_parts] == [
@@ -38,8 +38,8 @@ def test_another_graph_is_refused_unless_allowed() -> None:
     """Each difference is said; a node that is new starts fresh."""
     grown = replace(TOPOLOGY, nodes=(*TOPOLOGY.nodes, replace(TOPOLOGY.nodes[0], name="R")))
     with pytest.raises(RestoreRefused, match=r"node 'R' is not in the snapshot[\s\S]*changedGraph"):
-        plan_restore(grown, sample.manifest(), ())
-    states = [restored.state is None for restored in plan_restore(grown, sample.manifest(), ("changedGraph",))]
+        plan_restore(grown, sample.manifest(), (), {})
+    states = [restored.state is None for restored in plan_restore(grown, sample.manifest(), ("changedGraph",), {})]
     assert states == [False, False, True]
 
 
@@ -47,8 +47,8 @@ def test_messages_are_dropped_only_when_that_is_allowed() -> None:
     """A channel that the graph no longer has, with messages: named, and counted."""
     cut_off = replace(TOPOLOGY, edges=TOPOLOGY.edges[1:])
     with pytest.raises(RestoreRefused, match=r"P\[0\]->Q\[0\]: 3 messages[\s\S]*droppedMessages"):
-        plan_restore(cut_off, sample.manifest(), ("changedGraph",))
-    plan = plan_restore(cut_off, sample.manifest(), ("changedGraph", "droppedMessages"))
+        plan_restore(cut_off, sample.manifest(), ("changedGraph",), {})
+    plan = plan_restore(cut_off, sample.manifest(), ("changedGraph", "droppedMessages"), {})
     assert [restored.processed for restored in plan] == [((QP, 1),), ()]
 
 
@@ -56,4 +56,4 @@ def test_another_parallelism_is_refused() -> None:
     """Even where the graph may have changed: state is not redistributed."""
     wider = replace(TOPOLOGY, nodes=(replace(TOPOLOGY.nodes[0], parallelism=2), TOPOLOGY.nodes[1]))
     with pytest.raises(RestoreRefused, match="'P' had parallelism 1, now 2"):
-        plan_restore(wider, sample.manifest(), ("changedGraph",))
+        plan_restore(wider, sample.manifest(), ("changedGraph",), {})

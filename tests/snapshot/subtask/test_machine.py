@@ -166,19 +166,6 @@ def test_a_failing_hook_is_named(hook: str) -> None:
         machine.step(SnapshotPublished(1), 1.0)
 
 
-class Unlisted(Feed):
-    """Cannot say what there is to read."""
-
-    def partitions(self) -> list[str]:
-        raise OSError("the listing is gone")
-
-
-def test_failing_partitions_are_named() -> None:
-    """Of a source, what `partitions` raises becomes a NodeError with hook, subtask and traceback too."""
-    with pytest.raises(NodeError, match=r"partitions of a\[0\]: OSError: the listing is gone\nTraceback"):
-        Hosted(Graph("unlisted").add("a", Unlisted()))
-
-
 def test_close_never_raises() -> None:
     """A failure of close is text for the log."""
     assert "close fails" in (fed(Recorder("close"))["b"].close() or "")

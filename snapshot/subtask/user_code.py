@@ -1,0 +1,23 @@
+"""Convert whatever a hook raises into a NodeError that names the hook and the subtask.
+
+Errors that are no `Exception` are converted too, `SystemExit` and `KeyboardInterrupt` among them, because such an error
+would otherwise end the worker without a reason. No signal raises in a worker (`barrier_runtime.worker.task`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from snapshot.error_text import describe
+from snapshot.errors import NodeError
+from snapshot.ids import Subtask
+
+
+@contextmanager
+def calling(hook: str, subtask: Subtask) -> Iterator[None]:
+    """Convert whatever `hook` raises into a NodeError that names the hook and the subtask."""
+    try:
+        yield
+    except BaseException as error:
+        raise NodeError(f"{hook} of {subtask}: {describe(error)}") from error
