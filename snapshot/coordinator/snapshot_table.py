@@ -43,6 +43,8 @@ class SnapshotTable:
         self._log = SnapshotStats(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
         self._next_id = 0
+        #: unused ids below `_next_id` that subtasks may still start: an ordered set
+        self._skipped: dict[int, None] = {}
         #: first id of the next claim's block
         self._ids_end = 0
         self._trigger_at: float | None = None
@@ -50,8 +52,8 @@ class SnapshotTable:
 
     @property
     def min_snapshot_id(self) -> int:
-        """Lowest id that still runs. All lower ids are settled (PROTOCOL 3.4)."""
-        return min(self.pending, default=self._next_id)
+        """Lowest id that still runs, or may still be started. All lower ids are settled (PROTOCOL 3.4)."""
+        return min([*self.pending, *self._skipped], default=self._next_id)
 
     def take_block(self, claim: int, history: Sequence[int], now: float) -> None:
         """Use the ids of a new claim. The ids of the old claim are never used again (PROTOCOL 3.2).
@@ -59,6 +61,7 @@ class SnapshotTable:
         `history` lists the published snapshots that the claim found.
         """
         assert not self.pending
+        self._skipped.clear()
         self._log.decide(history, now)
         self._next_id, self._ids_end = first_snapshot_id(claim), first_snapshot_id(claim + 1)
         if self.policy.interval is not None:
@@ -101,10 +104,18 @@ class SnapshotTable:
         return snapshot
 
     def open_given(self, snapshot_id: int, now: float) -> None:
-        """Start a snapshot that subtasks have started, under an unused id of this claim."""
-        assert self._next_id <= snapshot_id < self._ids_end
+        """Start a snapshot that subtasks have started, under an unused id of this claim.
+
+        Lower unused ids may be started until this snapshot ends, because independent initiators agree on no order.
+        """
+        assert self.is_free(snapshot_id)
+        if snapshot_id in self._skipped:
+            del self._skipped[snapshot_id]
+        else:
+            self._skipped |= dict.fromkeys(range(self._next_id, snapshot_id))
+            self._next_id = snapshot_id + 1
         self.pending[snapshot_id] = PendingSnapshot(snapshot_id, now, [], Initiator.NODE)
-        self._next_id = snapshot_id + 1
+        self.pending = dict(sorted(self.pending.items()))
 
     @property
     def first_id(self) -> int:
@@ -112,8 +123,8 @@ class SnapshotTable:
         return self._ids_end - SNAPSHOT_IDS_PER_CLAIM
 
     def is_free(self, snapshot_id: int) -> bool:
-        """Return whether an id is unused and in the claim's block."""
-        return self._next_id <= snapshot_id < self._ids_end
+        """Return whether subtasks may start a snapshot of this id."""
+        return self._next_id <= snapshot_id < self._ids_end or snapshot_id in self._skipped
 
     def running_below(self, snapshot_id: int) -> tuple[int, ...]:
         """Return the ids that an initiator must record first (PROTOCOL 3.3)."""
@@ -182,6 +193,7 @@ class SnapshotTable:
                 self._log.aborted(pending, reason, now)
         self.requests = [request for pending in self.pending.values() for request in pending.requests] + self.requests
         self.pending.clear()
+        self._skipped.clear()
         self.failures_in_a_row = 0
 
     def end(self, now: float) -> None:
@@ -199,4 +211,5 @@ class SnapshotTable:
 
     def _close(self, snapshot_id: int, now: float) -> PendingSnapshot:
         self._pause_until = now + self.policy.min_pause
+        self._skipped = {skipped: None for skipped in self._skipped if skipped > snapshot_id}
         return self.pending.pop(snapshot_id)

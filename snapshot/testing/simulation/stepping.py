@@ -8,7 +8,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.testing import steps
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.faults import Impossible, inject
-from snapshot.testing.simulation.host import Host
+from snapshot.testing.simulation.host import CROSSING, Host
 from snapshot.testing.simulation.scheduler import EnabledStep
 from snapshot.testing.simulation.simulated_cluster import SimulatedCluster
 from snapshot.testing.simulation.worker import Worker
@@ -191,7 +191,9 @@ def _initiate(cluster: SimulatedCluster, scripted_id: int, at: Subtask) -> None:
     snapshot_id = table.first_id + scripted_id
     if snapshot_id not in table.pending:
         if not table.is_free(snapshot_id):
-            raise Impossible(f"snapshot {scripted_id} is over, or a later one has begun: ids go up")
+            raise Impossible(f"snapshot {scripted_id} is over, or a later one is: an id is used once")
+        if any(pending > snapshot_id for pending in table.pending):
+            cluster.world.see(CROSSING)
         simulated.step(events.SnapshotInitiated(snapshot_id))
     worker.initiate(at, snapshot_id, table.running_below(snapshot_id), table.min_snapshot_id)
 

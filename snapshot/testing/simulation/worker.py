@@ -21,7 +21,7 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
-from snapshot.testing.simulation.host import Host, HostOwner, Item, make_host
+from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut
 from snapshot.trace_events import Kind
@@ -339,6 +339,11 @@ class Worker(HostOwner):
     def see(self, what: str) -> None:
         """Count a situation: see `HostOwner`."""
         self._world.see(what)
+
+    @property
+    def ids_cross(self) -> bool:
+        """Whether snapshots were started whose ids cross: see `HostOwner`."""
+        return CROSSING in self._world.history.seen
 
     def is_connected(self, incarnation: int) -> bool:
         """Return whether a peer of `incarnation` still has its connection to this worker."""

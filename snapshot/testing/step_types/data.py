@@ -101,7 +101,10 @@ class Tick(Step):
 class Initiate(Step):
     """Start a snapshot at a subtask. Several subtasks start the same id at the same time, each for itself.
 
-    Ids count from the first id of the coordinator's claim, so that no id is used again after a restart.
+    Ids count from the first id of the coordinator's claim, so that no id is used again after a restart. A lower id may
+    be started after a higher id, until a snapshot with a higher id has ended. Such snapshots are independent, so a
+    subtask may record the higher id first. Each cut is exact. The order of ids then has no meaning, so after a restore
+    a sink in two phases may commit output twice.
     """
 
     snapshotId: int

@@ -232,7 +232,16 @@ def test_a_graph_that_never_ends_is_cut_off() -> None:
         ([Deliver("P", "P")], r"there is no channel P\[0\]->P\[0\]"),
         ([Poll("P")], r"Poll\('P'\) is not possible now"),
         ([Inject("R", "green")], r"there is no R\[0\]; there are P\[0\], Q\[0\]"),
-        ([Initiate(2, "P"), Initiate(1, "P")], "snapshot 1 is over, or a later one has begun: ids go up"),
+        (
+            [
+                Initiate(2, "P"),
+                Deliver("P", "Q", marker=True),
+                Deliver("Q", "P", marker=True),
+                Quiesce(),
+                Initiate(1, "P"),
+            ],
+            "snapshot 1 is over, or a later one is: an id is used once",
+        ),
         ([Crash(7)], "there is no process 7 yet; there are "),
         ([Quiesce(), Crash(0), Crash(0)], "process 0 has ended"),
         ([Quiesce(), InProcess(0, Deliver("P", "Q"))], "is not possible now in process 0"),
