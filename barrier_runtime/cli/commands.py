@@ -46,7 +46,7 @@ def main() -> None:
 def run(
     context: typer.Context,
     graph: Annotated[
-        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function of the SparkSession that returns one.")
+        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
     ],
     name: Annotated[
         str | None, typer.Option(help="Name of the run; default: the graph's.", autocompletion=complete_run)

@@ -39,6 +39,9 @@ def endless(spark):
 
 number = 5
 broken = lambda spark: number
+no_argument = lambda: finished
+any_argument = lambda *arguments: finished.add(str(len(arguments)), Total())
+two_arguments = lambda spark, number: finished
 finished = Graph("finished")
 """
 _NODES = """
@@ -145,6 +148,15 @@ def test_a_function_must_return_a_graph(jobs: Path) -> None:
     place = find_graph("jobs.numbers:broken")
     with pytest.raises(GraphError, match="returned a value of type int"):
         place.graph(None)  # type: ignore[arg-type]  # it never looks at the session
+
+
+def test_a_function_may_have_no_argument(jobs: Path) -> None:
+    """The session is passed where it is accepted; a function that needs more is refused by its signature."""
+    assert find_graph("jobs.numbers:no_argument").graph(None).name == "finished"  # type: ignore[arg-type]
+    graph = find_graph("jobs.numbers:any_argument").graph(None)  # type: ignore[arg-type]
+    assert [declared.name for declared in graph.nodes] == ["1"]
+    with pytest.raises(GraphError, match=r"two_arguments\(spark, number\): .* or no argument"):
+        find_graph("jobs.numbers:two_arguments").graph(None)  # type: ignore[arg-type]
 
 
 def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> None:
