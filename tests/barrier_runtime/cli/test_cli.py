@@ -287,8 +287,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck) -> None:
-    """The first Ctrl-C takes a snapshot; the command that it prints goes on from there; a second one does not wait.
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck, number: int) -> None:
+    """The first signal takes a snapshot; the command that it prints goes on from there; a second one does not wait.
 
     Meanwhile `cutline top` finds the run at the printed address; the second start tells the same in JSON.
     """
@@ -299,9 +300,10 @@ def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check
         program.read_until("running: in")
         seen = json.loads(invoke("top", address, "--json").output)
         assert (seen["name"], seen["phase"]) == ("numbers", "running")
-        os.kill(program.pid, signal.SIGINT)
+        os.kill(program.pid, number)
         stopped = program.read_until("stopped with snapshot")
-        assert program.wait() == 130
+        assert program.wait() == 128 + number
+        assert "Traceback" not in program.output and "*** SIG" not in program.output
         printed = shlex.split(program.output.splitlines()[-1])
     last = json.loads(invoke("snapshots", "list", jobs / "store", "--json").output)[-1]
     assert f"stopped with snapshot {last['id']}" in stopped
@@ -310,12 +312,12 @@ def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check
     with Program(command(jobs, *printed[1:], "--json"), timeout_s=100, environment=environment) as program:
         progress = json.loads(program.read_until('"phase":"running"'))
         assert (progress["event"], progress["name"]) == ("progress", "numbers")
-        os.kill(program.pid, signal.SIGINT)
-        program.read_until("press Ctrl-C again")
-        os.kill(program.pid, signal.SIGINT)
+        os.kill(program.pid, number)
+        program.read_until("stopping with a snapshot")
+        os.kill(program.pid, number)
         end = json.loads(program.read_until('{"event":"end"'))
         assert end["snapshot"] is None and shlex.split(end["goOn"]) == [*printed[:-4], "--json", *printed[-4:]]
         program.read_until("stopped at once")
-        assert program.wait() == 130
+        assert program.wait() == 128 + number
     store = RunStore(FileSystemBackend(jobs / "store"), "numbers")
     assert [base.snapshot_id for base in store.bases()] == [None, last["id"]]
