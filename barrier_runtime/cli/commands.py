@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # because only then are paragraphs wrapped to the terminal
     help="Consistent snapshots, and recovery, for Python programs on a Spark barrier stage.",
-    epilog="Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130 stopped by Ctrl-C.",
+    epilog="Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130, 143 stopped by Ctrl-C, SIGTERM.",
 )
 
 #: folder or URL of snapshots when no `--backend` is given
@@ -46,7 +46,7 @@ def main() -> None:
 def run(
     context: typer.Context,
     graph: Annotated[
-        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function of the SparkSession that returns one.")
+        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
     ],
     name: Annotated[
         str | None, typer.Option(help="Name of the run; default: the graph's.", autocompletion=complete_run)
@@ -91,7 +91,7 @@ def run(
 ) -> None:
     """Run a graph with snapshots; goes on from the newest snapshot if the run has one.
 
-    Ctrl-C stops the run with a snapshot and says how to go on; a second one stops it at once.
+    Ctrl-C or SIGTERM stops the run with a snapshot and says how to go on; a second one stops it at once.
     """
     from barrier_runtime.cli.run_command import RunRequest, run_graph
 

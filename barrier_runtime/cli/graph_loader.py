@@ -7,6 +7,7 @@ with all Python files of its package. An installed module is not sent, because e
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import sysconfig
 import zipfile
@@ -27,8 +28,8 @@ class GraphReference(NamedTuple):
 
     name: str
     module: ModuleType
-    #: a Graph, or a function of the SparkSession that returns one
-    found: Graph | Callable[[SparkSession], Any]
+    #: a Graph, or a function that returns one, without arguments or of the SparkSession
+    found: Graph | Callable[..., Any]
 
     def graph(self, spark: SparkSession) -> Graph:
         """Return the graph. Call the function when ``MODULE:GRAPH`` names a function.
@@ -36,14 +37,28 @@ class GraphReference(NamedTuple):
         Raises
         ------
         GraphError
-            if the function returns a value that is not a `Graph`.
+            if the function takes other arguments, or returns a value that is not a `Graph`.
         """
-        graph = self.found if isinstance(self.found, Graph) else self.found(spark)
+        graph = self.found if isinstance(self.found, Graph) else self.found(*self._arguments(self.found, spark))
         if not isinstance(graph, Graph):
             raise GraphError(
                 f"{self.name}: the function returned a value of type {type(graph).__qualname__}, not a Graph"
             )
         return graph
+
+    def _arguments(self, function: Callable[..., Any], spark: SparkSession) -> tuple[SparkSession, ...] | tuple[()]:
+        """Return the session if the function accepts one argument, else nothing."""
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # because some functions written in C have no signature
+            return (spark,)
+        for arguments in ((spark,), ()):
+            try:
+                signature.bind(*arguments)
+            except TypeError:
+                continue
+            return arguments
+        raise GraphError(f"{self.name}{signature}: the function must take the SparkSession, or no argument")
 
 
 def find_graph(name: str) -> GraphReference:
@@ -67,8 +82,8 @@ def find_graph(name: str) -> GraphReference:
     found = getattr(module, attribute)
     if not isinstance(found, Graph) and not callable(found):
         raise GraphError(
-            f"{name} is of type {type(found).__qualname__}; it must be a Graph, or a function of the SparkSession "
-            "that returns one"
+            f"{name} is of type {type(found).__qualname__}; it must be a Graph, or a function that returns one, "
+            "without arguments or of the SparkSession"
         )
     return GraphReference(name, module, found)
 

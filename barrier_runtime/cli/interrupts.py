@@ -1,9 +1,17 @@
-"""Ctrl-C at the command line: the first Ctrl-C stops the run with a snapshot, the second Ctrl-C stops at once."""
+"""Ctrl-C and SIGTERM at the command line: the first stops the run with a snapshot, the second stops at once.
+
+SIGTERM is how process managers (systemd, Docker, Kubernetes) end a program. Ray and Spark install handlers of their own
+for both signals, so the handlers of this module are put back after each of these has started.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,9 +26,37 @@ if TYPE_CHECKING:
 #: seconds that stopping "at once" may take; workers that have not ended by then end with this process
 STOP_SECONDS_MAX = 5.0
 
+#: added to the number of a signal, gives the exit code of a program that the signal has ended
+SIGNAL_EXIT_CODE = 128
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this program in order, outside of `Interrupts`. Must be entered before Ray is imported."""
+    # Else Ray replaces the handler of SIGTERM by one that prints the stack and aborts the process.
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
+    with signals_as_before():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))
+        yield
+
+
+@contextlib.contextmanager
+def signals_as_before() -> Iterator[None]:
+    """Restore the handlers of Ctrl-C and SIGTERM when left, because Spark and Ray install their own."""
+    before = [(number, signal.getsignal(number)) for number in _STOP_SIGNALS]
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before:
+                signal.signal(number, handler)
+
 
 class Interrupts:
-    """Count the presses of Ctrl-C while entered. `check` acts on the count.
+    """Count Ctrl-C and SIGTERM while entered. `check` acts on the count.
 
     Must be entered on the main thread, where Python allows signal handlers. Leaving restores the previous handler.
 
@@ -33,43 +69,56 @@ class Interrupts:
     """
 
     def __init__(self, run: Run, console: Console, timeout: float) -> None:
-        #: last snapshot of the run, or None before Ctrl-C has stopped the run with a snapshot
+        #: last snapshot of the run, or None before a signal has stopped the run with a snapshot
         self.snapshot: Snapshot | None = None
         self.count = 0
+        #: the first signal, or None before
+        self.first: int | None = None
         self._run = run
         self._console = console
         self._timeout = timeout
         self._stopping: threading.Thread | None = None
-        self._before: Any = None
+        self._handlers = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        self._handlers.enter_context(signals_as_before())
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        self._handlers.close()
         if self._stopping is not None and self.count == 1:
             self._stopping.join()
 
     def check(self) -> bool:
-        """Act on the presses so far. Return True when the run was stopped at once, and watching must end."""
+        """Act on the signals so far. Return True when the run was stopped at once, and watching must end."""
         if self.count > 1:
             self._console.print("stopping at once")
             self._in_background(self._run.stop).join(STOP_SECONDS_MAX)
             return True
         if self.count == 1 and self._stopping is None:
-            self._console.print("stopping with a snapshot; press Ctrl-C again to stop at once")
+            again = "a second SIGTERM stops" if self._is_terminated else "press Ctrl-C again to stop"
+            self._console.print(f"stopping with a snapshot; {again} at once")
             self._stopping = self._in_background(self._stop_with_snapshot)
         return False
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    @property
+    def _is_terminated(self) -> bool:
+        return self.first == signal.SIGTERM
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.first = self.first or number
         self.count += 1
 
     def _stop_with_snapshot(self) -> None:
         try:
             self.snapshot = self._run.stop(withSnapshot=True, timeout=self._timeout)
         except CutlineError as error:
-            self._console.print(f"no snapshot: {error}. Press Ctrl-C to stop without one", markup=False, soft_wrap=True)
+            follows = "Stopping without one" if self._is_terminated else "Press Ctrl-C to stop without one"
+            self._console.print(f"no snapshot: {error}. {follows}", markup=False, soft_wrap=True)
+            if self._is_terminated:
+                self.count += 1  # because a process manager sends no second signal, and kills the program soon
 
     @staticmethod
     def _in_background(stop: Any) -> threading.Thread:

@@ -3,7 +3,7 @@
 With ``--json`` progress is printed as JSON for other programs, one document per line::
 
     {"event": "progress", ...}      about every two seconds: `Run.lastProgress`
-    {"event": "end", ...}           once: `Run.status`, "snapshot", the id of the snapshot that Ctrl-C took or null,
+    {"event": "end", ...}           once: `Run.status`, "snapshot", the id of the last snapshot if a signal took one,
                                     and "goOn", the command that resumes the run
 """
 
@@ -24,7 +24,7 @@ from rich.console import Console
 
 from barrier_runtime.cli.formatting import as_json, verdict_lines
 from barrier_runtime.cli.graph_loader import find_graph, python_file
-from barrier_runtime.cli.interrupts import Interrupts
+from barrier_runtime.cli.interrupts import SIGNAL_EXIT_CODE, Interrupts, ended_by_sigterm, signals_as_before
 from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
 from barrier_runtime.cli.session import ship, spark_session
 from snapshot.coordinator.run_state import Outcome
@@ -62,10 +62,6 @@ def _print_line(event: str, content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(as_json({"event": event, **content}), separators=(",", ":")))
 
 
-#: exit code of a program that Ctrl-C has ended
-EXIT_INTERRUPTED = 130
-
-
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Arguments of ``cutline run``."""
@@ -85,7 +81,7 @@ class RunRequest:
 
 
 def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Console) -> int:
-    """Run a graph until the run has ended or Ctrl-C has stopped the run. Return the exit code.
+    """Run a graph until the run has ended or a signal has stopped the run. Return the exit code.
 
     Parameters
     ----------
@@ -100,8 +96,9 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
     CutlineError
         if the graph cannot be found, built or run.
     """
-    place = find_graph(request.graph)  # before Spark starts, because Spark takes seconds to start
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ended_by_sigterm())
+        place = find_graph(request.graph)  # before Spark starts, because Spark takes seconds to start
         with console.status("starting Spark"):
             session = spark_session(request.master, settings=request.settings, log_path=request.log_path)
             spark = stack.enter_context(session)
@@ -128,16 +125,17 @@ def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
     runtime = BarrierRuntime(
         spark, backend=request.backend, snapshotTimeout=request.snapshot_timeout, **request.options
     )
-    return runtime.submit(graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow)
+    with signals_as_before():
+        return runtime.submit(graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow)
 
 
 def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:
     """Print how the run ended and how to resume the run. Return the exit code."""
-    if interrupts.count and (run.isActive or run.status["outcome"] == Outcome.STOPPED.value):
+    if interrupts.first is not None and (run.isActive or run.status["outcome"] == Outcome.STOPPED.value):
         snapshot = interrupts.snapshot
         how = f"with snapshot {snapshot.id}" if snapshot else "at once; it goes on from its newest snapshot"
         _print(console, f"run {run.name} stopped {how}", "To go on:", f"  {command}")
-        return EXIT_INTERRUPTED
+        return SIGNAL_EXIT_CODE + interrupts.first
     run.awaitTermination()
     status = run.status
     complaints = verdict_lines(status["invariants"])

@@ -10,15 +10,14 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barrier_runtime.cli.interrupts import signals_as_before
 from snapshot.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -130,22 +129,11 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _standard_error_to(log), _interrupts_as_before():
+    with _standard_error_to(log), signals_as_before():
         try:
             return builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise RunFailed(f"Spark does not start with the master {master}: {error} (see {log})") from error
-
-
-@contextlib.contextmanager
-def _interrupts_as_before() -> Iterator[None]:
-    """Restore the handler of Ctrl-C, because Spark's own handler calls the JVM even in the middle of another call."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

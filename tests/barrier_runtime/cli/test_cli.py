@@ -39,6 +39,9 @@ def endless(spark):
 
 number = 5
 broken = lambda spark: number
+no_argument = lambda: finished
+any_argument = lambda *arguments: finished.add(str(len(arguments)), Total())
+two_arguments = lambda spark, number: finished
 finished = Graph("finished")
 """
 _NODES = """
@@ -145,6 +148,15 @@ def test_a_function_must_return_a_graph(jobs: Path) -> None:
     place = find_graph("jobs.numbers:broken")
     with pytest.raises(GraphError, match="returned a value of type int"):
         place.graph(None)  # type: ignore[arg-type]  # it never looks at the session
+
+
+def test_a_function_may_have_no_argument(jobs: Path) -> None:
+    """The session is passed where it is accepted; a function that needs more is refused by its signature."""
+    assert find_graph("jobs.numbers:no_argument").graph(None).name == "finished"  # type: ignore[arg-type]
+    graph = find_graph("jobs.numbers:any_argument").graph(None)  # type: ignore[arg-type]
+    assert [declared.name for declared in graph.nodes] == ["1"]
+    with pytest.raises(GraphError, match=r"two_arguments\(spark, number\): .* or no argument"):
+        find_graph("jobs.numbers:two_arguments").graph(None)  # type: ignore[arg-type]
 
 
 def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> None:
@@ -275,8 +287,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck) -> None:
-    """The first Ctrl-C takes a snapshot; the command that it prints goes on from there; a second one does not wait.
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check: LeakCheck, number: int) -> None:
+    """The first signal takes a snapshot; the command that it prints goes on from there; a second one does not wait.
 
     Meanwhile `cutline top` finds the run at the printed address; the second start tells the same in JSON.
     """
@@ -287,9 +300,10 @@ def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check
         program.read_until("running: in")
         seen = json.loads(invoke("top", address, "--json").output)
         assert (seen["name"], seen["phase"]) == ("numbers", "running")
-        os.kill(program.pid, signal.SIGINT)
+        os.kill(program.pid, number)
         stopped = program.read_until("stopped with snapshot")
-        assert program.wait() == 130
+        assert program.wait() == 128 + number
+        assert "Traceback" not in program.output and "*** SIG" not in program.output
         printed = shlex.split(program.output.splitlines()[-1])
     last = json.loads(invoke("snapshots", "list", jobs / "store", "--json").output)[-1]
     assert f"stopped with snapshot {last['id']}" in stopped
@@ -298,12 +312,12 @@ def test_ctrl_c_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_check
     with Program(command(jobs, *printed[1:], "--json"), timeout_s=100, environment=environment) as program:
         progress = json.loads(program.read_until('"phase":"running"'))
         assert (progress["event"], progress["name"]) == ("progress", "numbers")
-        os.kill(program.pid, signal.SIGINT)
-        program.read_until("press Ctrl-C again")
-        os.kill(program.pid, signal.SIGINT)
+        os.kill(program.pid, number)
+        program.read_until("stopping with a snapshot")
+        os.kill(program.pid, number)
         end = json.loads(program.read_until('{"event":"end"'))
         assert end["snapshot"] is None and shlex.split(end["goOn"]) == [*printed[:-4], "--json", *printed[-4:]]
         program.read_until("stopped at once")
-        assert program.wait() == 130
+        assert program.wait() == 128 + number
     store = RunStore(FileSystemBackend(jobs / "store"), "numbers")
     assert [base.snapshot_id for base in store.bases()] == [None, last["id"]]
