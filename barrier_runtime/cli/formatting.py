@@ -82,8 +82,8 @@ def rate_text(per_second: float) -> str:
 
 
 def verdict_lines(invariants: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Describe the invariants of a run's status that are violated, or that cannot be checked."""
-    lines = (("violations", "does not hold in"), ("unreadable", "cannot be judged, for want of what can be read, in"))
+    """Describe the invariants of a run's status that are violated, or that cannot be judged."""
+    lines = (("violations", "does not hold in"), ("unreadable", "cannot judge"))
     return [
         f"invariant {name} {what} the snapshots {', '.join(map(str, verdict[field]))}"
         for name, verdict in invariants.items()

@@ -113,7 +113,7 @@ def _invariants(document: Record) -> Iterator[Text]:
             yield cell(f"invariant {name} is violated in {count} snapshots, first in {first}", "bold red")
         elif verdict["unreadable"]:
             first, count = verdict["unreadable"][0], len(verdict["unreadable"])
-            yield cell(f"invariant {name}: {count} snapshots cannot be read, first {first}", "bold red")
+            yield cell(f"invariant {name}: {count} snapshots are not judged, first {first}", "bold red")
         elif verdict["holds"] is None:
             yield cell(f"invariant {name} is not judged yet", "dim")
         else:

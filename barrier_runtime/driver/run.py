@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
-from barrier_runtime.driver.invariant_monitor import InvariantMonitor
+from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
 from barrier_runtime.driver.run_html import html_of_run
 from barrier_runtime.driver.supervisor import Supervisor, raise_for
@@ -65,6 +65,7 @@ class Run:
         self._store = store
         self._codec = codec
         self._invariant_monitor = InvariantMonitor(store, codec, invariants)
+        self._invariant_queue = InvariantQueue(self._invariant_monitor)
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
         #: {request id: result of the request}, stored when the coordinator ends
         self._last_requests: dict[int, CloseRequest] = {}
@@ -287,15 +288,16 @@ class Run:
         raise_for(self._supervisor.status, self.name)
 
     def _watch(self) -> None:
-        """Keep progress reports and judge invariants until the run has ended."""
+        """Keep progress reports and have invariants judged until the run has ended."""
         before: Polled | None = None
         try:
             while not self._supervisor.join(_MONITOR_SECONDS):
                 before = self._poll(before)
             if self._supervisor.error is None:
-                self._invariant_monitor.judge(self._supervisor.status["snapshots"])
+                self._invariant_queue.post(self._supervisor.status["snapshots"])
         finally:
             self._supervisor.join(None)
+            self._invariant_queue.close()
             self._release()
 
     def _release(self) -> None:
@@ -325,7 +327,7 @@ class Run:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
             self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
             return before
-        self._invariant_monitor.judge(status["snapshots"])
+        self._invariant_queue.post(status["snapshots"])
         share_reports(status, before)
         report = progress_report(self.name, polled, before)
         self._recent.append(report)

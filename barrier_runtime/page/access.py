@@ -20,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from barrier_runtime.page.connections import ADMIT, ADMITTED_MAX
+
 #: name of the header that every command has, with any value
 COMMAND_HEADER = "x-cutline-request"
 
@@ -64,7 +66,8 @@ class Access:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        answer = self._answer(Request(scope)) or self._app
+        request = Request(scope)
+        answer = self._answer(request) or self._refuse_crowd(request) or self._app
         await answer(scope, receive, send_guarded)
 
     def _answer(self, request: Request) -> Response | None:
@@ -87,6 +90,14 @@ class Access:
                 f"an order needs the header {COMMAND_HEADER} and comes from this page, or from none",
             )
         return None
+
+    def _refuse_crowd(self, request: Request) -> Response | None:
+        """Admit the request's connection, or refuse the request because too many are in progress."""
+        if request.scope["state"][ADMIT]():
+            return None
+        return _refusal(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"this page serves {ADMITTED_MAX} connections at a time: close some windows"
+        )
 
     def _is_known(self, request: Request) -> bool:
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")

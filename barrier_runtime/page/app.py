@@ -11,6 +11,7 @@
     POST /api/runs/NAME/snapshot    request a snapshot
     POST /api/runs/NAME/stop        request a last snapshot and the end of the run
     GET  /metrics                   Prometheus, or OpenMetrics for clients that accept OpenMetrics
+    GET  anything else              404, with a link to the list
 
 All files, the project's and the vendored ones, come from this package.
 """
@@ -22,6 +23,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import cache
+from html import escape
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Protocol
@@ -30,7 +32,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from barrier_runtime.page.commands import Kind
@@ -43,6 +45,9 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+
+#: Beginnings of the addresses that programs request, and people do not.
+_FOR_PROGRAMS = ("/api/", "/static/")
 
 
 @cache
@@ -105,7 +110,8 @@ def make_app(shown: Shown) -> Starlette:
             _get("/api/runs/{name}/events", answers.events),
             Route("/api/runs/{name}/{kind}", answers.command, methods=["POST"]),
             _get("/metrics", answers.metrics),
-        ]
+        ],
+        exception_handlers={HTTPStatus.NOT_FOUND: answers.missing},
     )
 
 
@@ -122,6 +128,14 @@ class _Answers:
     async def run_page(self, request: Request) -> Response:
         self._view(request)
         return asset("run.html")
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        """Answer an unknown address with a page that leads back to the list, and programs with plain text."""
+        assert isinstance(error, HTTPException)
+        if request.url.path.startswith(_FOR_PROGRAMS):
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
+        content = bytes(asset("missing.html").body).replace(b"REASON", escape(error.detail.strip()).encode())
+        return Response(content, error.status_code, media_type=_TYPES[".html"])
 
     async def static(self, request: Request) -> Response:
         return asset(request.path_params["path"])

@@ -22,6 +22,7 @@ import uvicorn
 from barrier_runtime.page.access import Access
 from barrier_runtime.page.app import make_app
 from barrier_runtime.page.commands import Actions
+from barrier_runtime.page.connections import ACCEPTS_PER_TURN, ConnectionTable, PageConnection, PageServerLoop
 from barrier_runtime.page.run_view import RunView
 from barrier_runtime.page.settings import Page
 from snapshot.errors import RunFailed
@@ -32,9 +33,6 @@ PORTS_TRIED = 32
 
 #: newest runs that are still shown after their end
 ENDED_RUNS_MAX = 20
-
-#: connections at one time: each browser opens a few, so more connections do not come from people
-CONNECTIONS_MAX = 100
 
 #: seconds that connections have to close when the server ends
 _FAREWELL_SECONDS = 1
@@ -79,7 +77,7 @@ class PageServer:
         app = Access(make_app(self), token=self._token, is_loopback=settings.is_loopback, cookie=f"cutline-{self.port}")
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=partial(PageConnection, table=ConnectionTable()),  # type: ignore[arg-type]  # makes a protocol
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -87,10 +85,10 @@ class PageServer:
             access_log=False,  # because an access log would contain tokens
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
+            backlog=ACCEPTS_PER_TURN,
             timeout_graceful_shutdown=_FAREWELL_SECONDS,
         )
-        self._server = uvicorn.Server(config)
+        self._server = PageServerLoop(config)
         self._thread = threading.Thread(target=self._serve, name="cutline-page", daemon=True)
         self._thread.start()
 
@@ -206,7 +204,7 @@ def _listen(settings: Page) -> socket.socket:
     ports = range(settings.port, min(settings.port + PORTS_TRIED, 65536)) if settings.port else [0]
     for port in ports:
         try:
-            return socket.create_server((settings.host, port), family=family, backlog=CONNECTIONS_MAX)
+            return socket.create_server((settings.host, port), family=family, backlog=ACCEPTS_PER_TURN)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise RunFailed(f"the page cannot listen on {settings.host} port {port}: {error}") from error

@@ -51,6 +51,19 @@ def test_the_token_becomes_a_cookie(show: ShowPage) -> None:
     assert ask(address, "//evil.example/?token=a+token").headers["location"] == "/evil.example/"
 
 
+def test_only_the_tokens_own_cookie_lets_in(show: ShowPage) -> None:
+    """A cookie of another value, or of the token under another name, is as none."""
+    address = show(GUARDED).address
+    cookie = ask(address, "/?token=a+token").headers["set-cookie"].split("; ")[0]
+    name, _, value = cookie.partition("=")
+    wrong = ("", "another", "a token", "atoken", value[:-1], value + "x", value[:-1] + 'x"', value.upper(), '""')
+    for shown in (*(f"{name}={each}" for each in wrong if each not in (value, "a token")), f"x{name}={value}", name):
+        assert ask(address, "/api/runs", Cookie=shown).status == 401, shown
+        post = ask(address, ORDER, method="POST", Cookie=shown, X_Cutline_Request="1")
+        assert post.status == 401, shown
+    assert ask(address, "/api/runs", Cookie=cookie).status == 200
+
+
 def test_orders_come_from_the_page_or_from_no_page(show: ShowPage) -> None:
     """A foreign page cannot order: its origin shows, and it cannot send the header."""
     address = show(LOCAL).address
@@ -79,6 +92,18 @@ def test_what_is_not_there(show: ShowPage) -> None:
         assert ask(address, path).status == 404, path
     assert ask(address, "/static/%2e%2e/app.py").status == 404
     assert ask(address, "/api/runs/orders/none", method="POST", X_Cutline_Request="1").status == 404
+
+
+def test_an_unknown_address_leads_back(show: ShowPage) -> None:
+    """A person gets a page with a link to the list, in which no name is HTML; a program gets plain text."""
+    address = show(LOCAL).address
+    for path in ("/runs/none", "/runs/a%2Fb", "/runs/", "/none", "/runs/%3Cb%3E%22"):
+        answer = ask(address, path)
+        assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), path
+        assert '<a href="/">' in answer.text and "<b>" not in answer.text and "REASON" not in answer.text
+    assert "there is no run &#x27;none&#x27; here" in ask(address, "/runs/none").text
+    for path in ("/api/runs/none", "/api/none", "/static/none.js"):
+        assert ask(address, path).headers["content-type"].startswith("text/plain"), path
 
 
 def test_all_answers_keep_to_themselves(show: ShowPage) -> None:

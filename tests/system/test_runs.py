@@ -150,13 +150,33 @@ def test_invariants_are_judged(live: Live) -> None:
     assert run.awaitTermination(DEADLINE_S)
     verdicts = run.status["invariants"]
     newest = run.status["snapshots"][-1]
-    assert verdicts["verifies"] == {"holds": True, "snapshot": newest, "violations": [], "unreadable": []}
+    sound = {"holds": True, "snapshot": newest, "reason": "", "violations": [], "unreadable": []}
+    assert verdicts["verifies"] == sound
+    assert "no node 'nobody'" in verdicts["broken"]["reason"]
     assert verdicts["never"]["violations"][-1] == verdicts["broken"]["violations"][-1] == newest
 
 
 def _verifies(snapshot: Snapshot) -> bool:
     snapshot.verify()
     return True
+
+
+def test_an_invariant_that_hangs_stops_no_reports(live: Live) -> None:
+    """The run's monitor goes on, further snapshots are published, and the end comes when it returns."""
+    release = threading.Event()
+    job = pipeline(live.folder)
+    job.graph.addInvariant("hangs", lambda snapshot: release.wait(DEADLINE_S))
+    run = live.run(job.graph)
+    try:
+        await_snapshots(run, 2)
+        seen = run.recentProgress[-1]["timestamp"]
+        wait_for("further progress", lambda: run.recentProgress[-1]["timestamp"] > seen)
+        assert run.status["invariants"]["hangs"]["holds"] is None
+    finally:
+        release.set()
+    job.finish()
+    assert run.awaitTermination(DEADLINE_S)
+    assert run.status["invariants"]["hangs"]["snapshot"] == run.status["snapshots"][-1]
 
 
 def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCaptureFixture) -> None:

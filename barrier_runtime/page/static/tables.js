@@ -53,13 +53,13 @@ function verdictText(verdict) {
   const parts = [];
   if (verdict.holds === null) parts.push(element("span", { class: "quiet" }, "not judged yet"));
   else if (verdict.holds) parts.push(element("span", { class: "holds" }, `✓ holds in snapshot ${verdict.snapshot}`));
-  else parts.push(element("span", { class: "violated" }, `✗ violated in snapshot ${verdict.snapshot}`));
+  else parts.push(element("span", { class: "violated" }, `✗ violated in snapshot ${verdict.snapshot}: ${verdict.reason}`));
   if (verdict.violations.length) {
     const ids = verdict.violations.slice(-5).join(", ");
     parts.push(element("div", { class: "violated" }, `violated ${verdict.violations.length} times, last in ${ids}`));
   }
   if (verdict.unreadable.length) {
-    parts.push(element("div", { class: "violated" }, `unreadable: ${verdict.unreadable.slice(-5).join(", ")}`));
+    parts.push(element("div", { class: "violated" }, `not judged: ${verdict.unreadable.slice(-5).join(", ")}`));
   }
   return parts;
 }

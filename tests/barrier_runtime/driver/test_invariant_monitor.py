@@ -1,19 +1,23 @@
-"""Invariants judged on what is stored: once each, and whatever becomes of a snapshot the later ones are judged."""
+"""Invariants judged on what is stored: once each, whatever becomes of a snapshot and whatever an invariant does."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
-from barrier_runtime.driver.invariant_monitor import InvariantMonitor
+from barrier_runtime.driver import invariant_monitor
+from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
+from benchmarks.live import wait_for
 from snapshot.errors import RunFailed
 from snapshot.stored.layout import manifest_path
 from snapshot.stored.run_store import RunStore
 from state_backends import MemoryBackend
+from tests.leaks import LeakCheck
 from tests.snapshot import sample
 
 #: Ids of three snapshots.
@@ -39,7 +43,7 @@ class Moody(MemoryBackend):
 class Judge:
     """Three snapshots, and an invariant that remembers which it was asked about."""
 
-    def __init__(self, *, holds: Any = True) -> None:
+    def __init__(self, *, holds: Any = True, **others: Any) -> None:
         self.backend = Moody()
         self.asked: list[int] = []
         store = RunStore(self.backend, sample.RUN)
@@ -48,63 +52,177 @@ class Judge:
 
         def invariant(snapshot: Any) -> Any:
             self.asked.append(snapshot.id)
-            return holds
+            return holds(snapshot) if callable(holds) else holds
 
-        self._verdicts = InvariantMonitor(store, sample.CODEC, {"one": invariant})
+        self.monitor = InvariantMonitor(store, sample.CODEC, {"one": invariant, **others})
 
     def judge(self, ids: Sequence[int] = ALL) -> dict[str, Any]:
         """Judge, and give the verdict."""
-        self._verdicts.judge(ids)
-        return self._verdicts.as_status()["one"]
+        self.monitor.judge(ids)
+        return self.monitor.as_status()["one"]
 
 
-def test_each_is_judged_once() -> None:
+MakeJudge: TypeAlias = Callable[..., Judge]
+
+
+@pytest.fixture
+def judges(leak_check: LeakCheck) -> Iterator[MakeJudge]:
+    """Makes judges, whose threads end with the test."""
+    made = []
+
+    def make(**given: Any) -> Judge:
+        made.append(Judge(**given))
+        return made[-1]
+
+    yield make
+    for judge in made:
+        judge.monitor.close()
+
+
+def test_each_is_judged_once(judges: MakeJudge) -> None:
     """However often the monitor looks."""
-    judge = Judge()
-    assert judge.judge(()) == {"holds": None, "snapshot": 0, "violations": [], "unreadable": []}
+    judge = judges()
+    assert judge.judge(()) == {"holds": None, "snapshot": 0, "reason": "", "violations": [], "unreadable": []}
     judge.judge(ALL[:1])
     judge.judge()
-    assert judge.judge() == {"holds": True, "snapshot": THIRD, "violations": [], "unreadable": []}
+    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", "violations": [], "unreadable": []}
     assert judge.asked == list(ALL)
 
 
-def test_violations_are_kept() -> None:
+def test_violations_are_kept(judges: MakeJudge) -> None:
     """Each with its snapshot."""
-    assert Judge(holds=False).judge() == {
-        "holds": False, "snapshot": THIRD, "violations": list(ALL), "unreadable": [],
+    assert judges(holds=False).judge() == {
+        "holds": False, "snapshot": THIRD, "reason": "it returned False", "violations": list(ALL), "unreadable": [],
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("damaged", ALL)
 def test_a_damaged_snapshot_is_named_once_and_the_others_are_judged(
-    damaged: int, caplog: pytest.LogCaptureFixture
+    damaged: int, judges: MakeJudge, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stays damaged: one warning, one line in the status, and nothing waits for it."""
-    judge = Judge()
+    judge = judges()
     judge.backend.damaged = manifest_path(damaged)
     for _ in range(3):
         verdict = judge.judge()
     rest = [each for each in ALL if each != damaged]
     assert judge.asked == rest
-    assert verdict == {"holds": True, "snapshot": rest[-1], "violations": [], "unreadable": [damaged]}
+    assert verdict == {"holds": True, "snapshot": rest[-1], "reason": "", "violations": [], "unreadable": [damaged]}
     assert caplog.text.count(f"snapshot {damaged} cannot be judged: ") == len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "no disk"), RunFailed("its coordinator did not answer")])
-def test_what_cannot_be_read_now_is_judged_later(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_now_is_judged_later(
+    error: Exception, judges: MakeJudge, caplog: pytest.LogCaptureFixture
+) -> None:
     """In order, and the log has it once however long it takes."""
-    judge = Judge()
+    judge = judges()
     judge.backend.unreachable, judge.backend.error = manifest_path(SECOND), error
     for _ in range(3):
         assert judge.judge()["snapshot"] == FIRST
     judge.backend.unreachable = ""
-    assert judge.judge() == {"holds": True, "snapshot": THIRD, "violations": [], "unreadable": []}
+    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", "violations": [], "unreadable": []}
     assert judge.asked == list(ALL)
     assert caplog.text.count(f"snapshot {SECOND} is not judged yet: ") == len(caplog.records) == 1
 
 
-def test_what_retention_removed_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_retention_removed_is_skipped(judges: MakeJudge, caplog: pytest.LogCaptureFixture) -> None:
     """It was listed and is gone: nobody needs to know."""
-    judge = Judge()
+    judge = judges()
     assert judge.judge((FIRST, FIRST + 9_000_000, THIRD))["snapshot"] == THIRD
     assert caplog.records == []
+
+
+class Unspeakable(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+class Undecided:
+    """A value that is neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise KeyboardInterrupt("no value")
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (ValueError("no"), "it raised ValueError: no"),
+        (SystemExit("an exit"), "it raised SystemExit: an exit"),
+        (KeyboardInterrupt(), "it raised KeyboardInterrupt: "),
+        (GeneratorExit(), "it raised GeneratorExit: "),
+        (BaseExceptionGroup("two", [SystemExit(1)]), "it raised BaseExceptionGroup: two (1 sub-exception)"),
+        (Unspeakable(), "it raised Unspeakable: its text cannot be made: SystemExit"),
+        (ValueError("\ud800"), "it raised ValueError: \\ud800"),
+        (ValueError("x" * 10_000_000), "it raised ValueError: " + "x" * 2000),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_an_invariant_raises_is_a_verdict(raised: BaseException, reason: str, judges: MakeJudge) -> None:
+    """It is named in the status, and the next invariant and the next snapshot are judged."""
+
+    def raises(snapshot: Any) -> bool:
+        raise raised
+
+    judge = judges(raises=raises)
+    judge.judge()
+    assert judge.monitor.as_status()["raises"] == {
+        "holds": False, "snapshot": THIRD, "reason": reason, "violations": list(ALL), "unreadable": [],
+    }  # fmt: skip
+    assert judge.asked == list(ALL)
+
+
+def test_what_an_invariant_returns_may_refuse_to_be_a_bool(judges: MakeJudge) -> None:
+    """Its truth is asked for where its errors are caught."""
+    assert judges(holds=lambda snapshot: Undecided()).judge()["reason"] == "it raised KeyboardInterrupt: no value"
+
+
+def test_an_invariant_that_hangs_is_a_verdict(judges: MakeJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are judged meanwhile; it is called again only when it has returned, on the thread it was called on."""
+    monkeypatch.setattr(invariant_monitor, "DEADLINE_SECONDS", 0.2)
+    release, threads = threading.Event(), list[int]()
+
+    def hangs(snapshot: Any) -> bool:
+        threads.append(threading.get_ident())
+        return snapshot.id != FIRST or release.wait(60)
+
+    judge = judges(hangs=hangs)
+    try:
+        assert judge.judge(ALL[:2])["snapshot"] == SECOND
+        assert judge.monitor.as_status()["hangs"] == {
+            "holds": False, "snapshot": FIRST, "reason": "it did not return within 0.2 s",
+            "violations": [FIRST], "unreadable": [SECOND],
+        }  # fmt: skip
+    finally:
+        release.set()
+    wait_for("its return", lambda: not judge.monitor._threads["hangs"].is_hanging)
+    judge.judge()
+    assert judge.monitor.as_status()["hangs"] == {
+        "holds": True, "snapshot": THIRD, "reason": "", "violations": [FIRST], "unreadable": [SECOND],
+    }  # fmt: skip
+    assert len(threads) == 2 and len(set(threads)) == 1 and threads[0] != threading.get_ident()
+
+
+def test_posting_does_not_wait_and_closing_does(judges: MakeJudge) -> None:
+    """The run's monitor goes on beside an invariant that does not return; at the end all is judged."""
+    release = threading.Event()
+    judge = judges(holds=lambda snapshot: release.wait(60))
+    queue = InvariantQueue(judge.monitor)
+    for count in range(1, len(ALL) + 1):
+        queue.post(ALL[:count])  # returns, though the first has not been judged
+    wait_for("the first call", lambda: judge.asked)
+    assert judge.monitor.as_status()["one"]["holds"] is None
+    release.set()
+    queue.close()
+    assert judge.asked == list(ALL) and judge.monitor.as_status()["one"]["snapshot"] == THIRD
+
+
+def test_a_reading_that_fails_in_any_way_is_named(judges: MakeJudge, caplog: pytest.LogCaptureFixture) -> None:
+    """No error of the store's data ends the judging."""
+    judge = judges()
+    judge.backend.unreachable, judge.backend.error = manifest_path(SECOND), ZeroDivisionError("odd data")
+    assert judge.judge()["unreadable"] == [SECOND]
+    assert judge.asked == [FIRST, THIRD] and "cannot be judged: odd data" in caplog.text

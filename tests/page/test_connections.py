@@ -1,0 +1,177 @@
+"""Idle, slow and crowding peers without a token: none keeps the owner out, takes descriptors or floods the log."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+
+from barrier_runtime import Page
+from barrier_runtime.page import connections
+from barrier_runtime.page.connections import LoopErrors
+from benchmarks.live import wait_for
+from tests.leaks import LeakCheck
+from tests.page.asking import ask, events
+from tests.page.conftest import ShowPage
+from tests.page.reports import pipeline, report
+
+GUARDED = Page(port=0, token="a token")
+OWNER = {"Authorization": "Bearer a token"}
+#: Long enough that no connection of a test is aborted because of its age.
+_NEVER_SECONDS = 1000.0
+
+
+@pytest.fixture
+def sockets(leak_check: LeakCheck) -> Iterator[ExitStack]:
+    """Closes the sockets of the test's peers."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def _connect(address: str, sockets: ExitStack) -> socket.socket:
+    place = urlsplit(address)
+    return sockets.enter_context(socket.create_connection((place.hostname, place.port), timeout=30))
+
+
+def _closed(peers: list[socket.socket]) -> list[socket.socket]:
+    """Those of `peers` whose connection the server has ended."""
+    found = []
+    for peer in peers:
+        poll = select.poll()
+        poll.register(peer, select.POLLIN)
+        if poll.poll(0):
+            try:
+                data = peer.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                found.append(peer)
+    return found
+
+
+def test_a_crowd_of_idle_peers_loses_its_oldest(
+    show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only WAITING_MAX wait at a time, the newest ones; the owner is served among them."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", _NEVER_SECONDS)
+    address = show(GUARDED).address
+    idle = [_connect(address, sockets) for _ in range(3 * connections.WAITING_MAX)]
+    old, new = idle[: -connections.WAITING_MAX], idle[-connections.WAITING_MAX :]
+    wait_for("the oldest to be aborted", lambda: len(_closed(old)) == len(old))
+    assert _closed(new) == []
+    for _ in range(5):
+        assert ask(address, "/api/runs", **OWNER).status == 200
+    assert 0 < len(_closed(new)) <= 5  # one for each new connection at most
+
+
+@pytest.mark.parametrize("request_head", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
+def test_a_peer_that_sends_a_byte_now_and_then_is_aborted(
+    request_head: bytes, show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for a request is counted from the connection's start, and a wrong token does not extend it."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.5)
+    address = show(GUARDED).address
+    slow, refused = _connect(address, sockets), _connect(address, sockets)
+    slow.sendall(request_head)
+    began = time.monotonic()
+
+    def has_ended() -> bool:
+        for peer, data in ((slow, b"X"), (refused, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")):
+            try:
+                peer.sendall(data)
+            except OSError:
+                continue
+        return len(_closed([slow, refused])) == 2
+
+    wait_for("both to be aborted", has_ended)
+    assert time.monotonic() - began >= 0.4
+
+
+def test_a_peer_that_does_not_read_is_aborted(
+    show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refusals that nobody reads do not hold their connection."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0)
+    address = show(GUARDED).address
+    peer = _connect(address, sockets)
+    peer.setblocking(False)
+    requests = b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % (b"x" * 60_000) * 10  # the refusal names the host
+
+    def is_reset() -> bool:
+        try:
+            peer.send(requests)
+        except BlockingIOError:
+            pass
+        except OSError:
+            return True
+        return False
+
+    wait_for("the connection to be aborted", is_reset)
+
+
+def test_a_reader_with_the_token_outlives_the_deadline(show: ShowPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An admitted stream goes on, however long it lasts and however many strangers come."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+    page = show(Page(port=0))
+    page.see(report(pipeline(), 1))
+    stream = events(page.address, "/api/runs/orders/events")
+    first = next(stream)
+    with ExitStack() as stack:
+        idle = [_connect(page.address, stack) for _ in range(2 * connections.WAITING_MAX)]
+        wait_for("the strangers to be aborted", lambda: len(_closed(idle)) == len(idle))
+    page.end(report(pipeline(), 2, outcome="finished"), None, {})
+    *_, last, end = stream
+    assert (
+        first is not None and first["isActive"] and last is not None and last["outcome"] == "finished" and end is None
+    )
+
+
+def test_more_readers_than_are_served_are_refused_by_name(
+    show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence and no log line; a reader that leaves makes room."""
+    monkeypatch.setattr(connections, "ADMITTED_MAX", 3)
+    address = show(Page(port=0)).address
+    readers = [_connect(address, sockets) for _ in range(3)]
+    for reader in readers:
+        reader.sendall(b"GET /api/runs/orders/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reader.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    answer = ask(address, "/api/runs")
+    assert answer.status == 503 and "close some windows" in answer.text
+    readers.pop().close()
+    wait_for("room", lambda: ask(address, "/api/runs").status == 200)
+
+
+def test_malformed_requests_are_not_logged(show: ShowPage, caplog: pytest.LogCaptureFixture) -> None:
+    """Any stranger can send them, as many as they like."""
+    address = show(GUARDED).address
+    for data in (b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"):
+        with ExitStack() as stack:
+            peer = _connect(address, stack)
+            peer.sendall(data)
+            assert peer.recv(1 << 16).startswith(b"HTTP/1.1 4")
+    assert [(record.name, record.getMessage()) for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+def test_errors_of_the_loop_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A process without descriptors hears once of each, then of how many there were."""
+    times = iter((0.0, 0.1, 59.9, 59.9, 60.0))
+    handler = LoopErrors(lambda: next(times))
+    loop = asyncio.new_event_loop()
+    full = {"message": "accept", "exception": OSError(errno.EMFILE, os.strerror(errno.EMFILE))}
+    for each in (full, full, full, {"message": "another error"}, full):
+        handler(loop, each)
+    loop.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the page: accept: [Errno 24] Too many open files (0 times more since the last line)",
+        "the page: another error: None (0 times more since the last line)",
+        "the page: accept: [Errno 24] Too many open files (2 times more since the last line)",
+    ]
