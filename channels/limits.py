@@ -83,6 +83,10 @@ LISTEN_BACKLOG = 4096
 #: Connections that one call of `accept` takes, so that a flood does not keep the loop from its work.
 ACCEPTS_PER_CALL = 64
 
+#: Pause of a listener that cannot accept, because no descriptor is free. Five attempts a second cost nothing, and peers
+#: dial for seconds.
+ACCEPT_PAUSE_SECONDS = 0.2
+
 #: Pause between two attempts to connect. A peer's listener may not be up yet, or may be one incarnation behind.
 RECONNECT_PAUSE_SECONDS = 0.02
 

@@ -3,10 +3,14 @@
 Strangers cost little. A handshake has a deadline, a small message cap and one of `PENDING_HANDSHAKES_MAX` places.
 Nothing of a stranger's is parsed, and a refusal is counted. The listener has one file descriptor for the worker's loop,
 which never blocks here. The listening sockets are kept open for good, so the address stays ours.
+
+A listener that cannot accept, because no descriptor is free, pauses. Peers wait in the kernel's queue meanwhile. The
+listening sockets are not polled during the pause, because they stay readable and the loop would spin.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import select
 import socket
@@ -21,6 +25,7 @@ from channels.frame_reader import FrameReader
 from channels.handshake import NONCE_BYTES, HandshakeFailed, HandshakeState, ServerHandshake
 from channels.identity import Identity, Purpose, Refusal
 from channels.limits import (
+    ACCEPT_PAUSE_SECONDS,
     ACCEPTS_PER_CALL,
     HANDSHAKE_DEADLINE_SECONDS,
     LISTEN_BACKLOG,
@@ -29,6 +34,8 @@ from channels.limits import (
 from channels.sockets import Address, host_token, unix_path
 from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
 from snapshot.errors import ChannelError
+
+_logger = logging.getLogger("cutline.channels")
 
 
 class Admitted(NamedTuple):
@@ -95,10 +102,14 @@ class Listener:
         self._listening = {sock.fileno(): sock for sock in (self._tcp, self._unix)}
         #: {file descriptor: handshake}, oldest first
         self._pending: dict[int, _Pending] = {}
+        #: time of the clock when accepting goes on, or None while the listening sockets are polled
+        self._resume_at: float | None = None
+        #: True from a failed `accept` call of the system to the next accepted connection
+        self._is_starved = False
         self._poll = select.epoll()
-        for descriptor, sock in self._listening.items():
+        for sock in self._listening.values():
             sock.setblocking(False)
-            self._poll.register(descriptor, select.EPOLLIN)
+        self._watch()
 
     def fileno(self) -> int:
         """Return the descriptor for selectors: readable when `accept` has something to do."""
@@ -106,17 +117,24 @@ class Listener:
 
     @property
     def pending_count(self) -> int:
-        """Number of handshakes under way. While there are any, call `accept` regularly, so that deadlines pass."""
+        """Number of handshakes under way."""
         return len(self._pending)
+
+    @property
+    def has_deadline(self) -> bool:
+        """True during a handshake or a pause. Call `accept` regularly then, because no descriptor shows a deadline."""
+        return bool(self._pending) or self._resume_at is not None
 
     def accept(self) -> list[Admitted]:
         """Take a bounded step of every handshake, and return the admitted peers. Does not block."""
+        if self._resume_at is not None and self._clock() >= self._resume_at:
+            self._watch()
         admitted: list[Admitted] = []
         for descriptor, _ in self._poll.poll(0):
             pending = self._pending.get(descriptor)
             if pending is not None:
                 admitted += self._advance(descriptor, pending)
-            elif descriptor in self._listening:
+            elif descriptor in self._listening and self._resume_at is None:
                 self._accept_from(self._listening[descriptor])
         self._expire()
         return admitted
@@ -130,13 +148,36 @@ class Listener:
             sock.close()
         self._poll.close()
 
+    def _watch(self) -> None:
+        """Poll the listening sockets from now on."""
+        self._resume_at = None
+        for descriptor in self._listening:
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def _pause(self, error: OSError) -> None:
+        """Stop polling the listening sockets for `ACCEPT_PAUSE_SECONDS`."""
+        if not self._is_starved:
+            _logger.warning(
+                "%s:%d cannot accept connections: %s. They wait until a descriptor is free; `ulimit -n` has the limit",
+                *self.address[:2],
+                error,
+            )
+        self._is_starved = True
+        self._resume_at = self._clock() + ACCEPT_PAUSE_SECONDS
+        for descriptor in self._listening:
+            self._poll.unregister(descriptor)
+
     def _accept_from(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_CALL):
             try:
                 sock, _ = listening.accept()
-            except OSError:
-                # No connection waits, the peer is gone again, or no descriptor is free. The next call tries again.
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return  # no connection waits, or the kernel has removed a lost connection from the queue
+            except OSError as error:
+                # Any other error may leave the connection in the queue (accept(2): EMFILE, ENFILE, ENOBUFS, ENOMEM).
+                self._pause(error)
                 return
+            self._is_starved = False
             if len(self._pending) >= PENDING_HANDSHAKES_MAX:
                 self._drop(next(iter(self._pending)), Refusal.CROWDED_OUT)
             sock.setblocking(False)

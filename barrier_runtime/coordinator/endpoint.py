@@ -94,13 +94,13 @@ class Endpoint:
             self._send(connection, message)
 
     def check_connections(self) -> None:
-        """Handle stopped heartbeats, and handshakes that take too long. Called at each wake of the loop."""
+        """Handle stopped heartbeats, and deadlines of the listener. Called at each wake of the loop."""
         while self._silent:
             identity, reason = self._silent.popleft()
             connection = self._lines.get(identity.name)
             if connection is not None:
                 self._lose(connection, reason)
-        if self._listener.pending_count:
+        if self._listener.has_deadline:
             self._accept()
 
     def close(self) -> None:

@@ -18,9 +18,10 @@ import cloudpickle
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
 from barrier_runtime.dataframes.nodes import DataFrameSource
 from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
+from barrier_runtime.driver.preflight import HeldSlots, check_cluster, run_name_problem
 from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of
 from barrier_runtime.driver.run import Run
-from barrier_runtime.driver.stage import bind_host, is_connect, slot_count
+from barrier_runtime.driver.stage import bind_host, is_connect
 from barrier_runtime.driver.supervisor import Supervisor
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.page.server import PageServer, close_page, open_page
@@ -36,7 +37,6 @@ from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
 from snapshot.plan.partitions import with_partitions
-from snapshot.plan.validation import name_problem
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
 from snapshot.stored.run_store import RunStore, runs
@@ -57,14 +57,14 @@ REGATHERING_SECONDS_MAX = 30.0
 
 _SECRET_BYTES = 32
 
-_logger = logging.getLogger("cutline.runtime")
-
-
 #: lock of submissions of all `BarrierRuntime`s, because a submission checks for a live run and then adds its run
 _SUBMITTING = threading.Lock()
 
 #: {(backend, name): the run of that name that this driver last submitted to that backend}
 _LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
+
+#: {run of this driver: (Spark application whose slots the run holds while it is active, workers)}
+_HOLDERS: weakref.WeakKeyDictionary[Run, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
 class BarrierRuntime:
@@ -179,10 +179,11 @@ class BarrierRuntime:
         RestoreRefused
             if the snapshot does not fit, or restoring the snapshot would repeat output.
         RunFailed
-            if Spark has too few slots, or a run of the name is active in this driver.
+            if Spark has too few free slots or allocates executors dynamically, or a run of the name is active in this
+            driver.
         """
         run_name = graph.name if name is None else name
-        problem = name_problem(run_name)
+        problem = run_name_problem(run_name)
         if problem is not None:
             raise GraphError(f"run name {run_name!r}: {problem}")
         unknown = [each for each in allow if each not in ALLOWANCES]
@@ -194,11 +195,12 @@ class BarrierRuntime:
             self._prepare_sources(graph, run_name)
             compiled = with_partitions(build(graph, self._alignment), graph)
             workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
-            self._check_slots(workers)
+            check_cluster(self._spark, workers, self._held_slots())
             check_restore(run_name, compiled, origin, allow, self._store)
             self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, tuple(allow))
             run = self._live[run_name][0]
             _LIVE_IN_DRIVER[self._place_of(run_name)] = run
+            _HOLDERS[run] = (_application(self._spark), workers)
             return run
 
     def runs(self) -> list[str]:
@@ -229,17 +231,11 @@ class BarrierRuntime:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name)
 
-    def _check_slots(self, workers: int) -> None:
-        if is_connect(self._spark):
-            return  # a Connect client cannot query slots; the registration deadline names missing workers
-        slots = slot_count(self._spark, workers)
-        if slots < workers:
-            raise RunFailed(
-                f"a stage of {workers} workers needs {workers} slots at one time; {self._spark.sparkContext.master} "
-                f"has {slots}. Give BarrierRuntime(workers={slots}), or Spark more cores"
-            )
-        if slots == workers:
-            _logger.warning("the stage takes all %d slots: no other job of this session can run beside it", slots)
+    def _held_slots(self) -> list[HeldSlots]:
+        """Return the slots that active runs of this driver hold in the session of this runtime."""
+        own = _application(self._spark)
+        holders = [(run, workers) for run, (application, workers) in _HOLDERS.items() if application == own]
+        return [HeldSlots(run.name, workers) for run, workers in holders if run.isActive]
 
     def _start_shown(
         self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
@@ -335,6 +331,11 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if active is None:
         raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
     return active
+
+
+def _application(spark: SparkSession) -> str:
+    """Return the id of the Spark application, whose sessions share their slots; "" for Connect."""
+    return "" if is_connect(spark) else str(spark.sparkContext.applicationId)
 
 
 def _contents(backend: StateBackend) -> dict[str, bytes]:

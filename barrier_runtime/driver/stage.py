@@ -35,6 +35,14 @@ _GRAPH_ERROR = f"{GraphError.__module__}.{GraphError.__qualname__}: "
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
+#: {Spark's text for executors whose Python cannot run a worker: what to say}. Resubmission is useless.
+_WRONG_PYTHON = (
+    (_MISSING_MODULE, "lacks the module {!r}"),
+    (re.compile(r"Python in worker has different version: (\S+) than"), "is version {}, not the driver's"),
+    (re.compile(r"Cannot run program \"([^\"]+)\""), "cannot be started as {!r}"),
+)
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Return True if the session is a Spark Connect client, which knows neither slots nor job groups."""
     return is_remote() or not hasattr(spark, "_jsc")
@@ -62,6 +70,13 @@ def slot_count(spark: SparkSession, wanted: int) -> int:
     if not slots:
         raise RunFailed(f"no executor registered with {context.master} in {EXECUTORS_SECONDS_MAX:g} s")
     return slots
+
+
+def active_tasks(spark: SparkSession) -> int:
+    """Count the tasks that run now in the session, as far as Spark's status has them."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
 def run_stage(spark: SparkSession, group: str, description: str, worker_count: int, encoded_launch: bytes) -> None:
@@ -116,13 +131,14 @@ def why_final(spark: SparkSession, error: Exception) -> str | None:
     _, found, problem = text.partition(_GRAPH_ERROR)
     if found:
         return problem.splitlines()[0]
-    missing = _MISSING_MODULE.search(text)
-    if missing is None:
-        return None
-    return (
-        f"the Python of the executors lacks the module {missing[1]!r}: set PYSPARK_PYTHON to one that has Cutline "
-        "(the driver's is sys.executable) before the Spark session starts, or install it there"
-    )
+    for pattern, problem in _WRONG_PYTHON:
+        fault = pattern.search(text)
+        if fault is not None:
+            return (
+                f"the Python of the executors {problem.format(fault[1])}: set PYSPARK_PYTHON to one that has Cutline "
+                "(the driver's is sys.executable) before the Spark session starts, or install it there"
+            )
+    return None
 
 
 def is_stopped(spark: SparkSession) -> bool:

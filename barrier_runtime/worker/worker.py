@@ -171,8 +171,8 @@ class Worker:
             self._step(finished)
         while self._silent:
             self._on_lost_peer(*self._silent.popleft())
-        if self._peers is not None and self._peers.listener.pending_count:
-            self._on_peer()  # because the deadlines of handshakes must be checked
+        if self._peers is not None and self._peers.listener.has_deadline:
+            self._on_peer()  # because no descriptor shows a deadline of the listener
 
     def _on_silence(self, peer: Identity, reason: str) -> None:
         """Queue a peer whose heartbeats stopped. Called on the heartbeat thread."""

@@ -12,6 +12,7 @@ import pytest
 
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from channels.wire import HEADER_BYTES, WireFrame, WireType, header_of
 from tests.channels.links import ALICE, BOB, tcp_pair
 from tests.leaks import LeakCheck
 
@@ -127,26 +128,63 @@ def test_who_is_removed_is_not_lost(pair: Pair) -> None:
     assert pair.lost_by_alice.empty()
 
 
+class Paused:
+    """One peer of a process that pauses whenever the test says so. The peer's end of the line is `other`."""
+
+    #: powers of two, so that sums of silences are exact
+    INTERVAL, DEADLINE = 1 / 64, 0.5
+
+    def __init__(self) -> None:
+        self._held = threading.Lock()
+        self._now = 0.0
+        self.own, self.other = tcp_pair()
+        self.other.settimeout(TIMEOUT)
+        self.lost: Lost = queue.SimpleQueue()
+        self.heartbeats = Heartbeats(
+            lambda *it: self.lost.put(it), interval=self.INTERVAL, deadline=self.DEADLINE, clock=self._clock
+        )
+        self.heartbeats.add(self.own, BOB, ALICE)
+        assert self._has_beaten()
+
+    def _clock(self) -> float:
+        with self._held:
+            return self._now
+
+    def _has_beaten(self) -> bool:
+        """Await the next heartbeat. Return False when the connection is closed instead."""
+        try:
+            return len(self.other.recv(HEADER_BYTES, socket.MSG_WAITALL)) == HEADER_BYTES
+        except ConnectionResetError:
+            return False
+
+    def pauses(self, *, sends: bytes = b"") -> bool:
+        """Pause for an hour, in which the peer sends. Return False if the peer is then counted as lost."""
+        with self._held:
+            self.other.sendall(sends)
+            self._now += 3600.0
+        return self._has_beaten()
+
+    def close(self) -> None:
+        self.heartbeats.close()
+        self.other.close()
+
+
 def test_a_pause_of_this_process_kills_nobody(leak_check: LeakCheck) -> None:
-    """A clock that jumps by an hour counts as one interval: what the peer sent meanwhile is heard first."""
-    jumps = iter([0.0, 0.0, 3600.0])
-    last = [0.0]
-    received = threading.Event()
+    """A pause counts as two intervals. So 16 pauses are the deadline, and the 17th passes it."""
+    paused = Paused()
+    assert [paused.pauses() for _ in range(17)] == 16 * [True] + [False]
+    assert paused.lost.get(timeout=TIMEOUT)[0] == ALICE
+    paused.close()
 
-    def clock() -> float:
-        last[0] = next(jumps, last[0] + INTERVAL)
-        if last[0] > 3600.0 + 2 * INTERVAL:
-            received.set()
-        return last[0]
 
-    own, other = tcp_pair()
-    lost: Lost = queue.SimpleQueue()
-    heartbeats = Heartbeats(lambda *it: lost.put(it), interval=INTERVAL, deadline=1_000.0, clock=clock)
-    heartbeats.add(own, BOB, ALICE)
-    assert received.wait(TIMEOUT)
-    assert lost.empty()
-    heartbeats.close()
-    other.close()
+def test_a_beat_during_a_pause_counts_first(leak_check: LeakCheck) -> None:
+    """At the deadline, the heartbeat that came during the next pause is read before the peer is judged."""
+    paused = Paused()
+    beat = header_of(WireFrame(WireType.HEARTBEAT, 0, ALICE.incarnation, b""))
+    assert all(paused.pauses() for _ in range(16))
+    assert paused.pauses(sends=beat)
+    assert [paused.pauses() for _ in range(16)] == 15 * [True] + [False]
+    paused.close()
 
 
 def test_every_peer_is_judged_by_itself(leak_check: LeakCheck) -> None:

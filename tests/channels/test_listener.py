@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import logging
 import os
 import pickle
+import resource
+import select
 import socket
 import struct
 import threading
@@ -19,7 +24,7 @@ from channels.control import ControlConnection
 from channels.dialer import connect
 from channels.handshake import HandshakeFailed
 from channels.identity import Identity, Purpose, Refusal
-from channels.limits import PENDING_HANDSHAKES_MAX
+from channels.limits import ACCEPT_PAUSE_SECONDS, PENDING_HANDSHAKES_MAX
 from channels.listener import Admitted, Listener
 from channels.sockets import Address
 from channels.wire import WireFrame, WireType, header_of
@@ -305,3 +310,93 @@ def test_the_port_can_be_chosen(leak_check: LeakCheck) -> None:
 def test_no_thread_is_needed(bob: Bob) -> None:
     """The listener itself starts none: it is driven by the loop that owns it."""
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("cutline")]
+
+
+def is_ready(bob: Bob) -> bool:
+    """Whether a loop would call the listener at once."""
+    return bool(select.select([bob.listener], [], [], 0.0)[0])
+
+
+#: Errors of accept(2) after which the connection still waits, so that the listening socket stays readable.
+STAYS = ("EMFILE", "ENFILE", "ENOBUFS", "ENOMEM")
+#: Errors of accept(2) that a second attempt may repeat, though the connection is gone.
+MAY_STAY = (
+    "EPERM",
+    "EPROTO",
+    "ENETDOWN",
+    "ENOPROTOOPT",
+    "EHOSTDOWN",
+    "ENONET",
+    "EHOSTUNREACH",
+    "ENETUNREACH",
+    "EINVAL",
+)
+
+
+@pytest.mark.parametrize("name", STAYS + MAY_STAY)
+def test_a_listener_that_cannot_accept_pauses(bob: Bob, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each error is met once a pause, the loop sleeps in between, and the peer in the queue gets through afterwards."""
+    attempts = []
+
+    def fail(sock: socket.socket) -> tuple[socket.socket, object]:
+        attempts.append(sock)
+        raise OSError(getattr(errno, name), name)
+
+    dialing = bob.workers.submit(
+        connect, bob.listener.address, ALICE, "bob", Purpose.DATA, SECRET, timeout=TIMEOUT, waits=True
+    )
+    select.select([bob.listener], [], [], TIMEOUT)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", fail)
+        for pauses in range(1, 4):
+            for _ in range(100):
+                assert bob.listener.accept() == []
+            assert len(attempts) == pauses
+            assert not is_ready(bob)
+            assert bob.listener.has_deadline
+            bob.clock.now += ACCEPT_PAUSE_SECONDS
+    bob.turn(dialing.done)
+    dialing.result()[0].close()
+    assert not bob.listener.has_deadline
+
+
+@pytest.mark.parametrize("error", [BlockingIOError, InterruptedError, ConnectionAbortedError])
+def test_a_connection_that_is_gone_does_not_pause(
+    bob: Bob, error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger that connects and goes keeps no peer waiting."""
+    with bob.raw() as stranger, monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", lambda sock: (_ for _ in ()).throw(error()))
+        select.select([bob.listener], [], [], TIMEOUT)
+        bob.listener.accept()
+        assert is_ready(bob)
+        assert not bob.listener.has_deadline
+        stranger.close()
+    bob.dial().result()[0].close()
+
+
+def test_no_free_descriptor_is_said_once(bob: Bob, caplog: pytest.LogCaptureFixture) -> None:
+    """The process is at its real limit: the loop sleeps, one line is logged, and the peer gets through later."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    stranger = bob.raw()
+    select.select([bob.listener], [], [], TIMEOUT)
+    filled: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")), before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                filled.append(os.dup(stranger.fileno()))
+        with caplog.at_level(logging.WARNING, "cutline.channels"):
+            for _ in range(3):
+                bob.listener.accept()
+                assert bob.listener.has_deadline
+                assert bob.listener.pending_count == 0
+                bob.clock.now += ACCEPT_PAUSE_SECONDS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in filled:
+            os.close(descriptor)
+    [record] = caplog.records
+    assert "Too many open files" in record.getMessage()
+    stranger.close()
+    bob.dial().result()[0].close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import time
@@ -108,6 +109,21 @@ def service(leak_check: LeakCheck) -> Iterator[Service]:
     made = Service()
     yield made
     made.close()
+
+
+def test_a_worker_waits_while_no_descriptor_is_free(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepting fails for a while; the loop goes on by itself, without another event."""
+    accept, attempts = socket.socket.accept, []
+
+    def fail(sock: socket.socket) -> tuple[socket.socket, Any]:
+        attempts.append(sock)
+        if len(attempts) <= 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(sock)
+
+    monkeypatch.setattr(socket.socket, "accept", fail)
+    service.dial(0)
+    assert len(attempts) > 2
 
 
 def registration(launch: str) -> WorkerRegistered:

@@ -244,6 +244,7 @@ def test_a_new_life_of_the_coordinator_is_told_of_the_stage() -> None:
     with supervised(None, "finished") as (script, supervisor):
         launched(script)
         supervisor.obey(status(None, newest_launch="000001"))
+        supervisor.obey(status(None, newest_launch="000002"))
         assert script.posted == [StageLaunched("000001")]
         supervisor.obey(status(None, newest_launch=""))
         assert script.posted == 2 * [StageLaunched("000001")]

@@ -33,6 +33,7 @@ MUTANTS = (
     Mutant("only this launch is cancelled", Supervisor, _OBEY, '["cancelled_launch"] ==', '["cancelled_launch"] <='),
     Mutant("a new life is told", Supervisor, _OBEY, 'status["newest_launch"] < self._launch', "False"),
     Mutant("a life that knows is not told", Supervisor, _OBEY, 'status["newest_launch"] <', '"" <'),
+    Mutant("an older launch is not told", Supervisor, _OBEY, '["newest_launch"] <', '["newest_launch"] !='),
     Mutant("a launch is cancelled once", Supervisor, _OBEY, "and self._cancelled != self._launch", ""),
     Mutant("what was cancelled is known", Supervisor, _OBEY, "self._cancelled = self._launch", "pass"),
     Mutant("the stage is cancelled", Supervisor, _OBEY, "self.cancel()", "pass"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 from barrier_runtime import clock
 from barrier_runtime.reactor import Reactor
@@ -25,14 +26,27 @@ def test_the_time_of_turns_is_taken_once() -> None:
 
 
 def test_a_loop_is_woken_by_another_thread() -> None:
-    """`wait` returns long before its time when `wake` is called."""
-    reactor = Reactor()
-    thread = threading.Thread(target=reactor.wake)
+    """`wait` returns long before its time when `wake` is called, and sleeps again afterwards."""
+    reactor, sleeps = Reactor(), threading.Event()
+    woken: list[float] = []
+
+    def loop() -> None:
+        began = time.monotonic()
+        sleeps.set()
+        reactor.wait(60.0)
+        woken.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=loop, daemon=True)
     thread.start()
-    reactor.wait(60.0)
-    thread.join()
+    sleeps.wait()
+    reactor.wake()
+    thread.join(20.0)
+    assert woken, "the loop still sleeps"
+    began = time.monotonic()
+    reactor.wait(0.05)
+    assert time.monotonic() - began >= 0.04, "one wake ended two waits"
     reactor.close()
-    reactor.wake()  # nobody is left to be woken
+    reactor.wake()  # ignored, because the loop has ended
 
 
 class _Pipe:
