@@ -177,6 +177,8 @@ class BarrierRuntime:
             if the snapshot does not fit, or restoring the snapshot would repeat output.
         RunFailed
             if Spark has too few slots, or a run of the name is active in this driver.
+        OSError
+            if the backend cannot hold the run. The text names what the store lacks or refuses.
         """
         run_name = graph.name if name is None else name
         problem = name_problem(run_name)
@@ -188,6 +190,7 @@ class BarrierRuntime:
         origin = origin_of(restoreFrom, run_name)
         with _SUBMITTING:
             self._refuse_live(run_name)
+            self._backend.probe(run_folder(run_name), secrets.token_hex(8))
             self._prepare_sources(graph, run_name)
             compiled = build(graph, self._alignment)
             workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
