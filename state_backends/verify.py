@@ -11,6 +11,7 @@ from functools import partial
 
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.ids import claim_of_snapshot
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.envelope import envelopes, unseal
@@ -69,6 +70,11 @@ class _Verification:
                 self._try(partial(check, path))
         self._problems += [f"claim {n} is missing" for n in range(1, max(claims, default=0)) if n not in claims]
         self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n not in claims]
+        # A manifest is written after its claim's base. Without the base the manifest would be left out in silence.
+        baseless = [n for n in manifests if claim_of_snapshot(n) not in bases]
+        self._problems += [
+            f"{layout.manifest_path(n)}: the base of claim {claim_of_snapshot(n)} is missing" for n in baseless
+        ]
         ids: list[int] = []
         self._try(lambda: ids.extend(history(self._store.bases(), self._store.manifests())))
         self._problems += [f"{layout.manifest_path(n)}: the file is missing" for n in ids if n not in manifests]

@@ -234,7 +234,7 @@ class RunStore:
         try:
             return self._get(path, offset, size)
         except FileNotFoundError as error:
-            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
+            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing, or a folder has its name") from error
 
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files without a reference, and return their paths.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
@@ -122,6 +123,31 @@ def test_strange_files_are_found() -> None:
     assert verified(backend).problems == ()
     backend.put_if_absent(f"{sample.RUN}/snapshots/0000000000000042.bak", [b"x"])
     assert verified(backend).problems == ("snapshots/0000000000000042.bak: no file that belongs here",)
+
+
+@pytest.mark.parametrize("folder", ["parts", "snapshots", "claims", "bases"])
+def test_a_folder_in_place_of_a_file_is_found(folder: str, tmp_path: Path) -> None:
+    """Each stored file in turn became a folder, empty or not: that is damage with a name, never a bare system error."""
+    for holds in ((), ("child",)):
+        backend = FileSystemBackend(tmp_path / f"{len(holds)}", inlineBytesMax=0)
+        store = RunStore(backend, sample.RUN)
+        for number in range(1, 8):
+            store.take_claim(Claim(number, "o", f"life {number}"))
+        store.write_base(Base(7, None))
+        written(store)
+        path = next(path for path in backend.files(f"{sample.RUN}/{folder}"))
+        file = Path(backend.root) / path
+        file.unlink()
+        file.mkdir()
+        for name in holds:
+            (file / name).touch()
+        findings = verify_run(backend, sample.RUN)
+        named = [text for text in findings.problems if path.removeprefix(f"{sample.RUN}/") in text or "missing" in text]
+        # An empty folder in the only manifest's place is not listed, so the run has no snapshot, and its parts no user.
+        assert named or (folder == "snapshots" and findings.unreferenced and not findings.history)
+        if folder == "parts":
+            with pytest.raises(SnapshotCorrupt, match=f"{path}: the file is missing, or a folder has its name"):
+                store.read_snapshots(sample.CODEC)[0].verify()
 
 
 def test_backends_by_url(tmp_path: Path) -> None:
