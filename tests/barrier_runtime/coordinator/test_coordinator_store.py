@@ -80,14 +80,16 @@ def test_what_no_second_try_can_mend_ends_the_run_at_once(error: OSError) -> Non
 
 
 def test_bases_and_manifests_are_listed() -> None:
-    """The history that the fence judges is what was written."""
+    """The history that the fence judges is what was written. A manifest off the chain is not read."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
-    base = WriteBase(Base(1, None))
+    void = replace(manifest, snapshot_id=1_000_000)
+    base = WriteBase(Base(7, None))
     assert store.answer(AskStore(base, None)).answer == BaseWritten(base)
-    write = WriteManifest(manifest.snapshot_id)
-    assert store.answer(AskStore(write, manifest)).answer == ManifestWritten(write)
-    assert store.answer(AskStore(ListHistory(1), None)).answer == HistoryListed(
-        ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
+    for each in (void, manifest):
+        write = WriteManifest(each.snapshot_id)
+        assert store.answer(AskStore(write, each)).answer == ManifestWritten(write)
+    assert store.answer(AskStore(ListHistory(8), None)).answer == HistoryListed(
+        ListHistory(8), (Base(7, None),), (manifest.snapshot_id,)
     )
 
 
