@@ -39,6 +39,9 @@ _PROBE = "conditional-put"
 #: Texts by which stores answer that the bucket does not exist: S3, Google Cloud Storage, Azure.
 _NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "ContainerBeingDeleted")
 
+#: Texts by which the client reports wrong options: another region, a scheme that is not allowed.
+_WRONG_OPTIONS = ("Received redirect without LOCATION", "HTTP error: builder error")
+
 #: Statuses of the class "the request is wrong" that another try may mend: timeout, conflict, too early, too many.
 _PASSING_STATUSES = (408, 409, 425, 429)
 
@@ -52,7 +55,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 
 #: Parts of an error's text that hold the cause: the code and message of a store, the text of the network or of TLS.
 _CAUSES = re.compile(
-    r"<Code>([^<]+)|<Message>([^<]+)|(?:message|error): \"([^\"]+)\"|\b(TimedOut|InvalidCertificate\([^)]*\))"
+    r"<Code>([^<]+)|<Message>([^<]+)|(?:message|error): \"([^\"]+)\"|\b(BadScheme|TimedOut|InvalidCertificate\([^)]*\))"
 )
 
 _logger = logging.getLogger("cutline.store")
@@ -207,11 +210,10 @@ class ObjectStoreBackend(DeadlineBackend):
         try:
             result = retrying(request, self._connect())
         except (BaseError, FileNotFoundError) as error:
-            text = f"{self}: {_cause(error)}"
             if _misses_bucket(error):
-                raise StoreRefused(
-                    errno.ENODEV, f"{text}. There is no such bucket: create it, or correct the name"
-                ) from error
+                text = f"{self}: there is no such bucket; create it, or correct the name ({_cause(error)})"
+                raise StoreRefused(errno.ENODEV, text) from error
+            text = f"{self}: {_cause(error)}"
             if isinstance(error, FileNotFoundError):
                 raise FileNotFoundError(errno.ENOENT, text) from error
             raise (OSError if _may_pass(error) else StoreRefused)(errno.EIO, text) from error
@@ -254,7 +256,7 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, JoinError):
         return True
     text = str(error)
-    if not isinstance(error, GenericError) or _misses_bucket(error) or "Received redirect without LOCATION" in text:
+    if not isinstance(error, GenericError) or _misses_bucket(error) or any(sign in text for sign in _WRONG_OPTIONS):
         return False
     status = _STATUS.search(text)
     if status is None or any(f"<Code>{code}<" in text for code in _PASSING_CODES):
