@@ -136,6 +136,8 @@ class ObjectStoreBackend(DeadlineBackend):
         try:
             self._retry(lambda store: obstore.head(store, path))
         except FileNotFoundError:
+            # The answer to HEAD has no body, so it does not tell an object from a bucket. A listing does.
+            self._retry(lambda store: next(iter(obstore.list(store, path, chunk_size=1)), None))
             return False
         return True
 

@@ -67,6 +67,7 @@ def test_a_run_in_a_bucket(s3_backend: ObjectStoreBackend) -> None:
 _CALLS: dict[str, Callable[[StateBackend], object]] = {
     "put_if_absent": lambda backend: backend.put_if_absent("a", [b"x"]),
     "get": lambda backend: backend.get("a"),
+    "exists": lambda backend: backend.exists("a"),
     "get a range": lambda backend: backend.get("a", 1, 2),
     "files": lambda backend: backend.files("run"),
     "delete one": lambda backend: backend.delete("a"),
