@@ -52,7 +52,8 @@ class Deadline:
         if hanging := self._helpers.begin(call):
             raise TimeoutError(f"{what}: not tried, {hanging} earlier calls still wait for an answer")
         if not call.done.wait(self.seconds) and self._helpers.abandon(call):
-            raise TimeoutError(f"{what}: no answer in {self.seconds:g} s; it is not known whether it happened")
+            cause = f"; last error: {call.last_failure}" if call.last_failure else ""
+            raise TimeoutError(f"{what}: no answer in {self.seconds:g} s; it is not known whether it happened{cause}")
         if call.error is not None:
             try:
                 raise call.error
@@ -62,6 +63,12 @@ class Deadline:
                 call.error = None
         result: Result = call.result
         return result
+
+    @staticmethod
+    def note_failure(text: str) -> None:
+        """Keep the text of an error after which the running call is tried again, for the error of its deadline."""
+        if _running.call is not None:
+            _running.call.last_failure = text
 
     def __reduce__(self) -> tuple[type[Deadline], tuple[float]]:
         return (Deadline, (self.seconds,))
@@ -75,14 +82,28 @@ class _Call:
         self.is_abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
+        #: text of the last error after which the call was tried again, or "" before the first
+        self.last_failure = ""
         self._function = function
 
     def run(self) -> None:
         """Call the function. Raises nothing."""
+        _running.call = self
         try:
             self.result = self._function()
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             self.error = error
+        finally:
+            _running.call = None
+
+
+class _Running(threading.local):
+    """The call that a helper thread runs now, or None."""
+
+    call: _Call | None = None
+
+
+_running = _Running()
 
 
 class _Helpers:

@@ -7,11 +7,17 @@ method is one system call, or one loop over it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
+import sys
 from collections.abc import Sequence
 
 #: Buffers in one gathered write. The kernel takes 1,024.
 GATHERED_CHUNKS_MAX = 512
+
+#: Values of Linux and macOS for the exclusive rename: the flag, and the descriptor that means the current folder.
+_RENAME_NOREPLACE, _RENAME_EXCL, _AT_FDCWD = 1, 4, -100
 
 
 class Disk:
@@ -42,6 +48,19 @@ class Disk:
     def link(self, source: str, target: str) -> None:
         """Give a file a second name. Raises FileExistsError if the name is taken."""
         os.link(source, target)
+
+    def rename_new(self, source: str, target: str) -> None:
+        """Rename a file. Raises FileExistsError if the name is taken, and ENOSYS if the system has no such call."""
+        library = ctypes.CDLL(None, use_errno=True)
+        one, other = os.fsencode(source), os.fsencode(target)
+        if hasattr(library, "renameat2"):
+            failed = library.renameat2(_AT_FDCWD, one, _AT_FDCWD, other, _RENAME_NOREPLACE)
+        elif sys.platform == "darwin" and hasattr(library, "renamex_np"):
+            failed = library.renamex_np(one, other, _RENAME_EXCL)
+        else:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), source, None, target)
+        if failed:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), source, None, target)
 
     def same_file(self, one: str, other: str) -> bool:
         """Return whether two names are of one file."""
@@ -76,12 +95,16 @@ class Disk:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def exists(self, path: str) -> bool:
-        """Return whether the name exists. Errors other than its absence are raised."""
+        """Return whether the name exists, of a file or a folder. Errors other than its absence are raised."""
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether the name is of a folder."""
+        return os.path.isdir(path)
 
     def entries(self, path: str) -> Sequence[tuple[str, bool]]:
         """Return (name, is a folder) of all entries of a folder. Raises FileNotFoundError if there is no folder."""

@@ -1,7 +1,8 @@
 """Snapshots in a folder of a local or shared file system.
 
 Owns the system calls of `put_if_absent`: a synced temporary file gets its name by ``link``, which the kernel grants to
-one writer only. Then the folder is synced. Must not know what is stored.
+one writer only. A file system without hard links gets an exclusive rename instead. Then the folder is synced. Must not
+know what is stored.
 
 On NFS mount with ``lookupcache=none`` on all hosts. Otherwise the fence may miss a new claim for as long as the client
 caches its absence.
@@ -10,12 +11,15 @@ caches its absence.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from snapshot.stored.backend import INLINE_BYTES_MAX
+from snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused, is_permanent
 from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 
@@ -24,8 +28,10 @@ from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 #: call.
 PIECE_BYTES = 64 * 1024 * 1024
 
-#: First letters of a temporary file's name. No encoded name begins with a dot.
-TEMPORARY = ".writing-"
+#: Numbers of the errors by which file systems refuse a call that they do not have. EPERM is Linux's answer to ``link``.
+_NOT_THERE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
+
+Result = TypeVar("Result")
 
 
 class FileSystemBackend(DeadlineBackend):
@@ -80,7 +86,7 @@ class FileSystemBackend(DeadlineBackend):
             with contextlib.suppress(OSError):  # because `leftovers` finds the file, and the first error says more
                 self._disk.remove(temporary)
         # The loser syncs as well, because a file that it acts on must not vanish with the power.
-        self._disk.sync_folder(folder)
+        self._sync_folder(folder)
         return won
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
@@ -88,9 +94,11 @@ class FileSystemBackend(DeadlineBackend):
             return self._disk.read(self._absolute(path), offset, size)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self}: there is no {path}") from error
+        except IsADirectoryError as error:
+            raise FileNotFoundError(f"{self}: there is no file {path}, but a folder of that name") from error
 
     def _exists(self, path: str) -> bool:
-        return self._disk.exists(self._absolute(path))
+        return self._disk.exists(self._absolute(path)) and not self._disk.is_folder(self._absolute(path))
 
     def _files(self, prefix: str) -> list[str]:
         return [path for path in self._walk(prefix) if not _is_temporary(path)]
@@ -102,11 +110,35 @@ class FileSystemBackend(DeadlineBackend):
         changed: dict[str, None] = {}
         for path in paths:
             absolute = self._absolute(path)
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._disk.remove(absolute)
                 changed[os.path.dirname(absolute)] = None
         for folder in changed:
-            self._disk.sync_folder(folder)
+            self._sync_folder(folder)
+
+    def _probe(self, folder: str, token: str) -> None:
+        """Check also that the folder is no other run's, where names in upper and lower case are one."""
+        super()._probe(folder, token)
+        absolute = self._absolute(folder)
+        while absolute != self.root:
+            parent, name = os.path.split(absolute)
+            if name not in (entry for entry, _ in self._disk.entries(parent)):
+                raise StoreRefused(
+                    errno.EEXIST,
+                    f"{self}: a folder is there whose name differs from {name} in upper and lower case only, and this "
+                    "file system takes both names for one: choose another name",
+                )
+            absolute = parent
+
+    def _call(self, what: str, function: Callable[[], Result]) -> Result:
+        try:
+            return super()._call(what, function)
+        except OSError as error:
+            if error.errno is None or isinstance(error, StoreRefused):
+                raise
+            # The system's own text may name neither the store nor the file.
+            cause = OSError if not is_permanent(error) or isinstance(error, FileNotFoundError) else StoreRefused
+            raise cause(error.errno, f"{what}: {error.strerror}") from error
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path)
@@ -121,7 +153,7 @@ class FileSystemBackend(DeadlineBackend):
         if not existed:
             with contextlib.suppress(FileExistsError):
                 self._disk.make_folder(folder)
-        self._disk.sync_folder(parent)  # also for an existing folder, because its maker may not have synced it yet
+        self._sync_folder(parent)  # also for an existing folder, because its maker may not have synced it yet
         self._durable[folder] = None
 
     def _write(self, path: str, chunks: Sequence[memoryview]) -> None:
@@ -134,7 +166,7 @@ class FileSystemBackend(DeadlineBackend):
                 rest, offset = _without(rest, count), offset + count
                 if rest and count == left:
                     self._disk.begin_sync(descriptor, offset - PIECE_BYTES, PIECE_BYTES)
-            self._disk.sync(descriptor)
+            self._needed("fsync", partial(self._disk.sync, descriptor))
         finally:
             self._disk.close(descriptor)
 
@@ -142,9 +174,39 @@ class FileSystemBackend(DeadlineBackend):
         try:
             self._disk.link(temporary, final)
         except FileExistsError:
+            if self._disk.is_folder(final):
+                raise IsADirectoryError(errno.EISDIR, "a folder has the name of the file") from None
             # A network file system may have made the link, lost the answer and tried again.
             return self._disk.same_file(temporary, final)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            return self._rename(temporary, final)
         return True
+
+    def _rename(self, temporary: str, final: str) -> bool:
+        """Do without hard links."""
+        try:
+            self._needed("hard links and no exclusive rename", partial(self._disk.rename_new, temporary, final))
+        except FileExistsError:
+            return not self._disk.exists(temporary)  # an answer was lost, as in `_link`
+        return True
+
+    def _sync_folder(self, path: str) -> None:
+        self._needed("fsync of a folder", partial(self._disk.sync_folder, path))
+
+    def _needed(self, what: str, call: Callable[[], None]) -> None:
+        """Make a system call. Name `what` if the file system does not have the call."""
+        try:
+            call()
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            raise StoreRefused(
+                errno.ENOTSUP,
+                f"{self}: this file system has no {what} ({error.strerror}), so a published snapshot could be lost or "
+                "overwritten there: choose another file system, or an object store",
+            ) from error
 
     def _walk(self, prefix: str) -> Iterator[str]:
         folders = [prefix]
@@ -162,7 +224,7 @@ class FileSystemBackend(DeadlineBackend):
                 else:
                     yield path
             # Synced after reading, so that the listed files are durable from here on (contract of `files`).
-            self._disk.sync_folder(absolute)
+            self._sync_folder(absolute)
 
 
 def _first(chunks: Sequence[memoryview], size: int) -> list[memoryview]:

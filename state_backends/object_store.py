@@ -8,7 +8,9 @@ starts them.
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +18,7 @@ from urllib.parse import urlsplit
 
 import tenacity
 
-from snapshot.stored.backend import INLINE_BYTES_MAX
+from snapshot.stored.backend import INLINE_BYTES_MAX, StoreRefused
 from state_backends.base import CALL_SECONDS_MAX, DeadlineBackend
 
 if TYPE_CHECKING:
@@ -33,6 +35,30 @@ SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
 
 #: Path at which the store proved that it refuses a second put. The file stays, so that the next proof is one request.
 _PROBE = "conditional-put"
+
+#: Texts by which stores answer that the bucket does not exist: S3, Google Cloud Storage, Azure.
+_NO_BUCKET = ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "ContainerBeingDeleted")
+
+#: Texts by which the client reports wrong options: another region, a scheme that is not allowed.
+_WRONG_OPTIONS = ("Received redirect without LOCATION", "HTTP error: builder error")
+
+#: Statuses of the class "the request is wrong" that another try may mend: timeout, conflict, too early, too many.
+_PASSING_STATUSES = (408, 409, 425, 429)
+
+#: Statuses beyond that class that no other try mends: not implemented, version not supported.
+_FINAL_STATUSES = (501, 505)
+
+#: Codes by which S3 reports a passing trouble with a status of a wrong request.
+_PASSING_CODES = ("RequestTimeout", "SlowDown")
+
+_STATUS = re.compile(r"status code: (\d{3})")
+
+#: Parts of an error's text that hold the cause: the code and message of a store, the text of the network or of TLS.
+_CAUSES = re.compile(
+    r"<Code>([^<]+)|<Message>([^<]+)|(?:message|error): \"([^\"]+)\"|\b(BadScheme|TimedOut|InvalidCertificate\([^)]*\))"
+)
+
+_logger = logging.getLogger("cutline.store")
 
 #: Process id in which obstore's threads run, or None before their first use.
 _threads_of_pid: int | None = None
@@ -71,6 +97,8 @@ class ObjectStoreBackend(DeadlineBackend):
         self._store: ObjectStore | None = None
         #: this store has refused a second put
         self._proved = False
+        #: the last request failed, and the log has the cause
+        self._is_failing = False
 
     def __str__(self) -> str:
         return self.url
@@ -108,6 +136,8 @@ class ObjectStoreBackend(DeadlineBackend):
         try:
             self._retry(lambda store: obstore.head(store, path))
         except FileNotFoundError:
+            # The answer to HEAD has no body, so it does not tell an object from a bucket. A listing does.
+            self._retry(lambda store: next(iter(obstore.list(store, path, chunk_size=1)), None))
             return False
         return True
 
@@ -167,22 +197,39 @@ class ObjectStoreBackend(DeadlineBackend):
     def _retry(self, request: Callable[[ObjectStore], Result]) -> Result:
         """Repeat a request until an answer comes or the deadline is over. A final error is raised as OSError.
 
-        Only the first line of the error's text is kept, because the rest is a page of the client's internals.
+        A request that no other try can mend is not repeated. The first failure is logged at once, because the caller
+        learns of the failure at the deadline only.
         """
-        from obstore.exceptions import BaseError, GenericError, JoinError
+        from obstore.exceptions import BaseError
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((GenericError, JoinError)),
+            retry=tenacity.retry_if_exception(_may_pass),
             wait=tenacity.wait_random_exponential(multiplier=RETRY_SECONDS_MIN, max=RETRY_SECONDS_MAX),
             stop=tenacity.stop_after_delay(self._deadline.seconds),
+            before_sleep=self._note_failure,
             reraise=True,
         )
         try:
-            return retrying(request, self._connect())
-        except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, f"{self}: {str(error).splitlines()[0]}") from error
-        except BaseError as error:
-            raise OSError(errno.EIO, f"{self}: {str(error).splitlines()[0]}") from error
+            result = retrying(request, self._connect())
+        except (BaseError, FileNotFoundError) as error:
+            if _misses_bucket(error):
+                text = f"{self}: there is no such bucket; create it, or correct the name ({_cause(error)})"
+                raise StoreRefused(errno.ENODEV, text) from error
+            text = f"{self}: {_cause(error)}"
+            if isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(errno.ENOENT, text) from error
+            raise (OSError if _may_pass(error) else StoreRefused)(errno.EIO, text) from error
+        self._is_failing = False
+        return result
+
+    def _note_failure(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is None:
+            return
+        self._deadline.note_failure(_cause(error))
+        if not self._is_failing:
+            self._is_failing = True
+            _logger.warning("%s: %s; tried again for %g s", self, _cause(error), self._deadline.seconds)
 
     def _connect(self) -> ObjectStore:
         global _threads_of_pid
@@ -202,3 +249,38 @@ class ObjectStoreBackend(DeadlineBackend):
             from_url: Any = stores.from_url  # typed Any because its overloads are one per scheme
             self._store = from_url(self.url, client_options=client_options, retry_config=retry_config, **options)
         return self._store
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Return whether another try of the request may succeed."""
+    from obstore.exceptions import GenericError, JoinError
+
+    if isinstance(error, JoinError):
+        return True
+    text = str(error)
+    if not isinstance(error, GenericError) or _misses_bucket(error) or any(sign in text for sign in _WRONG_OPTIONS):
+        return False
+    status = _STATUS.search(text)
+    if status is None or any(f"<Code>{code}<" in text for code in _PASSING_CODES):
+        return True
+    number = int(status[1])
+    return number in _PASSING_STATUSES or not (400 <= number < 500 or number in _FINAL_STATUSES)
+
+
+def _misses_bucket(error: BaseException) -> bool:
+    text = str(error)
+    # A missing object is the answer to a get. To a put or a list "not found" can only mean the bucket.
+    asks_bucket = "Error performing PUT" in text or "Error performing list" in text
+    return any(sign in text for sign in _NO_BUCKET) or (asks_bucket and "status code: 404" in text)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first line of an error's text, and the causes that the rest holds.
+
+    The rest is a page of the client's internals.
+    """
+    text = str(error)
+    first = text.partition("\n")[0].partition("<")[0].rstrip(": ")
+    found = ["".join(groups) for groups in _CAUSES.findall(text)]
+    causes = [cause for cause in dict.fromkeys(found) if cause not in first]
+    return f"{first} ({': '.join(causes)})" if causes else first

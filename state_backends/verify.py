@@ -5,19 +5,21 @@ Owns the command line's view of a store. Writes and removes nothing, and runs no
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
+from snapshot.ids import claim_of_snapshot
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
+from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.envelope import envelopes, unseal
-from snapshot.stored.history import history
-from snapshot.stored.manifest import Manifest
+from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import PART_MAGIC
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, stored_history
 from state_backends.filesystem import FileSystemBackend
 from state_backends.object_store import ObjectStoreBackend
 
@@ -69,8 +71,13 @@ class _Verification:
                 self._try(partial(check, path))
         self._problems += [f"claim {n} is missing" for n in range(1, max(claims, default=0)) if n not in claims]
         self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n not in claims]
+        # A manifest is written after its claim's base. Without the base the manifest would be left out in silence.
+        baseless = [n for n in manifests if claim_of_snapshot(n) not in bases]
+        self._problems += [
+            f"{layout.manifest_path(n)}: the base of claim {claim_of_snapshot(n)} is missing" for n in baseless
+        ]
         ids: list[int] = []
-        self._try(lambda: ids.extend(history(self._store.bases(), self._store.manifests())))
+        self._try(lambda: ids.extend(stored_history(self._store)))
         self._problems += [f"{layout.manifest_path(n)}: the file is missing" for n in ids if n not in manifests]
         return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
 
@@ -82,12 +89,14 @@ class _Verification:
                 self._problems.append(str(error))
 
     def _check_record(self, path: str) -> None:
-        """Check a claim, a base, or a manifest with all its parts."""
+        """Check a claim, a base, a checkpoint, or a manifest with all its parts."""
         claim, base, snapshot_id = layout.claim_number(path), layout.base_claim(path), layout.manifest_id(path)
         if claim is not None:
             self._store.read_claim(claim)
         if base is not None:
             self._store.read_base(base)
+        if (checkpoint := layout.checkpoint_claim(path)) is not None:
+            self._check_checkpoint(path, self._store.read_checkpoint(checkpoint))
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
@@ -95,9 +104,24 @@ class _Verification:
                 self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
 
+    def _check_checkpoint(self, path: str, checkpoint: Checkpoint) -> None:
+        """Compare each copy with its record. A missing record is reported elsewhere, by its own path."""
+        with contextlib.suppress(FileNotFoundError):
+            for claim in checkpoint.claims:
+                self._refuse_copy(path, claim, self._store.read_claim(claim.number))
+            for base in checkpoint.bases:
+                self._refuse_copy(path, base, self._store.read_base(base.claim))
+            for snapshot_id in checkpoint.aborted:
+                record = self._store.read_manifest(snapshot_id)
+                self._refuse_copy(path, Aborted(record.run, snapshot_id), record)
+
+    def _refuse_copy(self, path: str, copy: object, record: object) -> None:
+        if copy != record:
+            self._problems.append(f"{path}: holds {copy}, but stored is {record}; remove this checkpoint")
+
     def _check_other(self, path: str) -> None:
         """Check all parts of a file of parts, listed or not. Report a file that does not belong to a run."""
-        known = (layout.claim_number, layout.base_claim, layout.manifest_id)
+        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id)
         if layout.part_origin(path) is not None:
             if path not in self._referenced:
                 self._unreferenced.append(path)

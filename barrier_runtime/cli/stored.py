@@ -18,8 +18,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
-from snapshot.stored.history import history
-from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.run_store import RunStore, runs, stored_history
 from snapshot.stored.snapshot import Snapshot
 from state_backends.filesystem import FileSystemBackend
 from state_backends.verify import backend_of
@@ -91,7 +90,7 @@ def read_run(backend: StateBackend, name: str) -> StoredRun:
     snapshots: list[Snapshot] = []
     unreadable: list[Unreadable] = []
     try:
-        ids = history(store.bases(), store.manifests())
+        ids = stored_history(store)
     except (SnapshotCorrupt, RestoreRefused) as error:
         return StoredRun(name, (), (Unreadable(name, None, str(error)),))
     for snapshot_id in ids:
@@ -116,7 +115,7 @@ def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> S
         if the snapshot cannot be read. A note lists readable snapshots.
     """
     store = RunStore(backend, run)
-    ids = history(store.bases(), store.manifests())
+    ids = stored_history(store)
     if not ids:
         raise _not_there("RUN", f"run {run!r} has no published snapshot", "it has none before its first interval")
     wanted = ids[-1] if snapshot_id is None else snapshot_id

@@ -18,7 +18,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.errors import CutlineError
-from snapshot.stored.backend import StateBackend
+from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.run_store import RunStore
 
@@ -56,7 +56,7 @@ class CoordinatorStore:
         Raises
         ------
         OSError
-            if the store has failed for `STORE_SECONDS_MAX`.
+            if the store has failed for `STORE_SECONDS_MAX`, or at once if another try is of no use.
         SnapshotCorrupt
             if a claim or a base is damaged.
         """
@@ -132,5 +132,5 @@ class CoordinatorStore:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Return whether asking again may help. A missing file stays missing."""
-    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+    """Return whether asking again may help. A missing file stays missing, and a missing right too."""
+    return isinstance(error, OSError) and not is_permanent(error)

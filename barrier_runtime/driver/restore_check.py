@@ -13,9 +13,8 @@ from snapshot.coordinator.recovery import REPEATED_OUTPUT, plan_restore
 from snapshot.errors import RestoreRefused
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.topology import Topology
-from snapshot.stored.history import history
 from snapshot.stored.manifest import Manifest
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
 
 
@@ -58,9 +57,7 @@ def check_restore(
     SnapshotCorrupt
         if the manifest or the run's records are damaged.
     """
-    store = store_of(run)
-    bases = store.bases()  # read before the manifests, because a base may name the newest manifest
-    chain = history(bases, store.manifests())
+    chain = stored_history(store_of(run))
     _refuse_repeating(run, compiled.topology, origin, allow, chain)
     if isinstance(origin.restore, int):
         if origin.restore not in chain:

@@ -181,6 +181,8 @@ class BarrierRuntime:
         RunFailed
             if Spark has too few free slots or allocates executors dynamically, or a run of the name is active in this
             driver.
+        OSError
+            if the backend cannot hold the run. The text names what the store lacks or refuses.
         """
         run_name = graph.name if name is None else name
         problem = run_name_problem(run_name)
@@ -192,6 +194,7 @@ class BarrierRuntime:
         origin = origin_of(restoreFrom, run_name)
         with _SUBMITTING:
             self._refuse_live(run_name)
+            self._backend.probe(run_folder(run_name), secrets.token_hex(8))
             self._prepare_sources(graph, run_name)
             compiled = with_partitions(build(graph, self._alignment), graph)
             workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)

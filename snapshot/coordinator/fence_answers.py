@@ -56,9 +56,11 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
             if holder is None:
                 raise OSError(f"{store.backend}: claim {claim.number} is taken, but cannot be read")
             return ClaimTaken(effect) if holder == claim else ClaimLost(effect, holder)
-        case ListHistory():
+        case ListHistory(claim):
             bases = store.bases()  # before the manifests, because a base may name the newest
-            return HistoryListed(effect, bases, store.manifests())
+            manifests = store.manifests(bases)
+            store.write_checkpoint(claim, bases)
+            return HistoryListed(effect, bases, manifests)
         case WriteBase(base):
             if not store.write_base(base):
                 raise OSError(f"{store.backend}: another base of claim {base.claim} is there already")

@@ -34,7 +34,7 @@ class TakeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ListHistory:
-    """Read all bases, and *then* the ids of all manifests (without aborted records). Answer: `HistoryListed`.
+    """Read all bases, and *then* the ids of the manifests on their chain (no aborted records). Answer: `HistoryListed`.
 
     The order matters, because a base may name a manifest that an earlier list would lack.
     """
@@ -176,7 +176,7 @@ class ClaimLost:
 
 @dataclass(frozen=True, slots=True)
 class HistoryListed:
-    """All bases were read, and after them the ids of all manifests."""
+    """All bases were read, and after them the ids of the manifests on their chain."""
 
     asked: ListHistory
     bases: tuple[Base, ...]

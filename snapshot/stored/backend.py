@@ -2,12 +2,14 @@
 
 Owns the contract itself and the check of paths. Must not know what is stored, nor how the time of a call is bounded.
 Paths are relative to the backend's root, with segments separated by ``/``. Errors are `OSError`: FileNotFoundError for
-a missing file, TimeoutError for a store that does not answer in time. After an error nobody knows whether a write
-happened (PROTOCOL 7.6).
+a missing file, TimeoutError for a store that does not answer in time, `StoreRefused` for what no second try can mend.
+After an error nobody knows whether a write happened (PROTOCOL 7.6).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -18,7 +20,31 @@ from snapshot.channel.frame import Buffer
 #: would cost more than these bytes.
 INLINE_BYTES_MAX = 16 * 1024
 
+#: Numbers of system errors that stay until somebody changes the store or its rights.
+_PERMANENT_ERRORS = frozenset(
+    (
+        *(errno.EACCES, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSYS, errno.ENOTDIR),
+        *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EROFS),
+    )
+)
+
+#: First letters of the name of a file that `probe` writes, and of files that a backend has not finished.
+#: No encoded name begins with a dot.
+TEMPORARY = ".writing-"
+
+#: Letters of the longest name of a file in a run: a file of parts, with an index of six digits.
+_NAME_LETTERS_MAX = 100
+
 Result = TypeVar("Result")
+
+
+class StoreRefused(OSError):
+    """A store lacks what the contract needs, or refuses the call for good. The text names the store and the cause."""
+
+
+def is_permanent(error: OSError) -> bool:
+    """Return whether repeating the call that raised `error` is of no use, because the cause stays."""
+    return isinstance(error, StoreRefused | FileNotFoundError) or error.errno in _PERMANENT_ERRORS
 
 
 class StateBackend(ABC):
@@ -92,6 +118,28 @@ class StateBackend(ABC):
         """
         return self._call(f"{self}: list leftovers of {prefix}", lambda: sorted(self._leftovers(prefix)))
 
+    def probe(self, folder: str, token: str) -> None:
+        """Check by a few calls that this store can hold files in `folder`. Call before a run begins.
+
+        A store that ignores the condition of `put_if_absent` would otherwise be noticed by damage only.
+
+        Parameters
+        ----------
+        folder : str
+            Folder of the run.
+        token : str
+            Letters of the probe's file. No two probes of a store have one token.
+
+        Raises
+        ------
+        StoreRefused
+            if the store does not keep the contract. The text names what is missing.
+        OSError
+            if the store fails.
+        """
+        check_path(folder)
+        self._call(f"{self}: probe", lambda: self._probe(folder, token))
+
     def _call(self, what: str, function: Callable[[], Result]) -> Result:
         """Return the result of `function`. `what` names the call in errors. A backend may bound the time."""
         return function()
@@ -117,6 +165,24 @@ class StateBackend(ABC):
 
     def _leftovers(self, prefix: str) -> list[str]:
         return []
+
+    def _probe(self, folder: str, token: str) -> None:
+        path = f"{folder}/{TEMPORARY}probe-{token}-".ljust(len(folder) + 1 + _NAME_LETTERS_MAX, "x")
+        first, second = memoryview(b"1 " + token.encode()), memoryview(b"2 " + token.encode())
+        try:
+            if not self._put_if_absent(path, [first]):
+                raise StoreRefused(errno.ENOTSUP, f"{self}: a file that nobody wrote is there already")
+            if self._put_if_absent(path, [second]):
+                raise StoreRefused(errno.ENOTSUP, f"{self}: a second writer of a file overwrites the first")
+            if self._get(path, 0, None) != first:
+                raise StoreRefused(errno.ENOTSUP, f"{self}: a file is read with other bytes than were written")
+            if path not in (*self._files(folder), *self._leftovers(folder)):
+                raise StoreRefused(errno.ENOTSUP, f"{self}: a written file is not listed, or under another name")
+        except OSError:
+            with contextlib.suppress(OSError):  # because the first error says more
+                self._delete([path])
+            raise
+        self._delete([path])
 
 
 def check_path(path: str) -> None:

@@ -6,6 +6,7 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
 
     <run>/claims/00000007                       Claim 7, write-once (PROTOCOL 7)
     <run>/bases/00000007                        Base of claim 7, write-once
+    <run>/checkpoints/00000007                  copies of claims and bases, written by the holder of claim 7
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
@@ -40,6 +41,7 @@ _SLUG_LETTERS_MAX = 40
 
 _CLAIM = re.compile(r"claims/(\d{8,})")
 _BASE = re.compile(r"bases/(\d{8,})")
+_CHECKPOINT = re.compile(r"checkpoints/(\d{8,})")
 _MANIFEST = re.compile(r"snapshots/(\d{16,})\.manifest")
 _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
@@ -59,6 +61,11 @@ def claim_path(number: int) -> str:
 def base_path(claim: int) -> str:
     """Return the path of the base of `claim`."""
     return f"bases/{claim:08}"
+
+
+def checkpoint_path(claim: int) -> str:
+    """Return the path of the checkpoint that the holder of `claim` writes."""
+    return f"checkpoints/{claim:08}"
 
 
 def manifest_path(snapshot_id: int) -> str:
@@ -81,6 +88,11 @@ def claim_number(path: str) -> int | None:
 def base_claim(path: str) -> int | None:
     """Return the claim in a path of `base_path`, or None for any other path."""
     return _number(_BASE, path)
+
+
+def checkpoint_claim(path: str) -> int | None:
+    """Return the claim in a path of `checkpoint_path`, or None for any other path."""
+    return _number(_CHECKPOINT, path)
 
 
 def manifest_id(path: str) -> int | None:

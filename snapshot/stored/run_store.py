@@ -1,4 +1,4 @@
-"""The files of one run: claims, bases, manifests, parts.
+"""The files of one run: claims, bases, checkpoints, manifests, parts.
 
 Owns the place of each file and the order of writes. Decides nothing about the run (`snapshot.coordinator.fence` does).
 Every method blocks, each of its backend calls for at most the backend's deadline. Errors of the backend are raised as
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
 from snapshot.errors import SnapshotCorrupt
-from snapshot.stored import keys, layout
+from snapshot.stored import checkpoint, keys, layout
 from snapshot.stored.backend import StateBackend
+from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.history import Base, Claim, history
 from snapshot.stored.keys import StoredArray
@@ -25,9 +26,23 @@ from snapshot.stored.snapshot import Snapshot
 
 CLAIM_MAGIC = b"CLCL"
 BASE_MAGIC = b"CLBS"
+CHECKPOINT_MAGIC = b"CLCK"
 
 _CLAIM = StoredArray(Claim, keys.CLAIM)
 _BASE = StoredArray(Base, keys.BASE)
+_CHECKPOINT = StoredArray(
+    Checkpoint,
+    keys.CHECKPOINT,
+    write={"claims": lambda them: list(map(_CLAIM.write, them)), "bases": lambda them: list(map(_BASE.write, them))},
+    read={
+        "claims": lambda them: tuple(map(_CLAIM.read, them)),
+        "bases": lambda them: tuple(map(_BASE.read, them)),
+        "aborted": tuple,
+    },
+)
+
+#: Tries to read a checkpoint that the holder of a newer claim replaces at the same time.
+_CHECKPOINT_TRIES = 3
 
 
 class RunStore:
@@ -50,6 +65,8 @@ class RunStore:
         self._known: dict[int, _Known] = {}
         #: {path: monotonic seconds when the file was first found without a reference}
         self._orphans: dict[str, float] = {}
+        #: the newest checkpoint that was read. Checkpoints never change
+        self._checkpoint = checkpoint.EMPTY
 
     # ---- the fence
 
@@ -65,9 +82,10 @@ class RunStore:
             return None
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return all claims, ascending."""
-        numbers = [layout.claim_number(path) for path in self._list("claims")]
-        return tuple(claim for number in numbers if number is not None and (claim := self.read_claim(number)))
+        """Return all claims, ascending. Few are read one by one, because a checkpoint has copies of the others."""
+        numbers = [number for path in self._list("claims") if (number := layout.claim_number(path)) is not None]
+        copies = {claim.number: claim for claim in self._newest_checkpoint().claims}
+        return tuple(checkpoint.records(numbers, copies, self.read_claim))
 
     def write_base(self, base: Base) -> bool:
         """Put the base of a claim. Return True too if an equal base is there already."""
@@ -81,8 +99,42 @@ class RunStore:
 
     def bases(self) -> tuple[Base, ...]:
         """Return all bases, by claim. Call before `manifests`, or a base may name a manifest that the list lacks."""
-        claims = [layout.base_claim(path) for path in self._list("bases")]
-        return tuple(self.read_base(claim) for claim in claims if claim is not None)
+        claims = [claim for path in self._list("bases") if (claim := layout.base_claim(path)) is not None]
+        copies = {base.claim: base for base in self._newest_checkpoint().bases}
+        return tuple(checkpoint.records(claims, copies, self.read_base))
+
+    def write_checkpoint(self, claim: int, bases: tuple[Base, ...]) -> None:
+        """Put a checkpoint if the newest is old, and remove the older. Call as the holder of `claim`.
+
+        Parameters
+        ----------
+        claim : int
+        bases : tuple of Base
+            The bases that were listed.
+        """
+        if claim - self._newest_checkpoint().claim < checkpoint.CLAIMS_PER_CHECKPOINT:
+            return
+        aborted = tuple(sorted(snapshot_id for snapshot_id, stands in self._published.items() if not stands))
+        record = _CHECKPOINT.write(Checkpoint(claim, self.claims(), bases, aborted))
+        self._put(layout.checkpoint_path(claim), seal(CHECKPOINT_MAGIC, [pack_plain(record)]))
+        older = [number for number in self._checkpoint_claims() if number < claim]
+        self.backend.delete(*(self._path(layout.checkpoint_path(number)) for number in older))
+
+    def read_checkpoint(self, claim: int) -> Checkpoint:
+        """Return the checkpoint that the holder of `claim` wrote. Raises FileNotFoundError if there is none.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if the checkpoint is damaged. The text says that it can be removed.
+        """
+        path = layout.checkpoint_path(claim)
+        try:
+            return _CHECKPOINT.read(self._fields(CHECKPOINT_MAGIC, path, claim, len(keys.CHECKPOINT)))
+        except SnapshotCorrupt as error:
+            raise SnapshotCorrupt(
+                f"{error}. Remove this checkpoint: claims and bases hold all that it holds"
+            ) from error
 
     # ---- manifests
 
@@ -111,10 +163,23 @@ class RunStore:
             raise SnapshotCorrupt(f"{self._name(path)}: offset 0: whole, but the manifest of {found}")
         return manifest
 
-    def manifests(self) -> tuple[int, ...]:
-        """Return the ids of all manifests, ascending. Ids with an aborted record are left out."""
-        ids = [layout.manifest_id(path) for path in self._list("snapshots")]
-        return tuple(each for each in ids if each is not None and self._is_published(each))
+    def manifests(self, bases: Iterable[Base] | None = None) -> tuple[int, ...]:
+        """Return the ids of manifests, ascending. Ids with an aborted record are left out.
+
+        Parameters
+        ----------
+        bases : iterable of Base, or None
+            Return only manifests on the chain of these bases, and read no others. None: all manifests.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if the bases contradict each other.
+        """
+        listed = [each for path in self._list("snapshots") if (each := layout.manifest_id(path)) is not None]
+        there = dict.fromkeys(listed)
+        ids = listed if bases is None else [each for each in history(bases, listed) if each in there]
+        return tuple(each for each in ids if self._is_published(each))
 
     def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> bool:
         """Remove a snapshot. Its manifest goes first, so the snapshot does not exist even if a later removal fails.
@@ -169,8 +234,7 @@ class RunStore:
         SnapshotCorrupt
             if a snapshot is damaged, or the newest is gone. Older snapshots may be removed during the call.
         """
-        bases = self.bases()
-        ids = history(bases, self.manifests())
+        ids = stored_history(self)
         snapshots: list[Snapshot] = []
         for snapshot_id in ids:
             try:
@@ -234,7 +298,7 @@ class RunStore:
         try:
             return self._get(path, offset, size)
         except FileNotFoundError as error:
-            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing") from error
+            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing, or a folder has its name") from error
 
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files without a reference, and return their paths.
@@ -274,6 +338,22 @@ class RunStore:
             known = self._known[snapshot_id] = _known(self.read_manifest(snapshot_id))
         return known
 
+    def _checkpoint_claims(self) -> list[int]:
+        return [claim for path in self._list("checkpoints") if (claim := layout.checkpoint_claim(path)) is not None]
+
+    def _newest_checkpoint(self) -> Checkpoint:
+        """Return the newest checkpoint. Any checkpoint is right, and none at all is only slow."""
+        for _ in range(_CHECKPOINT_TRIES):
+            newest = max(self._checkpoint_claims(), default=0)
+            if newest <= self._checkpoint.claim:
+                break
+            try:
+                self._checkpoint = self.read_checkpoint(newest)
+            except FileNotFoundError:
+                continue  # a newer one took its place
+            self._published.update(dict.fromkeys(self._checkpoint.aborted, False))
+        return self._checkpoint
+
     def _is_published(self, snapshot_id: int) -> bool:
         if snapshot_id not in self._published:
             try:
@@ -305,6 +385,18 @@ class RunStore:
 
     def _name(self, path: str) -> str:
         return f"{self.backend}/{self._path(path)}"
+
+
+def stored_history(store: RunStore) -> tuple[int, ...]:
+    """Return the ids of the snapshots in the run's history, ascending (PROTOCOL 7.3).
+
+    Raises
+    ------
+    SnapshotCorrupt
+        if the run's records are damaged.
+    """
+    bases = store.bases()  # read before the manifests, because a base may name the newest manifest
+    return history(bases, store.manifests(bases))
 
 
 def runs(backend: StateBackend) -> list[str]:

@@ -41,6 +41,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.ids import claim_of_snapshot, first_snapshot_id
+from snapshot.stored.checkpoint import EMPTY, Checkpoint, records
 from snapshot.stored.history import Base, Claim, history, may_discard
 
 
@@ -72,9 +73,15 @@ class Discard(NamedTuple):
     incarnation: int
 
 
+class WriteCheckpoint(NamedTuple):
+    """Copy the records that a coordinator has listed, for later starts (PROTOCOL 7.7)."""
+
+    checkpoint: Checkpoint
+
+
 T = TypeVar("T")
 SinkOperation = Commit | Discard
-Operation = StoreEffect | SinkOperation
+Operation = StoreEffect | SinkOperation | WriteCheckpoint
 FrozenFence = tuple[tuple[str, object], ...]
 
 
@@ -118,6 +125,7 @@ class World(NamedTuple):
     cuts: tuple[Cut, ...] = ()  #: what the manifest of each snapshot says, wherever it is
     lost: tuple[Prepared, ...] = ()  #: was to be committed and had been discarded
     given_up: tuple[int, ...] = ()  #: snapshots that their coordinator counts as aborted
+    checkpoints: tuple[Checkpoint, ...] = ()
 
     def cut(self, snapshot_id: int | None) -> Cut:
         """What the snapshot says; None is the beginning."""
@@ -128,12 +136,28 @@ class World(NamedTuple):
         return self.cut(max(history(self.bases, self.manifests), default=None))
 
 
+def by_list(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+    """PROTOCOL 7.7: return the claims and bases that a reader of `checkpoint` finds. The real rule decides."""
+    claims = {claim.number: claim for claim in world.claims}
+    bases = {base.claim: base for base in world.bases}
+    copied_claims = {claim.number: claim for claim in checkpoint.claims}
+    copied_bases = {base.claim: base for base in checkpoint.bases}
+    return (
+        tuple(records(sorted(claims), copied_claims, claims.__getitem__)),
+        tuple(records(sorted(bases), copied_bases, bases.__getitem__)),
+    )
+
+
 @dataclass(frozen=True)
 class Model:
-    """The steps of a world. `fence` and `discards` are replaced to show what a missing rule does."""
+    """The steps of a world. `fence`, `discards`, `reads` and `copies` are replaced to show what a missing rule does."""
 
     fence: type[Fence] = Fence
     discards: Callable[[int, int], bool] = may_discard
+    #: what a reader finds by means of a checkpoint
+    reads: Callable[[World, Checkpoint], tuple[tuple[Claim, ...], tuple[Base, ...]]] = by_list
+    #: each listing may write a checkpoint, at once or at any later time, or never
+    copies: bool = False
 
     # ---- what can happen
 
@@ -249,8 +273,18 @@ class Model:
     def _answers(self, world: World, index: int, asked: StoreEffect) -> Iterator[tuple[str, World]]:
         owner = world.owners[index]
         who = f"{owner.name}{owner.instance}"
-        if isinstance(asked, ListHistory) and owner.bases is None:
-            yield f"{who}: lists bases", _update(world, index, bases=world.bases)
+        for checkpoint in world.checkpoints or (EMPTY,):
+            claims, bases = self.reads(world, checkpoint)
+            if isinstance(asked, ListHistory) and owner.bases is None:
+                listed = _update(world, index, bases=bases)
+                if self.copies:
+                    copy = Checkpoint(asked.claim, claims, bases, ())
+                    listed = _leave_behind(listed, (WriteCheckpoint(copy),))
+                yield f"{who}: lists bases", listed
+            elif isinstance(asked, ListClaims):
+                answered = _update(world, index, asked=None)
+                yield f"{who}: lists claims", self._step(answered, index, ClaimsListed(asked, claims))
+        if isinstance(asked, ListClaims) or (isinstance(asked, ListHistory) and owner.bases is None):
             return
         answered = _update(self._land(world, asked), index, asked=None, bases=None)
         yield f"{who}: {asked}", self._step(answered, index, _answer(world, answered, owner.bases or (), asked))
@@ -273,6 +307,8 @@ class Model:
                     world = world._replace(aborted=_with(world.aborted, snapshot_id))
             case ListClaims() | ListHistory() | CheckForClaim():
                 pass
+            case WriteCheckpoint(checkpoint):
+                world = world._replace(checkpoints=_with(world.checkpoints, checkpoint))
             case _:
                 world = self._land_at_sink(world, operation)
         return _leave_behind(world)
@@ -303,8 +339,6 @@ class Model:
 
 def _answer(before: World, after: World, bases: tuple[Base, ...], asked: StoreEffect) -> Answer:
     match asked:
-        case ListClaims():
-            return ClaimsListed(asked, after.claims)
         case TakeClaim(claim):
             holder = next(other for other in after.claims if other.number == claim.number)
             return ClaimTaken(asked) if holder == claim else ClaimLost(asked, holder)
@@ -320,7 +354,7 @@ def _answer(before: World, after: World, bases: tuple[Base, ...], asked: StoreEf
         case DecideManifest(snapshot_id):
             return ManifestWritten(asked) if snapshot_id in after.manifests else ManifestAborted(asked)
         case _:
-            assert_never(asked)
+            raise AssertionError(f"{asked} is answered by the reader of a checkpoint")
 
 
 def _update(world: World, index: int, **changes: object) -> World:
@@ -360,6 +394,8 @@ def _matters(world: World, operation: Operation) -> bool:
             return snapshot_id not in world.manifests and snapshot_id not in world.aborted
         case Commit(prepared):
             return any(one not in world.committed for one in prepared)
+        case WriteCheckpoint(checkpoint):
+            return checkpoint not in world.checkpoints
         case Discard():
             return True
         case _:

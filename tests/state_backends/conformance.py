@@ -80,6 +80,26 @@ def missing_is_an_error(backend: StateBackend) -> None:
     assert backend.files() == ["a"]
 
 
+def folders_are_no_files(backend: StateBackend) -> None:
+    """A name that only a folder has is missing, is not read, and is not removed with what it holds."""
+    assert backend.put_if_absent("a/b/c", [b"x"])
+    for folder in ("a", "a/b"):
+        assert not backend.exists(folder)
+        with pytest.raises(FileNotFoundError, match=folder):
+            backend.get(folder)
+        backend.delete(folder)
+    assert backend.files() == ["a/b/c"]
+
+
+def probed(backend: StateBackend) -> None:
+    """A probe leaves nothing in the folder, before its first file and after."""
+    backend.probe("run/x", "token")
+    assert (backend.files("run"), backend.leftovers("run")) == ([], [])
+    assert backend.put_if_absent("run/x/a", [b"x"])
+    backend.probe("run/x", "token")
+    assert (backend.files("run"), backend.leftovers("run")) == (["run/x/a"], [])
+
+
 def listed_by_folder(backend: StateBackend) -> None:
     """Listing is by whole folder names, ascending, at any depth; of a missing folder it is empty."""
     paths = ["a/1", "a/10", "a/2/x", "ab/1", "b", "ü/é ☃/%41", "w+/x", "long/" + "n" * 200]
@@ -152,6 +172,8 @@ FOR_ALL: list[Callable[[StateBackend], None]] = [
     written_once,
     read_in_pieces,
     missing_is_an_error,
+    folders_are_no_files,
+    probed,
     listed_by_folder,
     bad_paths_are_refused,
     threads_race,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from state_backends.disk import Disk
 
@@ -81,6 +83,17 @@ class ForgetfulDisk(Disk):
         if name in folder.names:
             raise FileExistsError(target)
         folder.names[name] = self._file(source)
+
+    def rename_new(self, source: str, target: str) -> None:
+        self._step()
+        folder, name = self._parent(target)
+        if name in folder.names:
+            raise FileExistsError(target)
+        before, old_name = self._parent(source)
+        folder.names[name] = before.names.pop(old_name)
+
+    def is_folder(self, path: str) -> bool:
+        return self.exists(path) and isinstance(self._find(path), _Folder)
 
     def same_file(self, one: str, other: str) -> bool:
         return self._file(one) is self._file(other)
@@ -167,6 +180,113 @@ class NeverSyncsFiles(ForgetfulDisk):
 
     def sync(self, descriptor: int) -> None:
         self._step()
+
+
+class NoHardLinks(ForgetfulDisk):
+    """A disk in memory that has an exclusive rename, and no hard links."""
+
+    def link(self, source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+class CaseInsensitive(ForgetfulDisk):
+    """A disk in memory that takes names for one if they differ in upper and lower case only."""
+
+    def _find(self, path: str) -> _File | _Folder:
+        return super()._find(self._spelled(path))
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        return super()._parent(self._spelled(path))
+
+    def _spelled(self, path: str) -> str:
+        """Return `path` with each name as the folder spells the name."""
+        folder: _File | _Folder | None = self.root
+        names = []
+        for name in path.split("/")[1:]:
+            there = folder.names if isinstance(folder, _Folder) else {}
+            names.append(next((each for each in there if each.casefold() == name.casefold()), name))
+            folder = there.get(names[-1])
+        return "/" + "/".join(names)
+
+
+class LackingDisk(Disk):
+    """A real disk of which some system calls always fail, each with its error.
+
+    Parameters
+    ----------
+    errors : dict
+        ``{name of a method: number of its error}``.
+    """
+
+    def __init__(self, errors: dict[str, int]) -> None:
+        self._errors = errors
+
+    def __getattribute__(self, name: str) -> Any:
+        errors = object.__getattribute__(self, "__dict__").get("_errors", {})
+        if name not in errors:
+            return object.__getattribute__(self, name)
+
+        def fail(*_: object) -> None:
+            raise OSError(errors[name], os.strerror(errors[name]))
+
+        return fail
+
+
+class Overwriting(Disk):
+    """A real disk whose ``link`` does not refuse a name that is taken."""
+
+    def link(self, source: str, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(target)
+        super().link(source, target)
+
+
+class OverwritingRename(LackingDisk):
+    """A real disk without hard links, whose rename ignores the condition."""
+
+    def __init__(self) -> None:
+        super().__init__({"link": errno.EPERM})
+
+    def rename_new(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+
+class SharedCreate(Disk):
+    """A real disk that ignores that a file must be created by its writer."""
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class NewInodes(Disk):
+    """A real disk that numbers a file anew at each call, as some file systems of user space do."""
+
+    def same_file(self, one: str, other: str) -> bool:
+        return False
+
+
+class Truncating(Disk):
+    """A real disk that cuts long names, as the oldest file systems do."""
+
+    def create(self, path: str) -> int:
+        return super().create(_cut(path))
+
+    def link(self, source: str, target: str) -> None:
+        super().link(_cut(source), _cut(target))
+
+    def remove(self, path: str) -> None:
+        super().remove(_cut(path))
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        return super().read(_cut(path), offset, size)
+
+    def same_file(self, one: str, other: str) -> bool:
+        return super().same_file(_cut(one), _cut(other))
+
+
+def _cut(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name[:14])
 
 
 class FailingDisk(Disk):

@@ -51,6 +51,29 @@ def test_abandoned_call_that_ends_late_makes_room() -> None:
     assert _until_it_is_tried(deadline) == "done"
 
 
+def test_the_error_of_a_deadline_holds_the_last_cause() -> None:
+    """A call that is tried again until its time is over says why. Another call's cause is not taken for its own."""
+    deadline = Deadline(0.05)
+    release = threading.Event()
+
+    def try_again() -> None:
+        for text in ("no such host", "connection refused"):
+            deadline.note_failure(text)
+        release.wait()
+
+    with pytest.raises(TimeoutError, match=r"one: no answer in 0.05 s; .*; last error: connection refused$"):
+        deadline.call("one", try_again)
+    with pytest.raises(TimeoutError, match=r"not known whether it happened$"):
+        deadline.call("another", release.wait)
+    release.set()
+
+
+def test_a_cause_outside_a_call_is_dropped() -> None:
+    """A backend without a bound on its calls has no error to add the cause to."""
+    unbounded = Deadline(float("inf"))
+    assert unbounded.call("one", lambda: unbounded.note_failure("refused")) is None
+
+
 def _until_it_is_tried(deadline: Deadline) -> str:
     while True:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import pickle
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from snapshot.stored.backend import StoreRefused
 from state_backends import FileSystemBackend, StateBackend
 from state_backends.base import ABANDONED_CALLS_MAX
 from state_backends.disk import GATHERED_CHUNKS_MAX
@@ -70,9 +72,9 @@ def durable_after(disk: disks.ForgetfulDisk) -> None:
         assert backend.get(path) == b"content of " + path.encode(), f"a part of {path} is visible"
 
 
-def system_calls() -> int:
+def system_calls(kind: type[disks.ForgetfulDisk] = disks.ForgetfulDisk) -> int:
     """How many steps `durable_after` takes when nothing fails."""
-    disk = disks.ForgetfulDisk()
+    disk = kind()
     durable_after(disk)
     return disk.calls
 
@@ -83,6 +85,12 @@ def test_power_fails_at_every_system_call(at: int) -> None:
     durable_after(disks.ForgetfulDisk(at))
 
 
+@pytest.mark.parametrize("at", range(system_calls(disks.NoHardLinks)))
+def test_power_fails_at_every_system_call_of_a_rename(at: int) -> None:
+    """A file system without hard links keeps the same promise."""
+    durable_after(disks.NoHardLinks(at))
+
+
 @pytest.mark.parametrize("disk", [disks.NeverSyncsFolders, disks.NeverSyncsFiles])
 def test_a_sync_left_out_is_caught(disk: type[disks.ForgetfulDisk]) -> None:
     """Teeth: without either sync the checker above fails."""
@@ -90,23 +98,74 @@ def test_a_sync_left_out_is_caught(disk: type[disks.ForgetfulDisk]) -> None:
         durable_after(disk())
 
 
-@pytest.mark.parametrize("at", range(system_calls()))
-def test_what_a_reader_saw_does_not_vanish(at: int) -> None:
-    """A writer dies at any system call; what another process then lists, or loses against, survives the power.
+def listing(reader: FileSystemBackend, paths: list[str]) -> list[str]:
+    """Return the paths that the reader lists."""
+    return [path for path in paths if path in reader.files()]
+
+
+def losing(reader: FileSystemBackend, paths: list[str]) -> list[str]:
+    """Return the paths that the reader tries to write, and that another writer has written."""
+    return [path for path in paths if not reader.put_if_absent(path, [b"other"])]
+
+
+Access = Callable[[FileSystemBackend, list[str]], list[str]]
+
+
+def seen_and_kept(at: int, reads: type[FileSystemBackend], access: Access) -> tuple[list[str], list[str]]:
+    """Return what a reader saw of a writer that died at a system call, and what of it survives the power."""
+    disk = disks.ForgetfulDisk(at)
+    paths = [f"r/{folder}/{number}" for number in range(3) for folder in ("snapshots", "claims")]
+    with contextlib.suppress(disks.PowerLoss):  # here only the process dies
+        for path in paths:
+            FileSystemBackend("/data/runs", disk=disk, deadline=10).put_if_absent(path, [b"x"])
+    disk.fails_at = -1
+    seen = access(reads("/data/runs", disk=disk, deadline=10), paths)
+    disk.lose_power()
+    reader = FileSystemBackend("/data/runs", disk=disk, deadline=10)
+    return seen, [path for path in seen if reader.exists(path) and reader.get(path) == b"x"]
+
+
+#: More than the system calls of the writer above.
+_WRITER_CALLS_MAX = 80
+
+
+@pytest.mark.parametrize("access", [listing, losing])
+def test_what_a_reader_saw_does_not_vanish(access: Access) -> None:
+    """A writer dies at any system call. What another process then lists, or loses against, survives the power.
 
     Else a base could be written that continues from a manifest which is gone after the restart.
     """
-    disk = disks.ForgetfulDisk(at)
-    writer = FileSystemBackend("/data/runs", disk=disk, deadline=10)
-    paths = [f"r/{folder}/{number}" for number in range(at) for folder in ("snapshots", "claims")]
-    with pytest.raises(disks.PowerLoss):  # here it is only the process that dies
-        all(writer.put_if_absent(path, [b"x"]) for path in [*paths, "r/last"])
-    disk.fails_at = -1
-    reader = FileSystemBackend("/data/runs", disk=disk, deadline=10)
-    lost_against = [path for path in paths if reader.exists(path) and not reader.put_if_absent(path, [b"x"])]
-    listed = reader.files()
-    disk.lose_power()
-    assert all(reader.exists(path) for path in (*listed, *lost_against))
+    found = [seen_and_kept(at, FileSystemBackend, access) for at in range(_WRITER_CALLS_MAX)]
+    assert [seen for seen, _ in found] == [kept for _, kept in found]
+    assert {len(seen) for seen, _ in found} == set(range(7)), "the writer died between all of its files"
+
+
+class NeverSyncs(FileSystemBackend):
+    """The mutant "a reader relies on the writer's sync"."""
+
+    def _sync_folder(self, path: str) -> None:
+        """Leave it out."""
+
+
+class WritersSync(FileSystemBackend):
+    """The mutant "a loser does not sync the folder of the file"."""
+
+    _wins = False
+
+    def _link(self, temporary: str, final: str) -> bool:
+        self._wins = super()._link(temporary, final)
+        return self._wins
+
+    def _sync_folder(self, path: str) -> None:
+        if self._wins or path.rpartition("/")[2] not in ("claims", "snapshots"):
+            super()._sync_folder(path)
+
+
+@pytest.mark.parametrize(("mutant", "access"), [(NeverSyncs, listing), (NeverSyncs, losing), (WritersSync, losing)])
+def test_a_reader_that_does_not_sync_is_caught(mutant: type[FileSystemBackend], access: Access) -> None:
+    """Teeth: without the reader's own sync, some file that it saw is gone."""
+    found = [seen_and_kept(at, mutant, access) for at in range(_WRITER_CALLS_MAX)]
+    assert any(seen != kept for seen, kept in found)
 
 
 def test_what_was_deleted_does_not_come_back() -> None:
@@ -183,6 +242,20 @@ def test_a_folder_that_cannot_be_synced_leaves_the_outcome_open(tmp_path: Path) 
         backend.put_if_absent("b", [b"content"])
     assert not backend.put_if_absent("b", [b"aborted"])
     assert backend.get("b") == b"content"
+
+
+def test_errors_name_store_call_and_file(tmp_path: Path) -> None:
+    """The system's text alone may name neither: a full disk says "no space", not where."""
+    backend = FileSystemBackend(tmp_path, disk=disks.FailingDisk("write", errno.ENOSPC))
+    with pytest.raises(OSError, match=f"file://{tmp_path}: put a/b: No space left on device"):
+        backend.put_if_absent("a/b", [b"content"])
+
+
+def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
+    """Nobody can write the file, so no writer loses against another either."""
+    (tmp_path / "a").mkdir()
+    with pytest.raises(StoreRefused, match=f"file://{tmp_path}: put a: a folder has the name of the file"):
+        FileSystemBackend(tmp_path).put_if_absent("a", [b"x"])
 
 
 def test_a_link_whose_answer_was_lost_is_won(tmp_path: Path) -> None:

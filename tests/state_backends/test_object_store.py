@@ -5,15 +5,22 @@ from __future__ import annotations
 import http.server
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from barrier_runtime import BarrierRuntime
+from snapshot import Graph
+from snapshot.stored.backend import StoreRefused
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.run_store import RunStore, runs
 from state_backends import ObjectStoreBackend, StateBackend
@@ -57,13 +64,42 @@ def test_a_run_in_a_bucket(s3_backend: ObjectStoreBackend) -> None:
     assert (store.manifests(), runs(s3_backend)) == ((), [sample.RUN])
 
 
-def test_a_missing_bucket_is_an_error(s3_endpoint: str) -> None:
-    """A wrong bucket is an OSError, never an empty store."""
-    backend = ObjectStoreBackend("s3://no-such-bucket/x", endpoint=s3_endpoint, deadline=0.5, **OPTIONS)
-    with pytest.raises(OSError, match="no-such-bucket"):
-        backend.put_if_absent("a", [b"x"])
-    with pytest.raises(OSError, match="no-such-bucket"):
-        backend.files()
+_CALLS: dict[str, Callable[[StateBackend], object]] = {
+    "put_if_absent": lambda backend: backend.put_if_absent("a", [b"x"]),
+    "get": lambda backend: backend.get("a"),
+    "exists": lambda backend: backend.exists("a"),
+    "get a range": lambda backend: backend.get("a", 1, 2),
+    "files": lambda backend: backend.files("run"),
+    "delete one": lambda backend: backend.delete("a"),
+    "delete several": lambda backend: backend.delete("a", "b"),
+    "probe": lambda backend: backend.probe("run", "token"),
+}
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_missing_bucket_is_known_at_once(call: str, s3_endpoint: str) -> None:
+    """A wrong bucket is an error that says so, never an empty store, and is not tried again until the deadline."""
+    backend = ObjectStoreBackend("s3://no-such-bucket/x", endpoint=s3_endpoint, **OPTIONS)
+    began = time.monotonic()
+    with pytest.raises(
+        StoreRefused,
+        match=r"s3://no-such-bucket/x: there is no such bucket; create it, or correct the name .*NoSuchBucket",
+    ):
+        _CALLS[call](backend)
+    assert time.monotonic() - began < 2.0
+
+
+def test_submit_names_a_mistyped_bucket_within_two_seconds(s3_endpoint: str) -> None:
+    """Neither Spark nor Ray is touched: the session has no attribute."""
+    runtime = BarrierRuntime(
+        cast(Any, object()), backend=ObjectStoreBackend("s3://buckt/x", endpoint=s3_endpoint, **OPTIONS)
+    )
+    began = time.monotonic()
+    with pytest.raises(
+        StoreRefused, match=r"s3://buckt/x: there is no such bucket; create it, or correct the name .*NoSuchBucket"
+    ):
+        runtime.submit(Graph("never built"), name="run")
+    assert time.monotonic() - began < 2.0
 
 
 FORKER = """
@@ -96,9 +132,13 @@ class Careless(http.server.BaseHTTPRequestHandler):
     #: of "ok" (whether or not it exists), "conditional" (as it should be), "500", "stored, then 500", "409"
     script: list[str]
     objects: dict[str, bytes]
+    #: statuses of the next answers, whatever is asked
+    answers: list[int]
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self._refuses():
+            return
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if step == "409":
             self._answer(HTTPStatus.CONFLICT)
@@ -111,10 +151,27 @@ class Careless(http.server.BaseHTTPRequestHandler):
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR if step == "stored, then 500" else HTTPStatus.OK)
 
     def do_GET(self) -> None:
+        if self._refuses():
+            return
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        if "list-type" in query:
+            self._answer(HTTPStatus.OK, self._listing(f"{url.path}/{query['prefix'][0]}"))
+            return
         found = self.objects.get(self.path)
         self._answer(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or b"")
 
     do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if self._refuses():
+            return
+        keys = re.findall("<Key>([^<]+)", body)
+        for key in keys:
+            self.objects.pop(f"{urlsplit(self.path).path}/{key}", None)
+        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        self._answer(HTTPStatus.OK, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_DELETE(self) -> None:
         self.objects.pop(self.path, None)
@@ -122,6 +179,22 @@ class Careless(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
+
+    def _refuses(self) -> bool:
+        if not self.answers:
+            return False
+        self._answer(HTTPStatus(self.answers.pop(0)), b"<Error><Message>the store's own words</Message></Error>")
+        return True
+
+    def _listing(self, prefix: str) -> bytes:
+        entry = (
+            "<Contents><Key>{}</Key><Size>1</Size><ETag>x</ETag>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+        )
+        keys = [path.split("/", 2)[2] for path in self.objects if path.startswith(prefix)]
+        entries = "".join(entry.format(key) for key in keys)
+        text = f"<ListBucketResult><Name>b</Name><KeyCount>{len(keys)}</KeyCount>{entries}</ListBucketResult>"
+        return text.encode()
 
     def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
         self.send_response(status)
@@ -134,10 +207,14 @@ class Careless(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(script: list[str], deadline: float = 20) -> Iterator[tuple[ObjectStoreBackend, dict[str, bytes]]]:
+def served(
+    script: list[str], deadline: float = 20, answers: list[int] | None = None
+) -> Iterator[tuple[ObjectStoreBackend, dict[str, bytes]]]:
     """A backend on such a server, and what the server holds."""
     objects: dict[str, bytes] = {}
-    handler = type("Scripted", (Careless,), {"script": script, "objects": objects})
+    handler = type(
+        "Scripted", (Careless,), {"script": script, "objects": objects, "answers": [] if answers is None else answers}
+    )
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -192,12 +269,53 @@ def test_a_store_that_only_fails_is_given_up() -> None:
         assert "a-secret-key" not in str(failed.value)
 
 
-def test_a_store_that_is_not_there_is_given_up() -> None:
-    """A refused connection is an OSError after the deadline."""
+@pytest.mark.parametrize("call", _CALLS)
+def test_an_option_that_is_missing_is_known_at_once(call: str) -> None:
+    """Plain HTTP without the client's leave is refused by the first try."""
+    options = {name: value for name, value in OPTIONS.items() if name != "client_options"}
+    backend = ObjectStoreBackend(f"s3://{BUCKET}/x", endpoint="http://127.0.0.1:9", **options)
+    with pytest.raises(StoreRefused, match=rf"s3://{BUCKET}/x: .*builder error \(BadScheme\)"):
+        _CALLS[call](backend)
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_store_that_is_not_there_is_given_up(call: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A refused connection is tried again, is logged at once and only once, and is in the deadline's error."""
     with served(["conditional"], deadline=0.3) as (backend, _):
         pass
-    with pytest.raises(OSError, match=f"s3://{BUCKET}/x"):
-        backend.files()
+    for _ in range(2):
+        with pytest.raises(OSError, match=rf"s3://{BUCKET}/x.*\(Connection refused\)"):
+            _CALLS[call](backend)
+    assert [record.message.endswith("(Connection refused); tried again for 0.3 s") for record in caplog.records] == [
+        True
+    ]
+
+
+#: What a store answers, and whether another try may help.
+_ANSWERS = {
+    **dict.fromkeys((400, 401, 402, 403, 405, 410, 411, 413, 414, 501, 505), False),
+    **dict.fromkeys((301, 307), False),
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), True),
+}
+
+
+@pytest.mark.parametrize("call", ["put_if_absent", "get", "files", "delete several", "probe"])
+@pytest.mark.parametrize("status", _ANSWERS)
+def test_what_no_second_try_can_mend_is_tried_once(status: int, call: str) -> None:
+    """Every status: either the cause is raised at once, or the request is repeated until the store has recovered."""
+    answers: list[int] = []
+    with served(["conditional"], deadline=4, answers=answers) as (backend, objects):
+        objects[f"/{BUCKET}/x/a"] = b"content"
+        backend.put_if_absent("b", [b"x"])
+        answers.append(status)
+        if _ANSWERS[status]:
+            _CALLS[call](backend)
+            assert answers == []
+            return
+        with pytest.raises(StoreRefused, match=f"s3://{BUCKET}/x.*({status}|redirect)") as refused:
+            _CALLS[call](backend)
+        assert answers == []
+        assert "the store's own words" in str(refused.value) or status < 400
 
 
 def test_obstore_is_imported_only_when_used() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import layout
+from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
 from snapshot.stored.part import state_part
@@ -39,6 +42,8 @@ def small_run() -> tuple[RunStore, Tampered]:
     written(store)
     store.write_manifest(Aborted(sample.RUN, sample.SNAPSHOT_ID + 1))
     store.put_parts([state_part(sample.RUN, 6, 6_000_001, sample.P, [b"orphan"])])
+    store.manifests()  # so that the store knows the aborted record
+    store.write_checkpoint(CLAIMS_PER_CHECKPOINT, store.bases())
     return store, backend
 
 
@@ -102,7 +107,9 @@ def test_every_missing_file_is_found() -> None:
         store.take_claim(Claim(8, "o", "life 8"))
         store.write_base(Base(8, sample.SNAPSHOT_ID))
         backend.delete(path)
-        unneeded = f"{6_000_001:016}" in path or f"{sample.SNAPSHOT_ID + 1:016}.manifest" in path
+        unneeded = (
+            "checkpoints/" in path or f"{6_000_001:016}" in path or f"{sample.SNAPSHOT_ID + 1:016}.manifest" in path
+        )
         assert bool(verified(backend).problems) != unneeded, path
 
 
@@ -122,6 +129,55 @@ def test_strange_files_are_found() -> None:
     assert verified(backend).problems == ()
     backend.put_if_absent(f"{sample.RUN}/snapshots/0000000000000042.bak", [b"x"])
     assert verified(backend).problems == ("snapshots/0000000000000042.bak: no file that belongs here",)
+
+
+@pytest.mark.parametrize("folder", ["parts", "snapshots", "claims", "bases"])
+def test_a_folder_in_place_of_a_file_is_found(folder: str, tmp_path: Path) -> None:
+    """Each stored file in turn became a folder, empty or not: that is damage with a name, never a bare system error."""
+    for holds in ((), ("child",)):
+        backend = FileSystemBackend(tmp_path / f"{len(holds)}", inlineBytesMax=0)
+        store = RunStore(backend, sample.RUN)
+        for number in range(1, 8):
+            store.take_claim(Claim(number, "o", f"life {number}"))
+        store.write_base(Base(7, None))
+        written(store)
+        path = next(path for path in backend.files(f"{sample.RUN}/{folder}"))
+        file = Path(backend.root) / path
+        file.unlink()
+        file.mkdir()
+        for name in holds:
+            (file / name).touch()
+        findings = verify_run(backend, sample.RUN)
+        named = [text for text in findings.problems if path.removeprefix(f"{sample.RUN}/") in text or "missing" in text]
+        # An empty folder in the only manifest's place is not listed, so the run has no snapshot, and its parts no user.
+        assert named or (folder == "snapshots" and findings.unreferenced and not findings.history)
+        if folder == "parts":
+            with pytest.raises(SnapshotCorrupt, match=f"{path}: the file is missing, or a folder has its name"):
+                store.read_snapshots(sample.CODEC)[0].verify()
+
+
+def test_a_copy_that_differs_is_found() -> None:
+    """A checkpoint with a whole envelope and one wrong copy, of each sort, is named, with the way out."""
+    _, backend = small_run()
+    claim, base = Claim(3, "o", "life 3"), Base(7, None)
+    right = RunStore(backend, sample.RUN).read_checkpoint(CLAIMS_PER_CHECKPOINT)
+    assert (right.claims[2], right.bases, right.aborted) == (claim, (base,), (sample.SNAPSHOT_ID + 1,))
+    for wrong in (
+        replace(right, claims=(replace(claim, owner="other"),)),
+        replace(right, claims=(Claim(9, "o", "life 9"),)),
+        replace(right, bases=(Base(7, sample.SNAPSHOT_ID),)),
+        replace(right, aborted=(sample.SNAPSHOT_ID,)),
+    ):
+        copy = Apart()
+        forged = RunStore(copy, sample.RUN)
+        for each in wrong.claims:
+            forged.take_claim(each)
+        forged._published.update(dict.fromkeys(wrong.aborted, False))
+        forged.write_checkpoint(CLAIMS_PER_CHECKPOINT, wrong.bases)
+        path = f"{sample.RUN}/{layout.checkpoint_path(CLAIMS_PER_CHECKPOINT)}"
+        backend.instead = {path: copy.get(path)}
+        named = [text for text in verified(backend).problems if text.endswith("remove this checkpoint")]
+        assert [text.partition(":")[0] for text in named] == [layout.checkpoint_path(CLAIMS_PER_CHECKPOINT)]
 
 
 def test_backends_by_url(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
 from snapshot.stored.certificate import ReceivedEntry, SentEntry
+from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
@@ -162,6 +163,10 @@ def test_claims_bases_and_headers() -> None:
     stored = {path: msgpack.unpackb(backend.get(path)[30:]) for path in backend.files()}
     assert stored == {"run/claims/00000002": [2, "owner", "life"], "run/bases/00000002": [2, 1_000_007]}
     assert (run.read_claim(2), run.read_base(2)) == (Claim(2, "owner", "life"), Base(2, 1_000_007))
+    run.write_checkpoint(9, run.bases())
+    data = backend.get("run/checkpoints/00000009")
+    assert (data[:4], msgpack.unpackb(data[30:])) == (b"CLCK", [9, [[2, "owner", "life"]], [[2, 1_000_007]], []])
+    assert run.read_checkpoint(9) == Checkpoint(9, (Claim(2, "owner", "life"),), (Base(2, 1_000_007),), ())
     data = b"".join(part.state_part("run", 7, 7_000_042, Subtask("count", 1), [b"body"]).buffers)
     assert msgpack.unpackb(data[34:-4]) == [0, "run", 7, 7_000_042, ["count", 1], None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
+from snapshot.stored.backend import StoreRefused
 from snapshot.stored.history import Base, Claim
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
@@ -39,15 +41,16 @@ OURS, THEIRS = Claim(1, "driver-1", "life-1"), Claim(1, "driver-2", "life-2")
 class _Flaky(MemoryBackend):
     """Fails a number of calls, after doing what was asked."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, error: OSError | None = None) -> None:
         super().__init__()
         self.failures = failures
+        self._error = OSError("the answer was lost") if error is None else error
 
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
         written = super()._put_if_absent(path, chunks)
         if self.failures:
             self.failures -= 1
-            raise OSError("the answer was lost")
+            raise self._error
         return written
 
 
@@ -67,15 +70,26 @@ def test_a_claim_whose_answer_was_lost_is_ours() -> None:
     assert store.answer(AskStore(TakeClaim(OURS), None)).answer == ClaimTaken(TakeClaim(OURS))
 
 
+@pytest.mark.parametrize("error", [StoreRefused(errno.ENODEV, "no such bucket"), PermissionError(errno.EACCES, "no")])
+def test_what_no_second_try_can_mend_ends_the_run_at_once(error: OSError) -> None:
+    """A missing bucket or right is raised by the first try, not after minutes of tries."""
+    backend = _Flaky(1, error)
+    with pytest.raises(type(error), match=str(error.strerror)):
+        CoordinatorStore(backend, RUN).answer(AskStore(TakeClaim(OURS), None))
+    assert backend.failures == 0
+
+
 def test_bases_and_manifests_are_listed() -> None:
-    """The history that the fence judges is what was written."""
+    """The history that the fence judges is what was written. A manifest off the chain is not read."""
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN)
-    base = WriteBase(Base(1, None))
+    void = replace(manifest, snapshot_id=1_000_000)
+    base = WriteBase(Base(7, None))
     assert store.answer(AskStore(base, None)).answer == BaseWritten(base)
-    write = WriteManifest(manifest.snapshot_id)
-    assert store.answer(AskStore(write, manifest)).answer == ManifestWritten(write)
-    assert store.answer(AskStore(ListHistory(1), None)).answer == HistoryListed(
-        ListHistory(1), (Base(1, None),), (manifest.snapshot_id,)
+    for each in (void, manifest):
+        write = WriteManifest(each.snapshot_id)
+        assert store.answer(AskStore(write, each)).answer == ManifestWritten(write)
+    assert store.answer(AskStore(ListHistory(8), None)).answer == HistoryListed(
+        ListHistory(8), (Base(7, None),), (manifest.snapshot_id,)
     )
 
 

@@ -15,9 +15,10 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
 )
 from snapshot.ids import claim_of_snapshot
+from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim, history
 from snapshot.testing.exploration.search import search
-from tests.snapshot.fence_model import Model, Owner, World
+from tests.snapshot.fence_model import Model, Owner, World, by_list
 
 #: More than the largest world below has.
 STATES_MAX = 50_000
@@ -113,6 +114,73 @@ def test_no_interleaving_loses_or_doubles_committed_output(
     assert found.seen >= ALWAYS_SEEN | also_seen
 
 
+# ---- checkpoints
+
+
+ONE_FAILS = (Owner("A", snapshots=1, crashes=1, rollbacks=1),)
+
+
+def hidden(world: World) -> str | None:
+    """A claim or base that the reader of some checkpoint does not find, or finds otherwise than it is stored."""
+    for checkpoint in world.checkpoints:
+        claims, bases = by_list(world, checkpoint)
+        if set(claims) != set(world.claims) or set(bases) != set(world.bases):
+            return f"a record is hidden or added by the checkpoint of claim {checkpoint.claim}"
+    return None
+
+
+def situations_of_checkpoints(world: World) -> list[str]:
+    """What must have occurred, or the exploration of checkpoints proves little."""
+    bases = dict.fromkeys(base.claim for base in world.bases)
+    late = [
+        number
+        for checkpoint in world.checkpoints
+        for number in bases
+        if number <= checkpoint.claim and number not in [base.claim for base in checkpoint.bases]
+    ]
+    occurred = {
+        "a base that its checkpoint does not hold": bool(late),
+        "a checkpoint above a claim without a base": any(
+            claim.number not in bases for checkpoint in world.checkpoints for claim in checkpoint.claims
+        ),
+        "two checkpoints": len(world.checkpoints) > 1,
+        "a claim above all checkpoints": bool(world.checkpoints)
+        and len(world.claims) > max(checkpoint.claim for checkpoint in world.checkpoints),
+    }
+    return [*(situation for situation, occurs in occurred.items() if occurs), *situations(world)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("owners", [TWO, ONE_FAILS], ids=["two-publish-twice", "one-fails"])
+def test_no_checkpoint_hides_a_claim_or_a_base(owners: tuple[Owner, ...]) -> None:
+    """PROTOCOL 7.7: every listing may write a checkpoint, and every start may read any. Nothing is lost or doubled."""
+    found = search(
+        World(owners),
+        Model(copies=True).steps,
+        lambda world: hidden(world) or disorder(world),
+        seen=situations_of_checkpoints,
+        states_max=STATES_MAX,
+    )
+    print(found)
+    assert found.violation is None, str(found)
+    assert found.seen >= {
+        *("a base that its checkpoint does not hold", "a checkpoint above a claim without a base"),
+        *("two checkpoints", "a claim above all checkpoints", "a claim without a base"),
+    }
+
+
+def by_extent(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+    """Without 7.7: take the checkpoint for all that there is up to its claim."""
+    claims = tuple(claim for claim in world.claims if claim.number > checkpoint.claim)
+    bases = tuple(base for base in world.bases if base.claim > checkpoint.claim)
+    return (*checkpoint.claims, *claims), (*checkpoint.bases, *bases)
+
+
+def by_checkpoint(world: World, checkpoint: Checkpoint) -> tuple[tuple[Claim, ...], tuple[Base, ...]]:
+    """Without 7.7: read what the checkpoint holds, and nothing beside it."""
+    return (checkpoint.claims, checkpoint.bases) if checkpoint.claim else (world.claims, world.bases)
+
+
 # ---- teeth: each rule taken away
 
 
@@ -173,6 +241,12 @@ class GivesUpUndecided(Fence):
 @pytest.mark.parametrize(
     ("without", "owners", "check", "violation"),
     [
+        pytest.param(Model(copies=True, reads=by_extent), TWO, lost, "record 1 lost", id="7.7-extent-lost"),
+        pytest.param(Model(copies=True, reads=by_extent), TWO, doubled, "record 1 doubled", id="7.7-extent-doubled"),
+        pytest.param(Model(copies=True, reads=by_checkpoint), TWO, lost, "record 1 lost", id="7.7-beside-lost"),
+        pytest.param(
+            Model(copies=True, reads=by_checkpoint), TWO, doubled, "record 1 doubled", id="7.7-beside-doubled"
+        ),
         pytest.param(Model(ListsBeforeItClaims), TWO, doubled, "record 1 doubled", id="7.1-claim-first-doubled"),
         pytest.param(Model(ListsBeforeItClaims), TWO, lost, "record 1 lost", id="7.1-claim-first-lost"),
         pytest.param(Model(NeverChecks), TWO, doubled, "record 1 doubled", id="7.2-look-doubled"),
