@@ -21,7 +21,7 @@ check: setup ## format, lint and types
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
-quick: check ## check, then the tests that need no Spark, Ray, browser or server, with a fifth of the examples; ARGS as in test
+quick: check ## check, then the tests that need no Spark, Ray or browser, with a fifth of the examples; ARGS as in test
 	@CUTLINE_EXAMPLES=$${CUTLINE_EXAMPLES:-0.2} $(PY) -m pytest $(PARALLEL) -m "not live" $(ARGS)
 
 test: check ## check, then all tests; ARGS are passed to pytest

@@ -115,7 +115,7 @@ def _run_measured(tree: Tree, files: list[str], send: Callable[[Message], None])
     settings = tree.folder / "coverage.rc"
     # Programs that tests start are measured too: coverage.py is started in each by its .pth file.
     settings.write_text(
-        f"[run]\nparallel = true\ndata_file = {tree.folder}/data\nsource = {','.join(MUTATED)}\n"
+        f"[run]\nparallel = true\npatch = _exit\ndata_file = {tree.folder}/data\nsource = {','.join(MUTATED)}\n"
         "context = ${CUTLINE_TEST}\nrelative_files = true\nsigterm = true\n"
         "disable_warnings = no-data-collected,module-not-imported\n"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib
 import io
 import itertools
@@ -74,7 +75,7 @@ class Tree:
 
 def import_libraries() -> None:
     """Import what our modules import from elsewhere, because a fork does not need to import that again."""
-    found: set[str] = set()
+    found = {"anyio.pytest_plugin", "pytest_timeout", "_hypothesis_pytestplugin", "xdist.plugin", "xdist.looponfail"}
     for path in python_files(*_OURS):
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.Import):
@@ -87,6 +88,9 @@ def import_libraries() -> None:
             if name.partition(".")[0] not in (*_OURS, "antigravity", "this", "__main__"):
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
+    # Forks collect garbage often, and nothing that the parent has made becomes garbage in them.
+    gc.collect()
+    gc.freeze()
 
 
 class Fork:

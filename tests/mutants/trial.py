@@ -14,7 +14,7 @@ from tests.mutants.mutations import Mutant
 from tests.mutants.tree import Fork, Message, Tree
 
 #: Seconds that the tests of one mutant may take together, by their measured times. Who is not killed then survives.
-TRIAL_MAX_S = 40.0
+TRIAL_MAX_S = 20.0
 #: tests of the first fork of a mutant; nearly all mutants are killed by the nearest tests
 _NEAREST = 30
 #: seconds that a fork may take until its first test runs
@@ -92,7 +92,7 @@ def _killer(tree: Tree, tests: list[CoveringTest]) -> str | None:
             if "passed" in message:
                 return None
             running = message["begun"]
-            limit = 10.0 + 10.0 * seconds[running]
+            limit = 6.0 + 10.0 * seconds[running]
         if message is None:
             return f"{running} (no end within {time.monotonic() - begun_at:.0f} s)"
         return f"{running} (the process ended)"
