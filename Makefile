@@ -5,7 +5,7 @@ PARALLEL := --numprocesses=2 --dist=loadscope
 # Tests start hundreds of Python processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test check bench notebooks headless clean
+.PHONY: help setup demo quick test check mutants bench notebooks headless clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -21,11 +21,15 @@ check: setup ## format, lint and types
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 
-quick: check ## check, then the tests that need no Spark, Ray, browser or server, with a fifth of the examples; ARGS as in test
+quick: check ## check, then the tests that need no Spark, Ray or browser, with a fifth of the examples; ARGS as in test
 	@CUTLINE_EXAMPLES=$${CUTLINE_EXAMPLES:-0.2} $(PY) -m pytest $(PARALLEL) -m "not live" $(ARGS)
 
 test: check ## check, then all tests; ARGS are passed to pytest
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
+
+mutants: ## change the code in 300 places, and see whether a quick test fails; ARGS are --seeds 1 2 3, --count, --all, --fresh, folders
+	@scripts/setup mutants
+	@nice $(PY) -m tests.mutants $(ARGS)
 
 bench: setup ## measure, and print the tables; ARGS are names of benchmarks, --only, --json, --quick
 	@$(PY) -m benchmarks $(ARGS)

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 #: What Hypothesis tries by default; CUTLINE_EXAMPLES=10 makes it ten times as many, for a long night.
 EXAMPLES = 100
 
-#: Fixtures that start a Spark, a Ray, a browser or a server. A test that uses one is live.
-_LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "s3_endpoint", "browser", "show"))
+#: Fixtures that start a Spark, a Ray or a browser. A test that uses one is live.
+_LIVE_FIXTURES = frozenset(("spark", "ray_instance", "standalone_master", "browser"))
 
 #: Where live tests are: folders, files, and single tests, by the beginning of their names.
 _LIVE_PLACES = (
     *("tests/system/", "tests/system_security/", "tests/system_stores/", "tests/spark/"),
-    *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/", "tests/test_wheel.py"),
-    *("tests/barrier_runtime/dataframes/test_dataframes.py", "tests/state_backends/test_object_store.py"),
+    *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/test_browser.py", "tests/test_wheel.py"),
+    "tests/barrier_runtime/dataframes/test_dataframes.py",
     *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_ctrl_c_stops"),
     "tests/test_leaks.py::test_a_process_forked",
 )
