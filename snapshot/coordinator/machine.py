@@ -94,6 +94,7 @@ class Coordinator:
         times = [self._tracker.table.next_deadline(), self._deployment.next_deadline(), self._termination.until]
         if self.phase is Phase.RUNNING:
             times.append(self._tracker.table.trigger_at())
+            times.append(self._tracker.table.free_at if self._waits_for_idle_snapshot else None)
         return min((at for at in times if at is not None), default=None)
 
     @property
@@ -345,6 +346,7 @@ class Coordinator:
             self._on_deployment_result(self._deployment.give_up_stage(self._termination.who_is_late()))
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_due()
+            self._trigger_waiting()
 
     # ---------------------------------------------------------------- snapshots
 
@@ -363,8 +365,13 @@ class Coordinator:
         """Start requested snapshots. When all workers are idle, start a snapshot to detect termination."""
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_requested()
-            if self._registry.all_idle and not self._tracker.table.pending:
+            if self._waits_for_idle_snapshot and self._tracker.table.may_ask(self._outbox.now):
                 self._tracker.trigger_idle()
+
+    @property
+    def _waits_for_idle_snapshot(self) -> bool:
+        """All workers are idle, and no pending snapshot shows whether the run has terminated."""
+        return self._registry.all_idle and not self._tracker.table.pending
 
     def _on_acknowledged(self, message: control.SnapshotAcknowledged) -> None:
         snapshot = self._tracker.acknowledge(message)

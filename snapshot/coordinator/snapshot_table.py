@@ -88,9 +88,14 @@ class SnapshotTable:
         """Whether more snapshots in a row failed than the policy tolerates."""
         return self.failures_in_a_row > self.policy.tolerable_failures
 
+    @property
+    def free_at(self) -> float | None:
+        """Monotonic time from which a snapshot may start that nobody requested, or None without room."""
+        return self._pause_until if self.has_room else None
+
     def may_ask(self, now: float) -> bool:
-        """Return whether the policy lets a node start a snapshot now."""
-        return self.has_room and now >= self._pause_until
+        """Return whether the policy lets a snapshot start now because a node asks, or because the run is idle."""
+        return self.free_at is not None and now >= self.free_at
 
     def open(self, now: float, requests: Sequence[SnapshotRequest], initiator: Initiator) -> PendingSnapshot:
         """Start a snapshot for `requests`, and for all waiting requests without named initiators."""

@@ -88,6 +88,10 @@ def _by_key(partitioner: HashPartitioner, ends: dict[int, ChannelSender], codec:
     return send
 
 
+def _drop(message: Any, to: Any = None) -> None:
+    """Serve as `send` and as `sendAll` of a subtask that has ended."""
+
+
 #: messages for each channel; from this number on, dividing and encoding the messages together is cheaper
 _TOGETHER_MIN = 16
 
@@ -165,6 +169,14 @@ class SubtaskContext(Context):
             direct = direct_send(edge, codec, self._send)
             if direct is not None:
                 self.send = direct  # type: ignore[method-assign]
+
+    def drop_messages(self) -> None:
+        """Drop messages until `accept_messages`, because `open` of a subtask that has ended may send as ever."""
+        self.__dict__["send"] = self.__dict__["sendAll"] = _drop
+
+    def accept_messages(self) -> None:
+        """Accept messages again. The senders refuse those of a subtask that has ended."""
+        del self.__dict__["send"], self.__dict__["sendAll"]
 
     def silence(self, hook: str) -> None:
         """Refuse messages while `hook` runs. Refuse also a `send` method that another hook has kept."""

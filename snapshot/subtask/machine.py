@@ -123,7 +123,7 @@ class SubtaskMachine:
             if defines(self.node, "restoreState"):
                 with calling("restoreState", self.subtask):
                     self.node.restoreState(kept.state)
-        self._open()
+        self._open(ended=ended)
         if self._prepared.is_two_phase:
             with calling("commit", self.subtask):
                 self._prepared.commit_all()
@@ -142,13 +142,13 @@ class SubtaskMachine:
 
     def _start(self) -> None:
         """Discard output prepared after the snapshot, then call `onStart` on a fresh node (PROTOCOL 5.4, 8)."""
-        if self.status is Status.ENDED:
-            return
-        assert self.status is Status.RESTORED
+        assert self.status in (Status.RESTORED, Status.ENDED)
         # Discard only after every subtask has committed its output again, because parallel sinks may share a place.
         if isinstance(self.node, Sink) and defines(self.node, "discardUncommitted"):
             with calling("discardUncommitted", self.subtask):
                 self.node.discardUncommitted(self.context)
+        if self.status is Status.ENDED:
+            return
         if self._is_fresh and defines(self.node, "onStart"):
             with calling("onStart", self.subtask):
                 self.node.onStart(self.context)
@@ -193,6 +193,7 @@ class SubtaskMachine:
         ChannelError
             if messages ahead of a marker are missing.
         """
+        self._tick(now)
         match event:
             case MarkerArrived(channel, marker):
                 self._marker_arrived(channel, marker)
@@ -205,13 +206,10 @@ class SubtaskMachine:
             case RequestAnswered():
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
-                self._tick(now)
                 self._published(snapshot_id)
             case ComponentEnded():
-                self._tick(now)
                 self._end_component()
             case Started():
-                self._tick(now)
                 self._start()
             case _:
                 assert_never(event)
@@ -503,11 +501,16 @@ class SubtaskMachine:
         if now > self.context.now:
             self.context.now = now
 
-    def _open(self) -> None:
-        self.context.send_directly(self._parts.codec)
+    def _open(self, *, ended: bool) -> None:
+        if ended:
+            self.context.drop_messages()
+        else:
+            self.context.send_directly(self._parts.codec)
         if self.observer is not None:
             self.observer.hook_begins("open")
         with calling("open", self.subtask):
             self.node.open(self.context)
+        if ended:
+            self.context.accept_messages()
         if self.observer is not None:
             self.observer.hook_ended("open")

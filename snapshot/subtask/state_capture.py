@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer
 from snapshot.error_text import describe
 from snapshot.errors import SnapshotAborted
@@ -96,4 +97,15 @@ class StateCapture:
             context.close_outputs(self._ends.inner_outputs)
         if kept.ended:
             for output in self._parts.outputs.values():
-                output.ended = True
+                self._end_again(output)
+
+    def _end_again(self, output: ChannelSender) -> None:
+        """End an output of a subtask that has ended.
+
+        Each channel to another component carried the end. A channel that carried nothing is not of the snapshot's
+        graph, and its end is sent now.
+        """
+        if output.sent or output.channel.target.node in self._ends.inner_outputs:
+            output.ended = True
+        else:
+            output.send_end()
