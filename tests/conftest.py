@@ -38,7 +38,7 @@ _LIVE_PLACES = (
     *("tests/system/", "tests/system_security/", "tests/system_stores/", "tests/spark/"),
     *("tests/demos/", "tests/benchmarks/test_benchmarks.py", "tests/page/", "tests/test_wheel.py"),
     *("tests/barrier_runtime/dataframes/test_dataframes.py", "tests/state_backends/test_object_store.py"),
-    *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_ctrl_c_stops"),
+    *("tests/stored_format/test_format_1_live.py", "tests/barrier_runtime/cli/test_cli.py::test_a_signal_stops"),
     "tests/test_leaks.py::test_a_process_forked",
 )
 

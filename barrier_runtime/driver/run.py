@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.driver.failed_snapshots import FailedSnapshots
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
 from barrier_runtime.driver.run_html import html_of_run
@@ -65,6 +66,7 @@ class Run:
         self._store = store
         self._codec = codec
         self._invariant_monitor = InvariantMonitor(store, codec, invariants)
+        self._failed_snapshots = FailedSnapshots()
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
         #: {request id: result of the request}, stored when the coordinator ends
         self._last_requests: dict[int, CloseRequest] = {}
@@ -293,6 +295,7 @@ class Run:
             while not self._supervisor.join(_MONITOR_SECONDS):
                 before = self._poll(before)
             if self._supervisor.error is None:
+                self._warn_of_failures(self._supervisor.status)
                 self._invariant_monitor.judge(self._supervisor.status["snapshots"])
         finally:
             self._supervisor.join(None)
@@ -325,6 +328,7 @@ class Run:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
             self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
             return before
+        self._warn_of_failures(status)
         self._invariant_monitor.judge(status["snapshots"])
         share_reports(status, before)
         report = progress_report(self.name, polled, before)
@@ -332,3 +336,7 @@ class Run:
         if self._page is not None:
             self._page.see({**report, "invariants": self._invariant_monitor.as_status()})
         return polled
+
+    def _warn_of_failures(self, status: Mapping[str, Any]) -> None:
+        for line in self._failed_snapshots.lines(status):
+            _logger.warning("run %s: %s", self.name, line)
