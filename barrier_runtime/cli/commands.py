@@ -175,12 +175,20 @@ def _resume_arguments(context: typer.Context) -> list[str]:
     return arguments
 
 
+class _StandardError(logging.Handler):
+    """Writes to the present standard error, which a live display replaces so that lines appear above the display."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        sys.stderr.write(self.format(record) + "\n")
+
+
 def _log_to_standard_error() -> None:
     """Send the driver's warnings to the terminal.
 
     Workers use the level of this logger, and write to the log of the session.
     """
-    handler = logging.StreamHandler()
+    handler = _StandardError()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logger = logging.getLogger("cutline")

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from barrier_runtime.driver.failed_snapshots import is_failure
 from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import CutlineError
 from snapshot.node import Sink, Source
@@ -111,7 +112,8 @@ class _View:
             self._print_line(
                 ("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}"
             )
-        for aborted in progress["aborted"]:
+        # Failures are left out here, because `Run` logs each cause once and then counts.
+        for aborted in (each for each in progress["aborted"] if not is_failure(each["reason"])):
             text = f"[yellow]snapshot {aborted['id']} aborted[/]: {_short(aborted['reason'])}"
             self._print_line(("aborted", aborted["id"]), text)
         self._note_snapshots(progress["snapshots"])

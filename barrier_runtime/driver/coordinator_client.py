@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import retry, stop_after_attempt
 
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
+from barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
 from barrier_runtime.tracing.trace_store import KeptTrace
 from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
 from snapshot.channel.frame import Buffer
@@ -41,14 +42,18 @@ _OBJECT_STORE_BYTES = 80 * 1024 * 1024
 def ensure_ray(address: str | None) -> None:
     """Use the connected Ray, or connect to the Ray at `address`, or start a Ray that ends with the driver."""
     if ray.is_initialized():
+        if not are_messages_logged():  # else this process started Ray, or found it connected before
+            log_ray_messages(is_embedded=False)
         return
     # Token authentication stays on. A token is set here, because Ray would otherwise write a token to the user's home.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     if address is not None:
+        log_ray_messages(is_embedded=False)
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
         return
     # Ray's default niceness of 15 is for batch jobs. Coordinators must answer workers at once.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    log_ray_messages(is_embedded=True)
     _start_ray()
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.driver.failed_snapshots import FailedSnapshots
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
 from barrier_runtime.driver.run_html import html_of_run
@@ -66,6 +67,7 @@ class Run:
         self._codec = codec
         self._invariant_monitor = InvariantMonitor(store, codec, invariants)
         self._invariant_queue = InvariantQueue(self._invariant_monitor)
+        self._failed_snapshots = FailedSnapshots()
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
         #: {request id: result of the request}, stored when the coordinator ends
         self._last_requests: dict[int, CloseRequest] = {}
@@ -295,6 +297,7 @@ class Run:
                 before = self._poll(before)
             if self._supervisor.error is None:
                 self._invariant_queue.post(self._supervisor.status["snapshots"])
+                self._warn_of_failures(self._supervisor.status)
         finally:
             self._supervisor.join(None)
             self._invariant_queue.close()
@@ -328,9 +331,14 @@ class Run:
             self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
             return before
         self._invariant_queue.post(status["snapshots"])
+        self._warn_of_failures(status)
         share_reports(status, before)
         report = progress_report(self.name, polled, before)
         self._recent.append(report)
         if self._page is not None:
             self._page.see({**report, "invariants": self._invariant_monitor.as_status()})
         return polled
+
+    def _warn_of_failures(self, status: Mapping[str, Any]) -> None:
+        for line in self._failed_snapshots.lines(status):
+            _logger.warning("run %s: %s", self.name, line)
