@@ -265,6 +265,13 @@ class NewInodes(Disk):
         return False
 
 
+class Stale(Disk):
+    """A real disk that reads a new file as empty, as a cache of another time would."""
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        return b""
+
+
 class Truncating(Disk):
     """A real disk that cuts long names, as the oldest file systems do."""
 

@@ -77,6 +77,12 @@ def test_a_disk_that_overwrites_is_refused(disk: Callable[[], Disk], tmp_path: P
         FileSystemBackend(tmp_path, disk=disk()).probe("run", "token")
 
 
+def test_a_disk_that_reads_other_bytes_is_refused(tmp_path: Path) -> None:
+    """A claim that is read otherwise than it was written has no holder."""
+    with pytest.raises(StoreRefused, match="a file is read with other bytes than were written"):
+        FileSystemBackend(tmp_path, disk=disks.Stale()).probe("run", "token")
+
+
 @pytest.mark.parametrize("disk", [disks.SharedCreate, disks.NewInodes])
 def test_what_is_not_needed_may_lack(disk: Callable[[], Disk], tmp_path: Path) -> None:
     """An exclusive create and stable inodes are a convenience: names of temporary files are never used twice."""

@@ -132,6 +132,8 @@ class Careless(http.server.BaseHTTPRequestHandler):
     #: of "ok" (whether or not it exists), "conditional" (as it should be), "500", "stored, then 500", "409"
     script: list[str]
     objects: dict[str, bytes]
+    #: code of refusals
+    code = "SomeCode"
     #: statuses of the next answers, whatever is asked
     answers: list[int]
 
@@ -183,7 +185,10 @@ class Careless(http.server.BaseHTTPRequestHandler):
     def _refuses(self) -> bool:
         if not self.answers:
             return False
-        self._answer(HTTPStatus(self.answers.pop(0)), b"<Error><Message>the store's own words</Message></Error>")
+        status = HTTPStatus(self.answers.pop(0))
+        self._answer(
+            status, f"<Error><Code>{self.code}</Code><Message>the store's own words</Message></Error>".encode()
+        )
         return True
 
     def _listing(self, prefix: str) -> bytes:
@@ -208,12 +213,14 @@ class Careless(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def served(
-    script: list[str], deadline: float = 20, answers: list[int] | None = None
+    script: list[str], deadline: float = 20, answers: list[int] | None = None, code: str = "SomeCode"
 ) -> Iterator[tuple[ObjectStoreBackend, dict[str, bytes]]]:
     """A backend on such a server, and what the server holds."""
     objects: dict[str, bytes] = {}
     handler = type(
-        "Scripted", (Careless,), {"script": script, "objects": objects, "answers": [] if answers is None else answers}
+        "Scripted",
+        (Careless,),
+        {"script": script, "objects": objects, "answers": [] if answers is None else answers, "code": code},
     )
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -316,6 +323,26 @@ def test_what_no_second_try_can_mend_is_tried_once(status: int, call: str) -> No
             _CALLS[call](backend)
         assert answers == []
         assert "the store's own words" in str(refused.value) or status < 400
+
+
+@pytest.mark.parametrize("code", ["RequestTimeout", "SlowDown"])
+def test_codes_that_pass_are_tried_again(code: str) -> None:
+    """S3 answers 400, the status of a wrong request, when the client's bytes came too slowly."""
+    answers: list[int] = []
+    with served(["conditional"], deadline=4, answers=answers, code=code) as (backend, _):
+        answers += [400, 400]
+        assert backend.put_if_absent("a", [b"x"])
+        assert answers == []
+
+
+def test_each_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However many requests fail, an outage is one line. The next outage is the next line."""
+    answers: list[int] = []
+    with served(["conditional"], deadline=4, answers=answers) as (backend, _):
+        for _ in range(2):
+            answers += [500, 500, 500]
+            backend.files("a")
+    assert ["the store's own words" in record.message for record in caplog.records] == [True, True]
 
 
 def test_obstore_is_imported_only_when_used() -> None:
