@@ -10,7 +10,7 @@ from collections.abc import Callable
 from channels.frame_reader import FrameReader
 from channels.handshake import NONCE_BYTES, ClientHandshake, HandshakeFailed, HandshakeState
 from channels.identity import Identity, Purpose, Refusal
-from channels.limits import RECONNECT_PAUSE_SECONDS
+from channels.limits import HANDSHAKE_DEADLINE_SECONDS, RECONNECT_PAUSE_SECONDS
 from channels.sockets import Address, is_local, unix_path
 from channels.wire import HANDSHAKE_CAPS, HEADER_BYTES, WireFrame
 from snapshot.errors import ChannelError
@@ -46,8 +46,10 @@ def connect(
     """
     deadline = clock() + timeout
     while True:
+        # An attempt has a limit of its own, because another program at the address may accept and never answer.
+        attempt_deadline = min(deadline, clock() + HANDSHAKE_DEADLINE_SECONDS)
         try:
-            return _attempt(address, identity, server, purpose, secret, deadline, clock)
+            return _attempt(address, identity, server, purpose, secret, attempt_deadline, clock)
         except HandshakeFailed as error:
             if error.refusal is not Refusal.NOT_YET:
                 raise

@@ -67,10 +67,6 @@ class CoordinatorActor:
             coordinator, store, setup.secret, setup.host, setup.port, trace=trace, on_superseded=_leave
         )
 
-    def port(self) -> int:
-        """Return the port that workers connect to."""
-        return self._service.port
-
     def post(self, event: Event) -> None:
         """Queue an event for the coordinator."""
         self._service.post(event)

@@ -33,6 +33,7 @@ from snapshot.coordinator.events import (
     Event,
     ManifestUnreadable,
     ReadManifest,
+    RunGivenUp,
     SendToWorker,
     SnapshotRequested,
     SnapshotsDeleted,
@@ -44,7 +45,7 @@ from snapshot.coordinator.events import (
     WorkerMessageReceived,
 )
 from snapshot.coordinator.machine import Coordinator, Outcome
-from snapshot.errors import CutlineError, RunFailed
+from snapshot.errors import ChannelError, CutlineError, RunFailed
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5
@@ -66,7 +67,7 @@ class CoordinatorService:
     secret : bytes
         Secret of the run.
     host, port
-        Address that workers connect to; port 0 lets the system choose a port.
+        Address that workers connect to; port 0 lets the system choose a port. ``status()["port"]`` is the bound port.
     trace : TraceStore or None
         Keeps the events of workers; None: the run is not traced.
     on_superseded : callable
@@ -109,8 +110,7 @@ class CoordinatorService:
             on_message=self._on_message,
             on_lost=lambda worker, reason: self._events.append(WorkerLost(worker, reason)),
         )
-        self.port = self._endpoint.port
-        # A single thread, because the fence waits for each store effect before the next, and the order must be kept.
+        # One thread, because the fence waits for one store effect at a time, and their order must be kept.
         self._store_thread = ThreadPoolExecutor(1, "cutline-store")
         # A separate thread for removals, because removals may be slow and nothing waits for them.
         self._sweeper = ThreadPoolExecutor(1, "cutline-sweep")
@@ -173,6 +173,7 @@ class CoordinatorService:
             "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
             "workers": c.workers,
+            "port": self._endpoint.port,
             "newest_launch": self._newest_launch,
             "cancelled_launch": self._cancelled_launch,
             "refused": self._progress.refused(self._endpoint.refused),
@@ -193,9 +194,9 @@ class CoordinatorService:
     def _run(self) -> None:
         try:
             while not self._closing:
+                self._check_connections()
                 self._take_events()
                 self._reactor.wait(self._sleep_seconds())
-                self._endpoint.check_connections()
                 if self._failures:
                     raise self._failures.popleft()
         except Exception:
@@ -206,6 +207,12 @@ class CoordinatorService:
         self._sweeper.shutdown(wait=False, cancel_futures=True)
         self._endpoint.close()
         self._reactor.close()
+
+    def _check_connections(self) -> None:
+        try:
+            self._endpoint.check_connections()
+        except ChannelError as error:
+            self._events.append(RunGivenUp(str(error)))
 
     def _refuse_if_broken(self) -> None:
         if self._broken:

@@ -1,11 +1,16 @@
 """The coordinator's TCP endpoint: control connections of workers, and their heartbeats. Makes no decisions.
 
 Runs on the coordinator's loop thread. The heartbeat thread only queues.
+
+The endpoint binds in the loop and tries again, because an error in the actor's constructor would end the run for good.
+When another program keeps the wanted port, the endpoint takes another port. The supervisor then submits the stage again
+with the new address.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +31,12 @@ OnMessage = Callable[[int, Any], None]
 #: called when a worker is lost: worker number, reason
 OnLost = Callable[[int, str], None]
 
+#: Seconds to wait for the wanted port. Workers go on without a coordinator meanwhile, and know only this port.
+PORT_SECONDS_MAX = 10.0
+
+#: Seconds after which an address without any free port is given up. Workers wait for a coordinator for 60 s.
+LISTEN_SECONDS_MAX = 30.0
+
 _logger = logging.getLogger("cutline.coordinator")
 
 
@@ -39,7 +50,7 @@ class Endpoint:
         Secret of the run.
     host : str
     port : int
-        Port to bind. A coordinator that Ray restarts binds the same port.
+        Wanted port. A coordinator that Ray restarts wants the same port.
     reactor : Reactor
         The reactor of the loop, woken by the heartbeat thread.
     is_newest : callable
@@ -59,7 +70,14 @@ class Endpoint:
         on_lost: OnLost,
     ) -> None:
         self._own = Identity(run, COORDINATOR, 0)
-        self._listener = Listener(secret, EndpointAdmission(self._own), bind=host, port=port)
+        self._secret = secret
+        self._host = host
+        self._wanted_port = port
+        #: None until `check_connections` has bound the listener
+        self._listener: Listener | None = None
+        self._began = time.monotonic()
+        #: True when a failed attempt to bind was logged
+        self._has_warned = False
         self._reactor = reactor
         self._is_newest = is_newest
         self._on_message = on_message
@@ -70,16 +88,17 @@ class Endpoint:
         self._workers: dict[int, ControlConnection] = {}
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._note_silence)
-        reactor.add(self._listener, self._accept)
 
     @property
-    def port(self) -> int:
-        """The port of the listener."""
-        return self._listener.address.port
+    def port(self) -> int | None:
+        """The port of the listener, or None before it is bound."""
+        return None if self._listener is None else self._listener.address.port
 
     @property
     def refused(self) -> dict[str, int]:
         """Counts of refused connections, by the name of the reason."""
+        if self._listener is None:
+            return {}
         return {refusal.name: count for refusal, count in self._listener.refused.items()}
 
     @property
@@ -94,13 +113,21 @@ class Endpoint:
             self._send(connection, message)
 
     def check_connections(self) -> None:
-        """Handle stopped heartbeats, and deadlines of the listener. Called at each wake of the loop."""
+        """Bind, handle stopped heartbeats, and check deadlines of the listener. Call at each wake of the loop.
+
+        Raises
+        ------
+        ChannelError
+            if no port of the host can be bound for `LISTEN_SECONDS_MAX`.
+        """
+        if self._listener is None:
+            self._bind()
         while self._silent:
             identity, reason = self._silent.popleft()
             connection = self._lines.get(identity.name)
             if connection is not None:
                 self._lose(connection, reason)
-        if self._listener.has_deadline:
+        if self._listener is not None and self._listener.has_deadline:
             self._accept()
 
     def close(self) -> None:
@@ -108,13 +135,29 @@ class Endpoint:
         self._heartbeats.close()
         for connection in self._lines.values():
             connection.close()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    def _bind(self) -> None:
+        elapsed = time.monotonic() - self._began
+        port = self._wanted_port if elapsed < PORT_SECONDS_MAX else 0
+        try:
+            self._listener = Listener(self._secret, EndpointAdmission(self._own), bind=self._host, port=port)
+        except OSError as error:
+            if elapsed >= LISTEN_SECONDS_MAX:
+                raise ChannelError(f"the coordinator cannot listen on {self._host}: {error}") from error
+            if not self._has_warned:
+                self._has_warned = True
+                _logger.warning("run %s: cannot listen on %s:%d yet: %s", self._own.run, self._host, port, error)
+            return
+        self._reactor.add(self._listener, self._accept)
 
     def _note_silence(self, identity: Identity, reason: str) -> None:
         self._silent.append((identity, reason))
         self._reactor.wake()
 
     def _accept(self) -> None:
+        assert self._listener is not None
         for admitted in self._listener.accept():
             if admitted.purpose is Purpose.HEARTBEAT:
                 self._add_heartbeats(admitted)

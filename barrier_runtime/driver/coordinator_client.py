@@ -71,7 +71,7 @@ def _start_ray() -> None:
 
 
 def free_port(host: str) -> int:
-    """Return a port that is free now. The coordinator keeps the port over its restarts."""
+    """Return a port that is free now. The coordinator wants the port again after each restart."""
     with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -98,7 +98,7 @@ class CoordinatorClient:
         self.actor: Any = ray.remote(CoordinatorActor).options(**options).remote(setup)
         self._run = setup.settings.run
         self._restarts = restarts
-        self._ask("port")
+        self.status()  # because the first call awaits the actor's start
 
     def post(self, event: Event) -> None:
         """Send an event to the coordinator."""

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import cloudpickle
@@ -306,8 +307,7 @@ class BarrierRuntime:
             log_level=logging.getLogger("cutline").getEffectiveLevel(),
             trace=self._trace,
         )
-        make_launch = lambda token: replace(launch, launch=token).encode()  # noqa: E731
-        supervisor = Supervisor(self._spark, client, name, submission, workers, make_launch)
+        supervisor = Supervisor(self._spark, client, name, submission, workers, partial(_encode_launch, launch))
         store = RunStore(self._reachable(client, name), name)
         codec, topology = Codec(safe=self._safe), compiled.topology
         run = Run(
@@ -334,6 +334,10 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if active is None:
         raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
     return active
+
+
+def _encode_launch(launch: WorkerLaunch, token: str, port: int) -> bytes:
+    return replace(launch, launch=token, coordinator=launch.coordinator._replace(port=port)).encode()
 
 
 def _application(spark: SparkSession) -> str:

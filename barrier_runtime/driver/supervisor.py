@@ -31,6 +31,9 @@ _FAREWELL_SECONDS_MAX = 10.0
 #: Seconds between two attempts to make the coordinator end the run, which takes milliseconds.
 _GIVE_UP_SECONDS = 0.02
 
+#: Seconds between two checks whether the coordinator has bound its port, which takes milliseconds.
+_UNBOUND_SECONDS = 0.05
+
 #: outcomes of a coordinator instance after which the run continues
 _GOES_ON = (None, Outcome.SUPERSEDED.value)
 
@@ -49,7 +52,7 @@ class Supervisor:
         Unique name of the submission, and part of the name of the stage's job group.
     worker_count : int
     make_launch : callable
-        Encodes the `WorkerLaunch` for a launch token.
+        Encodes the `WorkerLaunch` for a launch token and the coordinator's port.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Supervisor:
         run: str,
         submission: str,
         worker_count: int,
-        make_launch: Callable[[str], bytes],
+        make_launch: Callable[[str, int], bytes],
     ) -> None:
         self.group = f"cutline-{run}-{submission}"
         #: last status of the run, which holds its outcome; set before the thread ends
@@ -68,6 +71,8 @@ class Supervisor:
         self.stage_failures: list[str] = []
         #: token of the submitted stage, and token of the last cancelled stage; "" before the first
         self._launch = self._cancelled = ""
+        #: port of the coordinator that the submitted stage knows
+        self._port = 0
         #: monotonic time in seconds when the run was last known to continue
         self._last_on = time.monotonic()
         self._spark = spark
@@ -89,14 +94,16 @@ class Supervisor:
         return not self._thread.is_alive()
 
     def obey(self, status: dict[str, Any]) -> None:
-        """Cancel the stage if the coordinator has cancelled it, or if the stage does not end with the run.
+        """Cancel the stage if the coordinator has cancelled it or has another port, or if it does not end with the run.
 
         The stage is submitted again afterwards, unless the run is over.
         """
         now = time.monotonic()
         if status["outcome"] in _GOES_ON:
             self._last_on = now
-        is_unwanted = status["cancelled_launch"] == self._launch or now >= self._last_on + _FAREWELL_SECONDS_MAX
+        is_late = now >= self._last_on + _FAREWELL_SECONDS_MAX
+        has_moved = status["port"] not in (None, self._port)
+        is_unwanted = status["cancelled_launch"] == self._launch or has_moved or is_late
         if status["newest_launch"] < self._launch:
             self._client.post(StageLaunched(self._launch))  # because a new coordinator instance does not know the stage
         if is_unwanted and self._cancelled != self._launch:
@@ -111,18 +118,23 @@ class Supervisor:
         number = 0
         try:
             while not self._is_over():
+                port = self.status["port"]
+                if port is None:  # because workers cannot reach the coordinator yet
+                    time.sleep(_UNBOUND_SECONDS)
+                    continue
                 number += 1
-                self._run_stage(f"{number:06}")
+                self._run_stage(f"{number:06}", port)
         except Exception as error:  # any error must reach the callers that await the run
             _logger.exception("run %s: the supervisor failed", self._run_name)
             self.error = error
 
-    def _run_stage(self, launch: str) -> None:
+    def _run_stage(self, launch: str, port: int) -> None:
+        self._port = port
         self._launch = launch
         self._client.post(StageLaunched(launch))
         description = f"cutline run {self._run_name}"
         try:
-            run_stage(self._spark, self.group, description, self._worker_count, self._make_launch(launch))
+            run_stage(self._spark, self.group, description, self._worker_count, self._make_launch(launch, port))
             reason = "its tasks returned"
         except Exception as error:  # noqa: BLE001  # any type: Spark's clients differ
             reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]

@@ -189,6 +189,26 @@ def test_a_server_that_never_answers_is_given_up(leak_check: LeakCheck) -> None:
             connect(address, ALICE, "bob", Purpose.DATA, SECRET, timeout=0.2, waits=True)
 
 
+def test_another_program_at_the_address_does_not_hold_a_dialer(
+    leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepts and never answers; once it is gone, the listener that takes its port is reached."""
+    monkeypatch.setattr("channels.dialer.HANDSHAKE_DEADLINE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        port = silent.getsockname()[1]
+        address = Address("127.0.0.1", port, "elsewhere", "")
+        dialing = pool.submit(connect, address, ALICE, "bob", Purpose.DATA, SECRET, timeout=TIMEOUT, waits=True)
+        kept = [silent.accept()[0] for _ in range(2)]
+        silent.close()
+        listener = Listener(SECRET, PeerAdmission(BOB, ["alice"]), bind="127.0.0.1", port=port)
+        admitted: list[Admitted] = []
+        while not dialing.done():
+            admitted += listener.accept()
+        for sock in (*kept, dialing.result()[0], *(each.sock for each in admitted)):
+            sock.close()
+        listener.close()
+
+
 class Bomb:
     """Unpickled, it would create a file."""
 

@@ -77,7 +77,7 @@ def test_misled_peers_are_refused_by_name(run: Run) -> None:
 
 
 def _launch(run: Run) -> WorkerLaunch:
-    return WorkerLaunch.decode(run._supervisor._make_launch(""))
+    return WorkerLaunch.decode(run._supervisor._make_launch("", run.status["port"]))
 
 
 def _door(run: Run, door: str) -> tuple[Address, str]:

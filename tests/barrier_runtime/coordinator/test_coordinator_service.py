@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.coordinator import endpoint
 from barrier_runtime.coordinator.coordinator_service import CoordinatorService
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from barrier_runtime.worker.control_link import COORDINATOR, line_identity
@@ -41,10 +43,10 @@ class OddBackend(MemoryBackend):
         raise KeyError(path)
 
 
-def _service(backend: MemoryBackend) -> CoordinatorService:
+def _service(backend: MemoryBackend, host: str = "127.0.0.1", port: int = 0) -> CoordinatorService:
     coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
     store = CoordinatorStore(backend, SETTINGS.run)
-    return CoordinatorService(coordinator, store, _SECRET, "127.0.0.1", 0, on_superseded=lambda: None)
+    return CoordinatorService(coordinator, store, _SECRET, host, port, on_superseded=lambda: None)
 
 
 def _await_break(service: CoordinatorService, what: str) -> None:
@@ -79,7 +81,8 @@ def test_error_on_a_storage_thread(leak_check: LeakCheck) -> None:
 @contextmanager
 def _registered(service: CoordinatorService, launch: str, pid: int) -> Iterator[ControlConnection]:
     """Worker 0 of a stage, which has sent its registration."""
-    own, address = line_identity(SETTINGS.run, 0), Address("127.0.0.1", service.port, "", "")
+    _wait_until(lambda: service.status()["port"] is not None)
+    own, address = line_identity(SETTINGS.run, 0), Address("127.0.0.1", service.status()["port"], "", "")
     dial = (address, own, COORDINATOR, Purpose.CONTROL, _SECRET)
     sock, peer = connect(*dial, timeout=_DEADLINE_S, waits=False)
     connection = ControlConnection(sock, own, peer)
@@ -109,4 +112,45 @@ def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
     assert closed is not None
     assert closed.snapshot_id is None
     assert service.request_snapshot(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
+    service.close()
+
+
+@contextmanager
+def _taken_port() -> Iterator[int]:
+    """A port of loopback that another program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def test_a_taken_port_is_awaited(leak_check: LeakCheck) -> None:
+    """The instance starts, answers, and takes its port as soon as the other program is gone."""
+    with _taken_port() as port:
+        service = _service(MemoryBackend(), port=port)
+        assert service.status()["port"] is None
+    _wait_until(lambda: service.status()["port"] is not None)
+    assert service.status()["port"] == port
+    with _registered(service, "000001", pid=11):
+        _wait_until(lambda: service.status()["workers"] == {0: 11})
+    service.close()
+
+
+def test_a_port_that_stays_taken_is_replaced(leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while the instance listens elsewhere; its status says where."""
+    monkeypatch.setattr(endpoint, "PORT_SECONDS_MAX", 0.1)
+    with _taken_port() as port:
+        service = _service(MemoryBackend(), port=port)
+        _wait_until(lambda: service.status()["port"] is not None)
+        assert service.status()["port"] != port
+        with _registered(service, "000001", pid=11):
+            _wait_until(lambda: service.status()["workers"] == {0: 11})
+        service.close()
+
+
+def test_an_address_without_ports_ends_the_run(leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine has this address: the run fails by name, the instance is not broken."""
+    monkeypatch.setattr(endpoint, "PORT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(endpoint, "LISTEN_SECONDS_MAX", 0.2)
+    service = _service(MemoryBackend(), host="203.0.113.7")
+    _wait_until(lambda: service.status()["outcome"] == "failed")
+    assert service.status()["reason"].startswith("the coordinator cannot listen on 203.0.113.7: ")
     service.close()

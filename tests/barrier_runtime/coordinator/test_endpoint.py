@@ -53,6 +53,9 @@ class Service:
             on_message=lambda worker, message: self.received.append((worker, message)),
             on_lost=lambda worker, reason: self.lost.append((worker, reason)),
         )
+        self.endpoint.check_connections()
+        assert self.endpoint.port is not None
+        self.port = self.endpoint.port
         self._dialler = ThreadPoolExecutor(1)
         self._dialled: dict[ControlConnection, Identity] = {}
 
@@ -85,7 +88,7 @@ class Service:
         return self._connect(line_identity(RUN, 0), Purpose.HEARTBEAT)[0]
 
     def _connect(self, own: Identity, purpose: Purpose) -> tuple[socket.socket, Identity]:
-        dial = (Address("127.0.0.1", self.endpoint.port, "", ""), own, COORDINATOR, purpose, SECRET)
+        dial = (Address("127.0.0.1", self.port, "", ""), own, COORDINATOR, purpose, SECRET)
         dialling = self._dialler.submit(connect, *dial, timeout=DEADLINE_S, waits=False)
         self.turn_until("the handshake", dialling.done)
         return dialling.result()
@@ -254,7 +257,7 @@ def test_a_lines_name_is_used_once(service: Service) -> None:
 
 def test_what_a_worker_sends_last_is_heard_whole(service: Service) -> None:
     """A worker that leaves writes all that waits, however much, before it hangs up; then the endpoint is deserted."""
-    address = Address("127.0.0.1", service.endpoint.port, "", "")
+    address = Address("127.0.0.1", service.port, "", "")
     limits = SubtaskLimits()
     launch = WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", limits, False, "", 0, trace=True)
     heartbeats, reactor = Heartbeats(lambda peer, reason: None), Reactor()

@@ -34,6 +34,9 @@ class Script:
         self.submitted: queue.Queue[tuple[object, ...]] = queue.Queue()
         self.ends: queue.Queue[Exception | None] = queue.Queue()
         self.now = 0.0
+        #: port of the coordinator, with which each stage is submitted
+        self.port: int | None = 7
+        self.ports: list[int] = []
         self.breaks: Exception | None = None
         #: what each question gets, the last one again and again
         self._outcomes = list(outcomes)
@@ -43,7 +46,12 @@ class Script:
         if self.breaks is not None:
             raise self.breaks
         outcome = self._outcomes.pop(0) if len(self._outcomes) > 1 else self._outcomes[0]
-        return status(outcome)
+        return status(outcome, port=self.port)
+
+    def make_launch(self, token: str, port: int) -> bytes:
+        """Encode the token; keep the port."""
+        self.ports.append(port)
+        return token.encode()
 
     def post(self, event: Event) -> None:
         """Keep what the supervisor says."""
@@ -67,13 +75,16 @@ class Script:
         return [event for event in self.posted if not isinstance(event, RunGivenUp)]
 
 
-def status(outcome: str | None, cancelled_launch: str = "", newest_launch: str = "999999") -> dict[str, Any]:
+def status(
+    outcome: str | None, cancelled_launch: str = "", newest_launch: str = "999999", port: int | None = 7
+) -> dict[str, Any]:
     """A coordinator's status, as far as the supervisor reads it."""
     return {
         "outcome": outcome,
         "reason": "of the test",
         "cancelled_launch": cancelled_launch,
         "newest_launch": newest_launch,
+        "port": port,
     }
 
 
@@ -87,7 +98,7 @@ def supervised(*outcomes: str | None, is_session_stopped: bool = False) -> Itera
         patch.setattr(module, "run_stage", script.run_stage)
         patch.setattr(module, "cancel_stage", lambda spark, group: script.cancelled.append(group))
         patch.setattr(module, "time", clock)
-        supervisor = Supervisor(session, cast(Any, script), "sums", "7f", 3, str.encode)
+        supervisor = Supervisor(session, cast(Any, script), "sums", "7f", 3, script.make_launch)
         try:
             yield script, supervisor
         finally:
@@ -248,6 +259,39 @@ def test_a_new_life_of_the_coordinator_is_told_of_the_stage() -> None:
         assert script.posted == [StageLaunched("000001")]
         supervisor.obey(status(None, newest_launch=""))
         assert script.posted == 2 * [StageLaunched("000001")]
+
+
+def test_a_stage_follows_the_coordinator_to_another_port() -> None:
+    """A new instance found its port taken. The stage knows the old port only, so it is cancelled, once."""
+    with supervised(None, None, "finished") as (script, supervisor):
+        launched(script)
+        supervisor.obey(status(None, port=None))  # not bound yet: the port may still become free
+        supervisor.obey(status(None))
+        assert script.cancelled == []
+        script.port = 8
+        for _ in range(2):
+            supervisor.obey(status(None, port=8))
+        assert script.cancelled == ["cutline-sums-7f"]
+        script.ends.put(RuntimeError(CANCELLED))
+        assert launched(script) == "000002"
+        supervisor.obey(status(None, port=8))
+        assert len(script.cancelled) == 1
+        script.ends.put(None)
+        end_of(supervisor)
+        assert script.ports == [7, 8]
+
+
+def test_no_stage_is_submitted_before_the_port_is_bound() -> None:
+    """Its workers would look for a coordinator where there is none."""
+    with supervised(None) as (script, _):
+        launched(script)
+        script.port = None
+        script.ends.put(OSError("executor lost"))
+        with pytest.raises(queue.Empty):
+            script.submitted.get(timeout=0.2)
+        script.port = 8
+        assert launched(script) == "000002"
+        assert script.ports == [7, 8]
 
 
 def test_an_error_of_the_supervisor_is_kept_for_whoever_waits() -> None:

@@ -28,12 +28,16 @@ MUTANTS = (
     Mutant("the farewell begins with the end", Supervisor, _OBEY, "self._last_on = now", "pass"),
     Mutant("a superseded life is no end", Supervisor, _OBEY, "in _GOES_ON", "is None"),
     Mutant("the stage has its farewell", Supervisor, _OBEY, "+ _FAREWELL_SECONDS_MAX", ""),
-    Mutant("the farewell ends", Supervisor, _OBEY, "or now >=", "or False and now >="),
+    Mutant("the farewell ends", Supervisor, _OBEY, "or is_late", ""),
     Mutant("the coordinator cancels", Supervisor, _OBEY, 'status["cancelled_launch"] == self._launch', "False"),
     Mutant("only this launch is cancelled", Supervisor, _OBEY, '["cancelled_launch"] ==', '["cancelled_launch"] <='),
     Mutant("a new life is told", Supervisor, _OBEY, 'status["newest_launch"] < self._launch', "False"),
     Mutant("a life that knows is not told", Supervisor, _OBEY, 'status["newest_launch"] <', '"" <'),
     Mutant("an older launch is not told", Supervisor, _OBEY, '["newest_launch"] <', '["newest_launch"] !='),
+    Mutant("a stage follows the port", Supervisor, _OBEY, "or has_moved", ""),
+    Mutant("an unbound port is no other port", Supervisor, _OBEY, "(None, self._port)", "(self._port,)"),
+    Mutant("the port is known", Supervisor, _STAGE, "self._port = port", "pass"),
+    Mutant("a port is awaited", Supervisor, "_supervise", "if port is None", "if False"),
     Mutant("a launch is cancelled once", Supervisor, _OBEY, "and self._cancelled != self._launch", ""),
     Mutant("what was cancelled is known", Supervisor, _OBEY, "self._cancelled = self._launch", "pass"),
     Mutant("the stage is cancelled", Supervisor, _OBEY, "self.cancel()", "pass"),
@@ -48,7 +52,7 @@ MUTANTS = (
 
 def test_without_a_mutant_all_pass() -> None:
     """The scenarios are those of `test_supervisor`, so that a mutant that fails them is found by it."""
-    require_all_pass(test_supervisor, 16)
+    require_all_pass(test_supervisor, 18)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)

@@ -1,10 +1,11 @@
-"""The barrier task around a worker: what it hears when the worker breaks."""
+"""The barrier task around a worker: its error when the worker breaks, and the processes that user code leaves."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import cloudpickle
+import pytest
 
 from state_backends import FileSystemBackend
 from tests.programs import Script
@@ -47,7 +48,7 @@ except RunFailed as error:
 
 
 def test_last_words_are_heard_although_user_code_left_a_process_behind() -> None:
-    """The child that holds the pipe of the last words open lives on; the task reads what is there and fails at once."""
+    """The child holds the pipe of the last words open; the task reads what is there and fails at once."""
     with Script(_TASK, timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
         received = script.read_until("heard:")
         assert "worker 3 left with code 4: RuntimeError: no graph today|Traceback" in received
@@ -72,3 +73,129 @@ def test_a_forked_worker_imports_no_backend(tmp_path: Path) -> None:
     program = _PRELOADED.format(backend=cloudpickle.dumps(FileSystemBackend(str(tmp_path))))
     with Script(program, timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
         assert script.read_until("imported:").endswith("imported: []")
+
+
+#: A daemon forks a task, whose worker starts processes. They ignore signals, and half of them have left their session.
+_TREE = """
+import logging
+import os
+import pickle
+import signal
+import sys
+import time
+
+from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.worker.task import host_worker
+from channels.sockets import Address
+from snapshot.subtask.limits import SubtaskLimits
+
+CASE = {case!r}
+PROCESSES = 4
+
+class Starting:
+    def __reduce__(self):
+        return start_processes, ()
+
+def stay(out, *, detached, with_child):
+    if os.fork():
+        return
+    for ignored in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(ignored, signal.SIG_IGN)
+    if detached:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+    if with_child:
+        stay(out, detached=False, with_child=False)
+    signal.alarm(60)  # so that a failing test leaves nothing for long
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.write(out, b"%d " % os.getpid())
+    while True:
+        signal.pause()
+
+def start_processes():
+    started, out = os.pipe()
+    stay(out, detached=False, with_child=True)
+    stay(out, detached=True, with_child=True)
+    pids = b""
+    while pids.count(b" ") < PROCESSES:
+        pids += os.read(started, 4096)
+    os.write(1, b"%d %d %s\\n" % (os.getppid(), os.getpid(), pids))
+    if CASE == "raises":
+        raise RuntimeError("no graph today")
+    while True:
+        signal.pause()
+
+def run_task():
+    limits, nowhere = SubtaskLimits(), Address("127.0.0.1", 1, "", "")
+    built = pickle.dumps(Starting())
+    launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, "", logging.INFO, False)
+    try:
+        host_worker(launch.encode(), 3)
+    finally:
+        os._exit(0)
+
+def run_daemon(out):
+    os.setpgid(0, 0)
+    os.dup2(out, 1)
+    task = os.fork()
+    if not task:
+        run_task()
+    os.write(1, b"%d\\n" % task)
+    while True:
+        signal.pause()
+
+def lives(pid):
+    try:
+        with open(f"/proc/{{pid}}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+def await_end(pids):
+    deadline = time.monotonic() + {deadline!r}
+    while any(map(lives, pids)):
+        if time.monotonic() > deadline:
+            left = [pid for pid in pids if lives(pid)]
+            print("left:", left, flush=True)
+            for pid in {{*left, *filter(lives, [task, reaper, daemon])}}:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(1)
+        time.sleep(0.01)
+
+lines_in, lines_out = os.pipe()
+sys.stdout.flush()
+daemon = os.fork()
+if not daemon:
+    run_daemon(lines_out)
+lines = os.fdopen(lines_in)
+task = int(lines.readline())
+reaper, worker, *processes = map(int, lines.readline().split())
+assert len(processes) == PROCESSES
+if CASE == "worker":
+    os.kill(worker, signal.SIGKILL)
+    await_end([worker, *processes])
+    same, worker, *processes = map(int, lines.readline().split())
+    assert same == reaper and all(map(lives, [task, reaper, worker, *processes]))
+if CASE == "daemon":
+    os.kill(daemon, signal.SIGKILL)
+elif CASE == "group":
+    os.killpg(daemon, signal.SIGHUP)
+elif CASE != "raises":
+    os.kill(task, signal.SIGKILL)
+await_end([task, reaper, worker, *processes])
+print("left: nothing", flush=True)
+if lives(daemon):
+    os.kill(daemon, signal.SIGKILL)
+os.waitpid(daemon, 0)
+"""
+
+
+@pytest.mark.parametrize("case", ["raises", "worker", "task", "daemon", "group"])
+def test_processes_of_user_code_end_with_the_worker(case: str) -> None:
+    """The worker raises, is killed and replaced; Spark kills the task, loses its daemon, or ends the whole group."""
+    program = _TREE.format(case=case, deadline=_DEADLINE_S)
+    with Script(program, timeout_s=2 * _DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
+        assert script.read_until("left:") == "left: nothing"
