@@ -3,6 +3,9 @@
 A record is encoded as an array: the number of its type, then its fields. A tuple is encoded as an array that begins
 with -1. One call packs a whole message, because no message holds a list. The numbers need no history, because the
 driver brings its version of Cutline to the executors, and both ends run that version.
+
+Every field of a received record is checked against its declared type, because a wrong type would fail in the machine
+that the message is for, far from the connection that it came by.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from enum import Enum
 from operator import attrgetter
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
@@ -37,6 +41,10 @@ _TYPES: tuple[type, ...] = (
 )  # fmt: skip
 _NUMBERS = {cls: number for number, cls in enumerate(_TYPES)}
 
+#: messages that workers send, and messages that the coordinator sends
+FROM_WORKER: tuple[type, ...] = (*get_args(control.WorkerMessage), WorkerProgress, WorkerTrace)
+FROM_COORDINATOR: tuple[type, ...] = get_args(control.CoordinatorMessage)
+
 Message = control.WorkerMessage | control.CoordinatorMessage | WorkerProgress | WorkerTrace
 
 
@@ -47,19 +55,19 @@ def encode_message(message: Message) -> bytes:
     return packed
 
 
-def decode_message(data: bytes) -> Any:
-    """Decode a message that `encode_message` encoded.
+def decode_message(data: bytes, types: Sequence[type] = (*FROM_WORKER, *FROM_COORDINATOR)) -> Any:
+    """Decode a message of one of `types` that `encode_message` encoded.
 
     Raises
     ------
     ChannelError
-        if the bytes are not a control message of this version.
+        if the bytes are no such message of this version.
     """
     try:
         message = msgpack.unpackb(data, list_hook=_of_array, strict_map_key=False)
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise ChannelError(f"not a control message of this version: {error}") from error
-    if type(message) not in _NUMBERS:
+    if type(message) not in types:
         raise ChannelError(f"a {type(message).__name__} came as a control message")
     return message
 
@@ -71,7 +79,25 @@ def _as_array(value: Any) -> list[Any]:
 
 def _of_array(array: list[Any]) -> Any:
     number, *values = array
-    return tuple(values) if number == _TUPLE else _TYPES[number](*values)
+    if number == _TUPLE:
+        return tuple(values)
+    if number < 0:
+        raise ValueError(f"a record of type {number}")
+    types = tuple(map(type, values))
+    if types not in _valid[number]:  # rarely: once for each combination
+        _check_types(number, types)
+    for index, are_items in _ITEMS[number]:
+        if not are_items(values[index]):
+            raise TypeError(f"{_TYPES[number].__name__}: an item of field {index} is of another type")
+    return _TYPES[number](*values)
+
+
+def _check_types(number: int, types: tuple[type, ...]) -> None:
+    """Check the types of a record's fields, and remember the combination."""
+    for admitted, given in zip(_ADMITTED[number], types, strict=True):
+        if given not in admitted:
+            raise TypeError(f"a field of a {_TYPES[number].__name__} is a {given.__name__}")
+    _valid[number].add(types)
 
 
 def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
@@ -87,3 +113,46 @@ def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
 
 
 _CONTENTS = {cls: _contents(cls) for cls in _TYPES}
+
+
+def _admitted(hint: Any) -> frozenset[type]:
+    """Return the types that a value of a field may have, without its items."""
+    if get_origin(hint) in (Union, UnionType):
+        return frozenset[type]().union(*map(_admitted, get_args(hint)))
+    return frozenset((float, int)) if hint is float else frozenset((get_origin(hint) or hint,))
+
+
+def _item_check(hint: Any) -> Callable[[Any], bool]:
+    """Return the function that decides whether the items of a tuple or a dict have their types."""
+    arguments = get_args(hint)
+    if get_origin(hint) is dict:
+        keys, values = map(_admitted, arguments)
+        return lambda value: keys.issuperset(map(type, value)) and values.issuperset(map(type, value.values()))
+    if arguments[-1] is not Ellipsis:
+        types = tuple(map(_admitted, arguments))
+        return lambda value: (
+            len(value) == len(types) and all(type(item) in each for item, each in zip(value, types, strict=True))
+        )
+    admitted = _admitted(arguments[0])
+    if admitted == {tuple}:
+        is_item = _item_check(arguments[0])
+        return lambda value: admitted.issuperset(map(type, value)) and all(map(is_item, value))
+    return lambda value: admitted.issuperset(map(type, value))
+
+
+def _hints(cls: type[Any]) -> list[Any]:
+    if issubclass(cls, Enum):
+        return [int]
+    hints = get_type_hints(cls)
+    return [hints[name] for name in (cls._fields if issubclass(cls, tuple) else [field.name for field in fields(cls)])]
+
+
+#: of each type: of each field, the types that its values may have
+_ADMITTED = [[_admitted(hint) for hint in _hints(cls)] for cls in _TYPES]
+#: of each type: the combinations of `_ADMITTED` that have come
+_valid: list[set[tuple[type, ...]]] = [set() for _ in _TYPES]
+#: of each type: the fields that hold tuples or dicts, and the checks of their items
+_ITEMS = [
+    [(index, _item_check(hint)) for index, hint in enumerate(_hints(cls)) if get_origin(hint) in (tuple, dict)]
+    for cls in _TYPES
+]

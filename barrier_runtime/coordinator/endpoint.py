@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.control_codec import FROM_WORKER, decode_message, encode_message
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.worker.control_link import COORDINATOR, worker_number
 from channels.admission import EndpointAdmission
@@ -188,7 +188,7 @@ class Endpoint:
     def _serve(self, number: int, connection: ControlConnection) -> None:
         try:
             connection.pump()
-            messages = [decode_message(data) for data in connection.receive()]
+            messages = [decode_message(data, FROM_WORKER) for data in connection.receive()]
         except ChannelError as error:
             self._lose(connection, str(error))
             return

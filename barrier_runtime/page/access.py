@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from http import HTTPStatus
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -110,8 +110,9 @@ class Access:
 
     def _welcome(self, request: Request, token: str) -> Response:
         """Set the cookie and redirect to the address without the token, for address bar, history and bookmarks."""
-        rest = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
-        path = "/" + request.url.path.lstrip("/")  # because two slashes would name another host
+        # Parsed from the scope, because a URL with an odd `Host` raises.
+        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+        path = "/" + quote(request.scope["path"].lstrip("/"))  # because two slashes would name another host
         response = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), HTTPStatus.SEE_OTHER)
         # Not "strict", because the first visit may follow a link in a notebook.
         response.set_cookie(self._cookie, token, httponly=True, samesite="lax")
@@ -120,7 +121,7 @@ class Access:
 
 def _is_own_command(request: Request, host: str) -> bool:
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         return False
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False

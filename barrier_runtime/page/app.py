@@ -132,7 +132,7 @@ class _Answers:
     async def missing(self, request: Request, error: Exception) -> Response:
         """Answer an unknown address with a page that leads back to the list, and programs with plain text."""
         assert isinstance(error, HTTPException)
-        if request.url.path.startswith(_FOR_PROGRAMS):
+        if request.scope["path"].startswith(_FOR_PROGRAMS):
             return PlainTextResponse(error.detail, error.status_code, error.headers)
         content = bytes(asset("missing.html").body).replace(b"REASON", escape(error.detail.strip()).encode())
         return Response(content, error.status_code, media_type=_TYPES[".html"])

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -48,7 +49,7 @@ ADMIT = "admit"
 
 _logger = logging.getLogger("cutline.page")
 
-#: Logger of the protocol. Warnings are dropped, because any stranger can cause thousands of malformed requests.
+#: Logger of the protocol. Warnings are dropped, because any stranger can send thousands of malformed requests.
 _http_logger = _logger.getChild("http")
 _http_logger.setLevel(logging.ERROR)
 
@@ -111,6 +112,14 @@ class PageConnection(H11Protocol):
         """Remove the connection."""
         self._table.lose(self)
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer malformed bytes, or abort where the protocol has no place for another answer."""
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering or self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()  # because uvicorn's second answer would raise, and log a traceback each time
+        else:
+            super().send_400_response(msg)
 
 
 class PageServerLoop(uvicorn.Server):

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import Any
 
-from barrier_runtime.control_codec import Message, decode_message, encode_message
+from barrier_runtime.control_codec import FROM_COORDINATOR, Message, decode_message, encode_message
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.reactor import Reactor
 from channels.control import ControlConnection
@@ -134,7 +134,7 @@ class ControlLink:
         if self.connection is None:
             return []
         try:
-            return [decode_message(data) for data in self.connection.receive()]
+            return [decode_message(data, FROM_COORDINATOR) for data in self.connection.receive()]
         except ChannelError as error:
             self.lose(str(error))
             return []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barrier_runtime.control_codec import decode_message, encode_message
+from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
@@ -91,6 +91,41 @@ def test_other_bytes_are_refused_by_name(data: bytes) -> None:
     """What is no control message is a ChannelError, never another exception."""
     with pytest.raises(ChannelError):
         decode_message(data)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        control.WorkerIdle(1, 1, 1),  # type: ignore[arg-type]
+        control.WorkerIdle(True, 1, True),
+        control.WorkerFailed(1, 1, b"reason", False),  # type: ignore[arg-type]
+        control.Connect(1, ("text",)),  # type: ignore[arg-type]
+        control.SnapshotAskedFor(1, None),  # type: ignore[arg-type]
+        control.SnapshotAskedFor(1, Subtask("a", "0")),  # type: ignore[arg-type]
+        control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, ((Subtask("a"), 1),), (), ()),), False),  # type: ignore[arg-type]
+        WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}),  # type: ignore[dict-item]
+        WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}),  # type: ignore[dict-item]
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_field_of_another_type_is_refused(message: Any) -> None:
+    """No message reaches a machine with a value that its field cannot have."""
+    with pytest.raises(ChannelError, match=r"a field of a .* is a |an item of field"):
+        decode_message(encode_message(message))
+
+
+def test_a_message_of_the_other_direction_is_refused() -> None:
+    """Nor does a part of a message pass as a message."""
+    for message, types in (
+        (control.Welcome(1, 1), FROM_WORKER),
+        (control.WorkerIdle(1, 1, True), FROM_COORDINATOR),
+        (Subtask("a"), (*FROM_WORKER, *FROM_COORDINATOR)),
+    ):
+        with pytest.raises(ChannelError, match=f"a {type(message).__name__} came"):
+            decode_message(encode_message(message), types)  # type: ignore[arg-type]
+    for data in (msgpack.packb([-2, 1, "reason"]), msgpack.packb([len(_TYPES) - 2, "reason", "more"])):
+        with pytest.raises(ChannelError, match="not a control message"):
+            decode_message(data)
 
 
 def test_a_pickle_is_never_opened() -> None:
