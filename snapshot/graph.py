@@ -21,6 +21,7 @@ from snapshot.plan.declarations import (
     PartitioningName,
     Transform,
     TransformKind,
+    shown_name,
 )
 from snapshot.plan.topology import EdgeSpec, NodeSpec, Partitioning, Topology
 
@@ -126,7 +127,9 @@ class Stream:
             )
 
     def _where(self) -> str:
-        return f"graph {self._graph.name!r}, stream from {', '.join(branch.node for branch in self._branches)}"
+        return (
+            f"graph {self._graph.name!r}, stream from {', '.join(shown_name(branch.node) for branch in self._branches)}"
+        )
 
 
 class Graph:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from snapshot.error_text import shown
 from snapshot.node import Node
 
 
@@ -66,7 +67,12 @@ class EdgeDeclaration:
     transforms: tuple[Transform, ...]  #: functions of the sending subtask, in the order of their calls
 
     def __str__(self) -> str:
-        return f"{self.source}->{self.target}"
+        return f"{shown_name(self.source)}->{shown_name(self.target)}"
+
+
+def shown_name(name: object) -> str:
+    """Return a name for an error text. Names are not checked yet, so a name may hold control characters."""
+    return name if isinstance(name, str) and name.isprintable() else shown(name)
 
 
 class DeclaredGraph(Protocol):

@@ -6,6 +6,7 @@ A node whose only edge is a hash edge sends by one function, not three, because 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import index
@@ -17,6 +18,7 @@ from snapshot.channel.channel_sender import AT_ONCE_MAX, CHECKED_BYTES, ChannelS
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.partitioning import PLAIN_KEYS, HashPartitioner
 from snapshot.channel.serialization import Codec, are_atoms
+from snapshot.error_text import shown
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
@@ -97,6 +99,9 @@ _TOGETHER_MIN = 16
 
 #: counters below this limit are integers, because every JSON reader accepts them; larger counters are floats
 _WHOLE_MAX = 2**53
+
+#: control characters and halves of surrogate pairs, which no name of a metric may hold
+_NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class SubtaskContext(Context):
@@ -253,14 +258,22 @@ class SubtaskContext(Context):
     def increment(self, metric: str, by: float = 1) -> None:
         if type(metric) is not str or (type(by) is not int and type(by) is not float):
             by = self._plain(metric, by)
-        total = self.metrics.get(metric, 0) + by
+        before = self.metrics.get(metric)
+        total = by + (self._first(metric) if before is None else before)
         self.metrics[metric] = total if -_WHOLE_MAX < total < _WHOLE_MAX else float(total)
+
+    def _first(self, metric: str) -> int:
+        """Return the value of a counter without increments. Refuse a name that no page and no report can show."""
+        if not metric.strip() or _NOT_IN_A_NAME.search(metric):
+            why = "has at least one character that is no space, no control character and no half of a surrogate pair"
+            raise NodeError(f"{self.subtask}: increment: {shown(metric)} is no name of a metric: a name {why}")
+        return 0
 
     def _plain(self, metric: object, by: Any) -> float:
         """Convert a number to a Python number, because only Python numbers are sent to the coordinator."""
         if type(metric) is not str:
-            raise NodeError(f"{self.subtask}: increment: the name of a metric is a str, not {metric!r}")
+            raise NodeError(f"{self.subtask}: increment: the name of a metric is a str, not {shown(metric)}")
         try:
             return index(by) if hasattr(by, "__index__") else float(by)
         except (TypeError, ValueError, OverflowError) as error:
-            raise NodeError(f"{self.subtask}: increment of {metric!r} by {by!r}, which is no number") from error
+            raise NodeError(f"{self.subtask}: increment of {metric!r} by {shown(by)}, which is no number") from error

@@ -57,6 +57,11 @@ class StepsOf:
         """All subtasks, first those that start a snapshot by themselves."""
         return list(dict.fromkeys((*self._topology.initiators(), *self._topology.subtasks)))
 
+    @property
+    def initiators(self) -> list[Subtask]:
+        """The subtasks whose snapshot reaches every subtask."""
+        return list(self._topology.initiators())
+
     @cached_property
     def polls(self) -> list[Step]:
         """A `Poll` for each subtask of a source."""

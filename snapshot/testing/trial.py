@@ -16,9 +16,10 @@ from hypothesis.strategies import SearchStrategy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.graph import Graph
 from snapshot.testing.checkers import CheckFailed, Verdict
-from snapshot.testing.diagnosis.diagnose import diagnose
+from snapshot.testing.diagnosis.diagnose import Diagnosis, diagnose, unsaved_attributes
 from snapshot.testing.diagnosis.probe import Probe
 from snapshot.testing.history import History
+from snapshot.testing.late_schedules import late_schedules
 from snapshot.testing.simulator import Mutation, Simulator
 from snapshot.testing.steps import Step
 from snapshot.testing.strategies import schedules
@@ -30,6 +31,10 @@ GraphMaker = Graph | Callable[[], Graph]
 _REFERENCE_STEPS_MAX = 20_000
 #: steps for each event of the run without faults, and at least, before other runs are cut off: faults repeat parts
 _STEPS_FACTOR, _STEPS_MIN = 20, 5_000
+#: one example in this many is a late schedule, because late states need few examples, and each takes a whole run
+_LATE_SHARE = 4
+#: sound runs whose nodes are observed for suspicious attributes
+_PROBED_RUNS = 4
 #: number of the last events of a failure that are drawn
 _EVENTS_DRAWN = 80
 #: characters of a schedule on one line; a longer schedule takes a line a step
@@ -133,13 +138,26 @@ class Trial:
         CheckFailed
             if the judge refuses a run. The text has all that helps to find the cause.
         """
+        late = examples // _LATE_SHARE if faults else 0
+        examples -= late
         failing = self.attempt((), judge)
         rounds = list(range(1, faults + 1)) or [0]
         for most in rounds:
             # A failure that needs one fault is found, and shrinks, best where there are no other faults.
             failing = failing or self._search(schedules(self.graph, faults=most), judge, -(-examples // len(rounds)))
+        failing = failing or self._search_late(judge, faults, late)
         if failing is not None:
             raise self.failure(failing, judge)
+
+    def suspicions(self) -> list[Diagnosis]:
+        """Return the attributes that changed and that a restore does not bring back, though no judge refuses a run."""
+        found: dict[tuple[str, str], Diagnosis] = {}
+        for schedule in late_schedules(self.graph, self.reference.history, 1, _PROBED_RUNS):
+            probe = Probe()
+            history = self.run(schedule, skips=True, mutation=probe.mutation).history
+            for diagnosis in unsaved_attributes(history, probe):
+                found.setdefault((diagnosis.subtask.node, diagnosis.where), diagnosis)
+        return list(found.values())
 
     # ---------------------------------------------------------------- the search
 
@@ -168,6 +186,11 @@ class Trial:
         except (_Found, Flaky):  # flaky: the nodes are not deterministic, which is their mistake
             return found[-1]
         return None
+
+    def _search_late(self, judge: Judge, faults: int, examples: int) -> Failing | None:
+        schedules = late_schedules(self.graph, self.reference.history, faults, examples)
+        attempts = (self.attempt(schedule, judge) for schedule in schedules)
+        return next((failing for failing in attempts if failing is not None), None)
 
     def attempt(self, schedule: Sequence[Step], judge: Judge) -> Failing | None:
         """Run by a schedule, and return a failing run, or None if nothing is wrong."""

@@ -8,7 +8,8 @@
     sends in the constructor or in open         sent again after every restore
     non-determinism where replay needs ...      the same state and the same inputs, and another message
 
-A diagnosis names the place to check first. Only runs in which a checker found a failure are diagnosed.
+A diagnosis names the place to check first. Only runs in which a checker found a failure are diagnosed in full. Of sound
+runs, `unsaved_attributes` names suspicious attributes.
 Non-determinism is found by comparing a node's events with those of an incarnation that it repeats.
 """
 
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from snapshot.drawing.labels import format_event, shown
 from snapshot.ids import Subtask
 from snapshot.testing.checking.values import same
-from snapshot.testing.diagnosis.node_attributes import Spot
+from snapshot.testing.diagnosis.node_attributes import SHARED_KINDS, Spot
 from snapshot.testing.diagnosis.probe import Probe, Recorded, WatchedSubtask
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack, unpack
@@ -143,6 +144,21 @@ def diagnose(history: History, probe: Probe, reference: History, reference_probe
         for diagnosis in seen or _of_replays(history, reference, watched_subtasks):
             # The subtasks of a node have the same code.
             found.setdefault((diagnosis.mistake, subtask.node, diagnosis.where), diagnosis)
+    return list(found.values())
+
+
+def unsaved_attributes(history: History, probe: Probe) -> list[Diagnosis]:
+    """Return the attributes that changed and that no restore of the run brought back, each once for each node.
+
+    The run may be sound, because an attribute may be a cache, or may matter only later.
+    """
+    found: dict[tuple[str, str], Diagnosis] = {}
+    for watched in probe.subtasks.values():
+        for diagnosis in () if watched.begun is None else _of_restored(history, probe, watched):
+            shared = (Spot(kind, diagnosis.where) for kind in SHARED_KINDS)
+            is_unsaved = diagnosis.mistake in (Mistake.KEPT_OUTSIDE, Mistake.LOST)
+            if is_unsaved and not any(spot in (watched.begun or ()) for spot in shared):
+                found.setdefault((watched.subtask.node, diagnosis.where), diagnosis)
     return list(found.values())
 
 

@@ -24,6 +24,10 @@ _SNAPSHOT_HOOKS = ("snapshotState", "restoreState")
 _OURS = (Node, Source, Sink, object)
 
 
+#: kinds of places that all instances of a class share
+SHARED_KINDS = ("class attribute", "module variable")
+
+
 class Spot(NamedTuple):
     """The place of a value of a node."""
 

@@ -90,9 +90,6 @@ class _ProbedSubtask(Observer):
         )
         self._probe.subtasks[self._incarnation, self._subtask] = self._watched
 
-    def restored(self) -> None:
-        self._watched.begun = node_attributes(self._node, self._codec)
-
     def hook_begins(self, hook: str) -> None:
         if hook == "open":
             self._watched.sent_in_open -= self._sent_count()
@@ -100,6 +97,8 @@ class _ProbedSubtask(Observer):
     def hook_ended(self, hook: str) -> None:
         if hook == "open":
             self._watched.sent_in_open += self._sent_count()
+            # Here, not in `restored`, because a sink commits restored output in between, which may change attributes.
+            self._watched.begun = node_attributes(self._node, self._codec)
 
     def _sent_count(self) -> int:
         return sum(end.sent for end in self._outputs.values())

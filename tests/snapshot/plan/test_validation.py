@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from snapshot import Context, Graph, GraphError, Node
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.validation import NAME_CHARACTERS_MAX, PARALLELISM_MAX, name_problem
+from snapshot.testing import ListSink, ListSource
 from tests.snapshot.graphs import Passive
 
 
@@ -137,3 +138,26 @@ def test_names_that_pass_are_words(name: str) -> None:
         assert 1 <= len(name) <= NAME_CHARACTERS_MAX
     else:
         assert problem.isascii()
+
+
+_NAMES = ("a\x1b[2J", "a\nb", "\x00", "\x9b", "half \ud800", "\u202egnp", "")
+_REFUSED: list[Callable[[str], Graph]] = [
+    Graph,
+    lambda name: two().add(name, Passive()),
+    lambda name: two().add(name, Passive()).add(name, Passive()),
+    lambda name: two().connect(name, "b"),
+    lambda name: two().connect("a", name, alignment=-1),
+    lambda name: two().connect("a", "b", partitioning=name),  # type: ignore[arg-type]
+    lambda name: two().connect("a", "b", schema=f"{name} {name}"),
+    lambda name: two().addInvariant(name, bool),
+    lambda name: Graph("g").source(name, ListSource()).keyBy("x").map(str).to("out", ListSink()),
+]
+
+
+@pytest.mark.parametrize("name", _NAMES, ids=ascii)
+@pytest.mark.parametrize("declare", _REFUSED)
+def test_a_refusal_shows_any_name(declare: Callable[[str], Graph], name: str) -> None:
+    """Control characters as escapes, because a terminal would obey them."""
+    with pytest.raises(GraphError) as caught:
+        build(declare(name), "unaligned")
+    assert all(line.isprintable() for line in str(caught.value).split("\n  "))

@@ -74,3 +74,23 @@ def test_what_is_no_count_is_named(metric: Any, by: Any, says: str) -> None:
     """At the call that made it: later nobody could say whose it was."""
     with pytest.raises(NodeError, match=says):
         _context().increment(metric, by)
+
+
+@pytest.mark.parametrize(
+    "metric", ["", " ", "\u3000", "a\x1b[2J", "a\nb", "\x00", "\x9b", "half \ud800", "\udfff"], ids=ascii
+)
+def test_what_is_no_name_is_refused(metric: str) -> None:
+    """No page could show it, and a half of a surrogate pair would end the worker that reports it."""
+    context = _context()
+    with pytest.raises(NodeError, match=r"increment: '.*' is no name of a metric") as refused:
+        context.increment(metric)
+    assert str(refused.value).isprintable() and context.metrics == {}
+
+
+@pytest.mark.parametrize("metric", ["seen", "rows read", "gelesen, größer", "\u6570\u3000\u636e", "\U0001f600"])
+def test_any_other_name_is_a_name(metric: str) -> None:
+    """Of any script, with spaces between words."""
+    context = _context()
+    context.increment(metric)
+    context.increment(metric)
+    assert context.metrics == {metric: 2}
