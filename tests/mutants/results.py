@@ -34,6 +34,10 @@ class Results:
         outcome = self._outcomes.get(_key(mutant))
         return outcome is not None and outcome.verdict is Verdict.KILLED
 
+    def is_known(self, mutant: Mutant) -> bool:
+        """Whether an outcome is kept."""
+        return _key(mutant) in self._outcomes
+
     def reason(self, mutant: Mutant) -> str | None:
         """Why the mutant is equivalent, or None."""
         return self._equivalents.reason(mutant)
