@@ -120,7 +120,7 @@ def _document(**changes: Any) -> dict[str, Any]:
     return {**view.document(), **times, "inPerSecond": 12_345.0, "outPerSecond": 0.25, **changes}
 
 
-_QUIET = {"restarts": [], "invariants": {}}
+_QUIET: dict[str, Any] = {"restarts": [], "invariants": {}}
 _FAILED = {"isActive": False, "outcome": "failed", "phase": "failed", "reason": "no", "invariants": {}}
 
 
@@ -142,7 +142,7 @@ def _coloured(document: dict[str, Any], note: str = "") -> dict[str, str]:
 
 
 def test_what_is_wrong_is_red() -> None:
-    """Violations and bottlenecks are red, what was lost or is busy is yellow, what is good is green, the rest is dim."""
+    """Violations and bottlenecks are red, losses are yellow, what is good is green, the rest is dim."""
     found = _coloured(_document())
     wrong = (
         "invariant lost: 1 snapshots cannot be read, first 2",
