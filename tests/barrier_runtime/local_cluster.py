@@ -42,6 +42,8 @@ class LocalSpark:
         self.groups: list[tuple[str, str]] = []
         #: workers of the stages that run
         self.workers: list[Worker] = []
+        #: files that went to executors
+        self.files: list[str] = []
         self._jsc = types.SimpleNamespace(sc=lambda: self)
         self._number = threading.local()
         self._count = 0
@@ -59,6 +61,12 @@ class LocalSpark:
         return True
 
     # the context and the session
+
+    def addPyFile(self, path: str) -> None:
+        self.files.append(path)
+
+    def stop(self) -> None:
+        self.is_stopped = True
 
     def setJobGroup(self, group: str, description: str, interruptOnCancel: bool) -> None:
         assert interruptOnCancel

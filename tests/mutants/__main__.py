@@ -69,6 +69,7 @@ def _try_all(tree: Tree, mutants: list[Mutant], results: Results) -> None:
     import_libraries()
     covering = Covering(covering_tests(tree, _KEPT / "coverage", _show), _importers())
     todo = [mutant for mutant in mutants if results.reason(mutant) is None and not results.is_killed(mutant)]
+    todo.sort(key=results.is_known)  # survivors of earlier runs come last
     begun_at = time.monotonic()
     for done, mutant in enumerate(todo, 1):
         outcome = try_mutant(tree, mutant, covering.of(mutant))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.mutants.equivalents import changed_lines, equivalents
+from tests.mutants.equivalents import Equivalents
 from tests.mutants.mutations import Mutant
 from tests.mutants.trial import Outcome, Verdict
 from tests.source_files import ROOT
@@ -23,7 +23,7 @@ class Results:
     def __init__(self, kept: Path) -> None:
         self._kept = kept
         self._outcomes: dict[str, Outcome] = {}
-        self._equivalents = equivalents()
+        self._equivalents = Equivalents()
         if kept.exists():
             for line in kept.read_text().splitlines():
                 entry = json.loads(line)
@@ -34,9 +34,13 @@ class Results:
         outcome = self._outcomes.get(_key(mutant))
         return outcome is not None and outcome.verdict is Verdict.KILLED
 
+    def is_known(self, mutant: Mutant) -> bool:
+        """Whether an outcome is kept."""
+        return _key(mutant) in self._outcomes
+
     def reason(self, mutant: Mutant) -> str | None:
         """Why the mutant is equivalent, or None."""
-        return self._equivalents.get(changed_lines(mutant))
+        return self._equivalents.reason(mutant)
 
     def add(self, mutant: Mutant, outcome: Outcome) -> None:
         """Keep an outcome."""

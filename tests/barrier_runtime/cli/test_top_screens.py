@@ -1,0 +1,178 @@
+"""The screens of `cutline top`, whole: what stands where, and in which colour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from barrier_runtime.cli.top_view import top_view
+from barrier_runtime.page.run_view import RunView
+from tests.barrier_runtime.cli.test_cli_top import _VIOLATED, busy_report, drawn
+from tests.page.reports import pipeline
+
+_WIDE_SCREEN = """\
+orders  running  2 min, incarnation 1, 2 workers
+in 12.3k/s   out 0.2/s   snapshots 1, aborted 1
+
+node                     ended  in/s  out/s  busy
+clicks                     0/4     0      0   15%  ━╸
+payments                   0/4     0      0   30%  ━━━
+sessions                   0/4     0      0   45%  ━━━━╸
+rank_iteration             0/4     0      0   60%  ━━━━━━
+alerts_with_a_long_name    0/4     0      0   75%  ━━━━━━━╸
+ledger                     0/1     0      0   90%  ━━━━━━━━━
+
+edge                                       messages/s  bytes/s  messages  queued  back-pressure
+clicks -> sessions                                  0      0 B     1,000       5             0%
+payments -> sessions                                0      0 B     2,000     405            62%  ━━━━━━
+sessions -> rank_iteration                          0      0 B     3,000     805            73%  ━━━━━━━
+rank_iteration -> sessions                          0      0 B     4,000   1,205             0%
+rank_iteration -> rank_iteration                    0      0 B     5,000   1,605            46%  ━━━━╸
+rank_iteration -> alerts_with_a_long_name           0      0 B     6,000   2,005            86%  ━━━━━━━━╸
+alerts_with_a_long_name -> ledger                   0      0 B     7,000   2,405             2%
+clicks -> ledger                                    0      0 B     8,000   2,805            31%  ━━━
+
+snapshot  state       age   took  trigger  align  capture  upload  publish       size  in flight  slowest
+3         pending    97 s  42 ms                                            120.6 KiB         37  4 of 21
+2         aborted    98 s  42 ms                                            120.6 KiB         37  its deadline \
+has passed
+1         published  99 s  42 ms     2 ms  12 ms     4 ms   18 ms     6 ms  120.6 KiB         37  sessions[2], pinned
+
+invariant lost: 1 snapshots cannot be read, first 2
+invariant money is violated in 2 snapshots, first in 3
+invariant always holds in snapshot 3
+invariant later is not judged yet
+and 1 invariants more
+restarts 1, the last 100 s ago: worker 1 was lost: �[31mkilled
+q quit   s take a snapshot
+"""
+
+_SMALL_SCREEN = """\
+orders  running  2 min, incarnation 1, 2 workers
+in 12.3k/s   out 0.2/s   snapshots 1, aborted 1
+
+node                     ended  in/s  out/s  busy
+ledger                     0/1     0      0   90%  ━━━━━━━━━
+alerts_with_a_long_name    0/4     0      0   75%  ━━━━━━━╸
+rank_iteration             0/4     0      0   60%  ━━━━━━
+sessions                   0/4     0      0   45%  ━━━━╸
+and 2 more
+
+edge                               messages/s  queued  back-pressure
+rank_iteration -> alerts_with_a_…           0   2,005            86%  ━━━━━━━━╸
+sessions -> rank_iteration                  0     805            73%  ━━━━━━━
+payments -> sessions                        0     405            62%  ━━━━━━
+and 5 more
+
+snapshot  state       age   took       size  in flight  slowest
+3         pending    97 s  42 ms  120.6 KiB         37  4 of 21
+2         aborted    98 s  42 ms  120.6 KiB         37  its deadline has passed
+1         published  99 s  42 ms  120.6 KiB         37  sessions[2], pinned
+
+no restarts
+q quit   s take a snapshot
+"""
+
+_ENDED_SCREEN = """\
+orders  failed  2 min, incarnation 1, 2 workers
+in 12.3k/s   out 0.2/s   snapshots 1, aborted 1
+
+node                     ended  in/s  out/s  busy
+clicks                     0/4     0      0   15%  ━╸
+payments                   0/4     0      0   30%  ━━━
+sessions                   0/4     0      0   45%  ━━━━╸
+rank_iteration             0/4     0      0   60%  ━━━━━━
+alerts_with_a_long_name    0/4     0      0   75%  ━━━━━━━╸
+ledger                     0/1     0      0   90%  ━━━━━━━━━
+
+edge                               messages/s  queued  back-pressure
+clicks -> sessions                          0       5             0%
+payments -> sessions                        0     405            62%  ━━━━━━
+sessions -> rank_iteration                  0     805            73%  ━━━━━━━
+rank_iteration -> sessions                  0   1,205             0%
+rank_iteration -> rank_iteration            0   1,605            46%  ━━━━╸
+rank_iteration -> alerts_with_a_…           0   2,005            86%  ━━━━━━━━╸
+alerts_with_a_long_name -> ledger           0   2,405             2%
+clicks -> ledger                            0   2,805            31%  ━━━
+
+snapshot  state       age   took       size  in flight  slowest
+3         pending    97 s  42 ms  120.6 KiB         37  4 of 21
+2         aborted    98 s  42 ms  120.6 KiB         37  its deadline has passed
+1         published  99 s  42 ms  120.6 KiB         37  sessions[2], pinned
+
+restarts 1, the last 100 s ago: worker 1 was lost: �[31mkilled
+run orders failed: no
+"""
+
+
+def _verdict(holds: bool | None, unreadable: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"holds": holds, "snapshot": 3, "violations": [], "unreadable": list(unreadable)}
+
+
+def _document(**changes: Any) -> dict[str, Any]:
+    """A run of two minutes, with five invariants, one for each thing that is said of one."""
+    verdicts = {"always": _verdict(True), "later": _verdict(None), "lost": _verdict(True, (2,)), **_VIOLATED}
+    view = RunView("orders", pipeline(), {})
+    view.see(busy_report(1, invariants={**verdicts, "fifth": _verdict(True)}))
+    times = {"startedAt": 1.8e9 - 60, "timestamp": 1.8e9 + 100}
+    return {**view.document(), **times, "inPerSecond": 12_345.0, "outPerSecond": 0.25, **changes}
+
+
+_QUIET: dict[str, Any] = {"restarts": [], "invariants": {}}
+_FAILED = {"isActive": False, "outcome": "failed", "phase": "failed", "reason": "no", "invariants": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "width", "height", "expected"),
+    [({}, 160, 60, _WIDE_SCREEN), (_QUIET, 80, 24, _SMALL_SCREEN), (_FAILED, 80, None, _ENDED_SCREEN)],
+)
+def test_a_screen(changes: dict[str, Any], width: int, height: int | None, expected: str) -> None:
+    """All rows where there is room, the busiest where there is little, and no keys without a terminal."""
+    assert "".join(f"{line.rstrip()}\n" for line in drawn(_document(**changes), width, height)) == expected
+
+
+def _coloured(document: dict[str, Any], note: str = "") -> dict[str, str]:
+    """{text: style} of all words that have a style, but those of headings."""
+    console = Console(width=200, height=60, color_system="standard", force_terminal=True)
+    segments = console.render(top_view(document, 200, 60, note))
+    found = {segment.text.strip(): str(segment.style) for segment in segments if segment.style is not None}
+    return {text: style for text, style in found.items() if text and style not in ("none", "bold")}
+
+
+def test_what_is_wrong_is_red() -> None:
+    """Violations and bottlenecks are red, losses are yellow, what is good is green, the rest is dim."""
+    found = _coloured(_document())
+    wrong = (
+        "invariant lost: 1 snapshots cannot be read, first 2",
+        "invariant money is violated in 2 snapshots, first in 3",
+    )
+    assert {text: found[text] for text in wrong} == dict.fromkeys(wrong, "bold red")
+    assert (found["running"], found["invariant always holds in snapshot 3"]) == ("bold green", "green")
+    assert [found[state] for state in ("published", "pending", "aborted")] == ["green", "cyan", "yellow"]
+    assert [found[share] for share in ("60%", "75%", "86%", "90%")] == ["yellow", "yellow", "red", "red"]
+    assert "15%" not in found and "46%" not in found, "a share below a half has no colour"
+    for text in ("and 1 invariants more", "invariant later is not judged yet", "q quit   s take a snapshot"):
+        assert found[text] == "dim"
+
+
+@pytest.mark.parametrize(("outcome", "style"), [("finished", "green"), ("failed", "red"), ("stopped", "yellow")])
+def test_the_outcome_has_a_colour(outcome: str, style: str) -> None:
+    """An ended run shows its outcome in the place of its phase, and nothing can be ordered any more."""
+    found = _coloured(_document(isActive=False, phase="ended", outcome=outcome, reason=""))
+    assert found[outcome] == f"bold {style}" and found["q quit"] == "dim"
+
+
+@pytest.mark.parametrize(("state", "style"), [("waiting", "cyan"), ("done", "green"), ("failed", "bold red")])
+def test_the_newest_order_is_shown(state: str, style: str) -> None:
+    """A snapshot that was ordered, or an order that waits, is shown in the colour of its state; a note hides it."""
+    orders = [
+        {"kind": "snapshot", "state": "done", "text": "the first"},
+        {"kind": "snapshot", "state": state, "text": "the second"},
+        {"kind": "stop", "state": "done", "text": "a stop"},
+    ]
+    found = _coloured(_document(orders=orders))
+    assert found["the second"] == style and "the first" not in found and "a stop" not in found
+    noted = _coloured(_document(orders=orders), "the page is lost")
+    assert noted["the page is lost"] == "bold red" and "the second" not in noted
