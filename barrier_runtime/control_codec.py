@@ -144,7 +144,8 @@ def _hints(cls: type[Any]) -> list[Any]:
     if issubclass(cls, Enum):
         return [int]
     hints = get_type_hints(cls)
-    return [hints[name] for name in (cls._fields if issubclass(cls, tuple) else [field.name for field in fields(cls)])]
+    names = getattr(cls, "_fields", None) or [field.name for field in fields(cls)]
+    return [hints[name] for name in names]
 
 
 #: of each type: of each field, the types that its values may have

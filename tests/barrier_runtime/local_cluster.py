@@ -37,6 +37,7 @@ class LocalSpark:
         self.conf = {"spark.master": f"local[{slots}]"}
         self.sparkContext = self
         self.master = self.conf["spark.master"]
+        self.applicationId = "local-1"
         self.is_stopped = False
         #: (group, description) of all stages
         self.groups: list[tuple[str, str]] = []

@@ -205,7 +205,8 @@ def _frames(rng: random.Random) -> list[bytes]:
     """Whole frames with valid checks; the numbers in them are any."""
 
     def number(bits: int) -> int:
-        return rng.choice([0, 1, 2, 3, 2 ** (bits - 1), 2**bits - 1, rng.getrandbits(bits)])
+        special = (0, 1, 2, 3, 1 << (bits - 1), (1 << bits) - 1)
+        return rng.choice((*special, rng.getrandbits(bits)))
 
     def wire(type_: WireType, payload: bytes) -> WireFrame:
         return WireFrame(type_, rng.choice([0, 0, 1, 7]), 3, payload, rng.choice([0, 1, 2, 9]), number(64), number(32))
@@ -227,7 +228,7 @@ def _frames(rng: random.Random) -> list[bytes]:
 def test_no_frames_of_a_peer_harm_a_data_connection(family: socket.AddressFamily, leak_check: LeakCheck) -> None:
     """Whatever an authenticated peer sends is received, or a ChannelError that names the peer."""
     rng = random.Random(31)
-    outcomes = set()
+    outcomes: set[str] = set()
 
     def receive(connection: Connection) -> None:
         outcomes.update(type(item).__name__ for _, item in connection.receive())
