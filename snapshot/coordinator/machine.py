@@ -93,8 +93,7 @@ class Coordinator:
             return None
         times = [self._tracker.table.next_deadline(), self._deployment.next_deadline(), self._termination.until]
         if self.phase is Phase.RUNNING:
-            times.append(self._tracker.table.trigger_at())
-            times.append(self._tracker.table.free_at if self._waits_for_idle_snapshot else None)
+            times.append(self._tracker.table.trigger_at(waits_for_idle=self._waits_for_idle_snapshot))
         return min((at for at in times if at is not None), default=None)
 
     @property

@@ -67,11 +67,13 @@ class SnapshotTable:
         if self.policy.interval is not None:
             self._trigger_at = now + self.policy.interval
 
-    def trigger_at(self) -> float | None:
-        """Return the monotonic time of the next timed snapshot, or None without interval or without room."""
-        if self._trigger_at is None or not self.has_room:
-            return None
-        return max(self._trigger_at, self._pause_until)
+    def trigger_at(self, *, waits_for_idle: bool = False) -> float | None:
+        """Return the monotonic time of the next snapshot that nobody requests, or None without such a snapshot.
+
+        A timed snapshot starts after the interval. A snapshot of an idle run starts as soon as the policy allows.
+        """
+        at = self._pause_until if waits_for_idle else self._trigger_at
+        return None if at is None or not self.has_room else max(at, self._pause_until)
 
     @property
     def has_room(self) -> bool:
@@ -88,14 +90,9 @@ class SnapshotTable:
         """Whether more snapshots in a row failed than the policy tolerates."""
         return self.failures_in_a_row > self.policy.tolerable_failures
 
-    @property
-    def free_at(self) -> float | None:
-        """Monotonic time from which a snapshot may start that nobody requested, or None without room."""
-        return self._pause_until if self.has_room else None
-
     def may_ask(self, now: float) -> bool:
         """Return whether the policy lets a snapshot start now because a node asks, or because the run is idle."""
-        return self.free_at is not None and now >= self.free_at
+        return self.has_room and now >= self._pause_until
 
     def open(self, now: float, requests: Sequence[SnapshotRequest], initiator: Initiator) -> PendingSnapshot:
         """Start a snapshot for `requests`, and for all waiting requests without named initiators."""

@@ -193,7 +193,7 @@ class SubtaskMachine:
         ChannelError
             if messages ahead of a marker are missing.
         """
-        self._tick(now)
+        self._kept.step_time = now + self._lead
         match event:
             case MarkerArrived(channel, marker):
                 self._marker_arrived(channel, marker)
@@ -206,10 +206,13 @@ class SubtaskMachine:
             case RequestAnswered():
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
+                self._tick(now)
                 self._published(snapshot_id)
             case ComponentEnded():
+                self._tick(now)
                 self._end_component()
             case Started():
+                self._tick(now)
                 self._start()
             case _:
                 assert_never(event)

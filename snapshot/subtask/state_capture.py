@@ -28,6 +28,8 @@ class StateCapture:
         self._parts = parts
         self._ends = ends
         self._prepared = prepared
+        #: time of the last control event; `Context.now` stays behind it, because a marker is no event of the node
+        self.step_time = 0.0
 
     def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> tuple[Buffer, ...]:
         """Return the encoded state part of the present moment.
@@ -53,7 +55,7 @@ class StateCapture:
         context = self._parts.context
         context.silence("snapshotState")
         try:
-            return self._parts.node.snapshotState(snapshot_id, context.now)
+            return self._parts.node.snapshotState(snapshot_id, max(context.now, self.step_time))
         finally:
             context.unsilence()
 

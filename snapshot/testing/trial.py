@@ -31,7 +31,7 @@ GraphMaker = Graph | Callable[[], Graph]
 _REFERENCE_STEPS_MAX = 20_000
 #: steps for each event of the run without faults, and at least, before other runs are cut off: faults repeat parts
 _STEPS_FACTOR, _STEPS_MIN = 20, 5_000
-#: one example in this many is a late schedule, because late states need few examples, and each takes a whole run
+#: short schedules for each late schedule, because late states need few examples, and each takes a whole run
 _LATE_SHARE = 4
 #: sound runs whose nodes are observed for suspicious attributes
 _PROBED_RUNS = 4
@@ -138,14 +138,12 @@ class Trial:
         CheckFailed
             if the judge refuses a run. The text has all that helps to find the cause.
         """
-        late = examples // _LATE_SHARE if faults else 0
-        examples -= late
         failing = self.attempt((), judge)
         rounds = list(range(1, faults + 1)) or [0]
         for most in rounds:
             # A failure that needs one fault is found, and shrinks, best where there are no other faults.
             failing = failing or self._search(schedules(self.graph, faults=most), judge, -(-examples // len(rounds)))
-        failing = failing or self._search_late(judge, faults, late)
+        failing = failing or self._search_late(judge, faults, examples // _LATE_SHARE)
         if failing is not None:
             raise self.failure(failing, judge)
 
