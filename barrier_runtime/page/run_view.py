@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from barrier_runtime.page.commands import Actions, Commands, Kind
+from barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
 from barrier_runtime.page.counting import CumulativeCounters, Rates
 from barrier_runtime.page.snapshot_table import SnapshotTable
 from snapshot.drawing.layout import layout
@@ -43,7 +43,7 @@ def graph_document(topology: Topology) -> dict[str, Any]:
             {
                 "source": edge.source,
                 "target": edge.target,
-                "spread": edge.partitioning.value,
+                "partitioning": edge.partitioning.value,
                 "alignment": str(edge.alignment),
             }
             for edge in topology.edges
@@ -140,9 +140,9 @@ class RunView:
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
 
-    def command(self, kind: Kind) -> int | None:
-        """Start a command and return its number. Return None while a command of the same kind waits."""
-        return self.commands.submit(kind)
+    def command(self, kind: Kind, arguments: Arguments) -> int | None:
+        """Start a command and return its number, or None while the same command waits."""
+        return self.commands.submit(kind, arguments)
 
     def _changed(self) -> None:
         with self._lock:
@@ -187,7 +187,7 @@ class RunView:
                 "restartCount": len(self._restarts),
                 "invariants": report.get("invariants", {}),
                 "metrics": self._metrics.totals(),
-                "orders": self.commands.as_document(),
+                "commands": self.commands.as_document(),
             }
 
     def counters(self) -> dict[tuple[str, ...], float]:

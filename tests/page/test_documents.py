@@ -106,8 +106,8 @@ def test_orders_are_carried_out_once_and_tell_their_end() -> None:
 
     changes: list[None] = []
     orders = Commands({Kind.SNAPSHOT: take, Kind.STOP: lambda: None}, lambda: changes.append(None))
-    assert (orders.submit(Kind.SNAPSHOT), orders.submit(Kind.SNAPSHOT)) == (1, None)
-    assert orders.submit(Kind.STOP) == 2
+    assert (orders.submit(Kind.SNAPSHOT, {}), orders.submit(Kind.SNAPSHOT, {})) == (1, None)
+    assert orders.submit(Kind.STOP, {}) == 2
     may_go_on.set()
     ended = wait_for("both", lambda: [o for o in orders.as_document() if o["state"] != "waiting"][1:])
     assert [o["state"] for o in [*orders.as_document()]] == ["failed", "done"] and ended

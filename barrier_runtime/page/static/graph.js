@@ -139,7 +139,7 @@ function drawEdge(edge, curve, points, at) {
   const queued = svg("text", { x: at.x, y: at.y + 27 });
   // The texts come later; the picture is to have room for them now.
   const room = svg("rect", { class: "room", x: at.x - LABEL.width / 2, y: at.y - 20, width: LABEL.width, height: LABEL.height });
-  const title = svg("title", {}, `${edge.source} to ${edge.target}: ${edge.spread}, ${edge.alignment}`);
+  const title = svg("title", {}, `${edge.source} to ${edge.target}: ${edge.partitioning}, ${edge.alignment}`);
   const [tip, back] = [curve(1), curve(0.94)];
   const turn = (Math.atan2(tip.y - back.y, tip.x - back.x) * 180) / Math.PI;
   const there = `translate(${tip.x} ${tip.y}) rotate(${turn})`;

@@ -108,10 +108,10 @@ def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
     """An order is answered when it is closed, in the same call; one that stays open is answered that it does."""
     service = _service(MemoryBackend())
     expired = SnapshotRequest(1, pinned=False, initiators=None, deadline=time.monotonic())
-    closed = service.request_snapshot(SnapshotRequested(expired))
+    closed = service.request(SnapshotRequested(expired))
     assert closed is not None
     assert closed.snapshot_id is None
-    assert service.request_snapshot(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
+    assert service.request(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
     service.close()
 
 
