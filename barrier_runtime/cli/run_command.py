@@ -143,6 +143,8 @@ def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console)
     _print(console, *complaints)
     restarts = len(status["restarts"])
     _print(console, f"run {run.name} {status['outcome']}: {status['reason']}; {restarts} restarts")
+    if status["outcome"] == Outcome.STOPPED.value:
+        _print(console, "To go on:", f"  {command}")
     return 1 if complaints else 0
 
 

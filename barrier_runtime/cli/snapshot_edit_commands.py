@@ -136,6 +136,7 @@ def _confirm(question: str) -> None:
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:
+        typer.echo(err=True)  # because the answer may have no end of line
         raise typer.BadParameter("nothing was deleted; answer y, or give --yes", param_hint="--yes") from None
 
 
