@@ -55,7 +55,7 @@ export class GraphView {
     const centres = placed(graph, this.width);
     this.nodes = new Map(graph.nodes.map((node) => [node.name, drawNode(node, centres.get(node.name))]));
     this.edges = drawEdges(graph, centres);
-    const label = `Graph of ${graph.nodes.length} nodes and ${graph.edges.length} edges; the tables below say the same`;
+    const label = `Graph of ${graph.nodes.length} nodes and ${graph.edges.length} edges; the tables below have the same data`;
     const picture = svg("svg", { role: "img", "aria-label": label });
     for (const { group } of this.edges.values()) picture.append(group);
     for (const { group } of this.nodes.values()) picture.append(group);

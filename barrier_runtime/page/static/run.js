@@ -123,7 +123,7 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => {
   const silence = Date.now() - heardAt;
   if (stream?.readyState === EventSource.OPEN && silence > SILENCE_MILLISECONDS) {
-    lose(`No news for ${Math.round(silence / 1000)} s: the driver answers, but has heard nothing of the run.`);
+    lose(`No news for ${Math.round(silence / 1000)} s: the driver answers, but its report of the run is old.`);
   }
 }, 1000);
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from snapshot.coordinator.retention import RemovalRequest, Retention
 
 
@@ -76,3 +79,35 @@ def test_a_changed_pin_is_asked_again() -> None:
     assert retention.removed(()) == [] and retention.next_removal() == ()
     retention.reconsider(1)
     assert retention.next_removal() == (1,)
+
+
+@given(st.data())
+def test_each_request_is_answered_once(data: st.DataObject) -> None:
+    """Whatever is published, requested, pinned and left meanwhile. The newest snapshot is never removed."""
+    retention = Retention(data.draw(st.integers(1, 3)))
+    retention.take_over([1, 2])
+    asked, answered, removing = dict[int, int](), list[int](), tuple[int, ...]()
+    for number in range(data.draw(st.integers(0, 20))):
+        match data.draw(st.sampled_from(("publish", "request", "answer", "unpin"))):
+            case "publish":
+                retention.add(retention.history[-1] + 1)
+            case "request":
+                request = RemovalRequest(number, data.draw(st.integers(0, retention.history[-1] + 1)))
+                is_removable = request.snapshot_id in retention.history[:-1]
+                assert retention.request(request) == is_removable
+                if is_removable:
+                    asked[number] = request.snapshot_id
+            case "unpin":
+                retention.reconsider(data.draw(st.integers(0, retention.history[-1])))
+            case "answer" if removing:
+                gone = [each for each in removing if data.draw(st.booleans())]
+                answered += [each.request_id for each in retention.removed(gone)]
+                assert not {*gone} & {*retention.history}
+                removing = ()
+        if not removing:
+            removing = retention.next_removal()
+        assert retention.history[-1] not in removing and {*removing} <= {*retention.history}
+    while removing or retention.has_requests:
+        answered += [each.request_id for each in retention.removed(removing)]
+        removing = retention.next_removal()
+    assert sorted(answered) == sorted(asked)
