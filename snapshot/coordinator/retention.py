@@ -83,7 +83,8 @@ class Retention:
 
     def removed(self, snapshot_ids: Collection[int]) -> list[RemovalRequest]:
         """Record the answer to `next_removal`: the removed snapshots. Return the requests that are answered."""
-        answered = [r for r in self._requests if r.snapshot_id in self._removing or r.snapshot_id not in self.history]
+        open_ids = [s for s in self.history[:-1] if s not in self._removing]  # `take_over` may have changed the history
+        answered = [request for request in self._requests if request.snapshot_id not in open_ids]
         self._requests = [request for request in self._requests if request not in answered]
         self.history = [s for s in self.history if s not in snapshot_ids]
         self._left.update(dict.fromkeys(s for s in self._removing if s not in snapshot_ids))

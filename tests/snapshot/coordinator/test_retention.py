@@ -71,6 +71,17 @@ def test_what_goes_meanwhile_answers_its_request() -> None:
     assert retention.removed((1,)) == requests and retention.history == [2]
 
 
+def test_a_claim_in_between_answers_what_cannot_be_removed_any_more() -> None:
+    """Another coordinator has removed one snapshot, and the other one is the newest of the new history."""
+    retention = Retention(3)
+    retention.take_over([1, 2, 3, 4])
+    assert retention.next_removal() == (1,)
+    requests = [RemovalRequest(7, 2), RemovalRequest(8, 3)]
+    assert all(retention.request(each) for each in requests)
+    retention.take_over([1, 3])
+    assert retention.removed((1,)) == requests and retention.history == [3] and not retention.has_requests
+
+
 def test_a_changed_pin_is_asked_again() -> None:
     """A snapshot that was left because of its pin is removed after it is unpinned."""
     retention = Retention(1)
