@@ -10,6 +10,7 @@ from snapshot.errors import (
     RunFailed,
     SnapshotAborted,
     SnapshotCorrupt,
+    SnapshotInUse,
 )
 from snapshot.graph import Graph, Stream
 from snapshot.ids import Subtask
@@ -35,6 +36,7 @@ __all__ = [
     "Snapshot",
     "SnapshotAborted",
     "SnapshotCorrupt",
+    "SnapshotInUse",
     "Source",
     "Stream",
     "Subtask",

@@ -10,6 +10,7 @@ they cross from workers to the coordinator and to the driver.
     ├── NodeError         a hook of a user's node raised, or returned what cannot be stored
     ├── SnapshotAborted   one snapshot was given up; the run goes on
     ├── SnapshotCorrupt   stored bytes are missing, damaged, swapped or contradict each other
+    ├── SnapshotInUse     the snapshot cannot be removed: it is pinned, or the run continues from it
     ├── RestoreRefused    the snapshot does not fit the graph, or going back to it would lose something
     ├── ChannelError      a channel broke its contract: gap, repeat, stale incarnation, limit, lost peer
     ├── Fenced            a newer claim owns the run
@@ -37,6 +38,10 @@ class SnapshotAborted(CutlineError):
 
 class SnapshotCorrupt(CutlineError):
     """Stored bytes are missing, damaged, swapped or contradict each other. The text names file and offset."""
+
+
+class SnapshotInUse(CutlineError):
+    """A snapshot cannot be removed, because it is pinned, or the run continues from it. Nothing was removed."""
 
 
 class RestoreRefused(CutlineError):

@@ -89,12 +89,14 @@ class _Verification:
                 self._problems.append(str(error))
 
     def _check_record(self, path: str) -> None:
-        """Check a claim, a base, a checkpoint, or a manifest with all its parts."""
+        """Check a claim, a base, a checkpoint, a pin, or a manifest with all its parts."""
         claim, base, snapshot_id = layout.claim_number(path), layout.base_claim(path), layout.manifest_id(path)
         if claim is not None:
             self._store.read_claim(claim)
         if base is not None:
             self._store.read_base(base)
+        if (pinned := layout.pinned_id(path)) is not None:
+            self._store.pins.check(pinned)
         if (checkpoint := layout.checkpoint_claim(path)) is not None:
             self._check_checkpoint(path, self._store.read_checkpoint(checkpoint))
         if snapshot_id is not None:
@@ -121,7 +123,7 @@ class _Verification:
 
     def _check_other(self, path: str) -> None:
         """Check all parts of a file of parts, listed or not. Report a file that does not belong to a run."""
-        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id)
+        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id, layout.pinned_id)
         if layout.part_origin(path) is not None:
             if path not in self._referenced:
                 self._unreferenced.append(path)

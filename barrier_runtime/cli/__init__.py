@@ -4,8 +4,10 @@
 
     commands                        the commands, their options and exit codes
     snapshot_commands               cutline snapshots list | show | verify | diff
+    snapshot_edit_commands          cutline snapshots take | pin | unpin | delete
+    live_run                        cutline stop, and commands to a run through its page
     demo_commands                   cutline demo wordcount | bank
-    run_command                     cutline run: graph_loader, session, progress, interrupts
+    run_command, run_options        cutline run | restore | fork: graph_loader, session, progress, interrupts
     top                             cutline top: page_client, top_view
     stored, records, difference     the content of a store, as plain data
     difference_tables, formatting   output for terminals and as JSON

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +14,11 @@ from rich.console import Console
 from barrier_runtime.cli import demo_commands, snapshot_commands
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.formatting import plain
-from barrier_runtime.cli.session import default_master
-from barrier_runtime.cli.stored import open_backend
+from barrier_runtime.cli.live_run import stop
+from barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
+from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
+from barrier_runtime.cli.stored import find_fork
 from barrier_runtime.cli.top import top
-from barrier_runtime.page.settings import PORT_DEFAULT, Page
 from snapshot.errors import CutlineError
 
 app = typer.Typer(
@@ -26,9 +28,6 @@ app = typer.Typer(
     help="Consistent snapshots, and recovery, for Python programs on a Spark barrier stage.",
     epilog="Exit codes: 0 done; 1 failed, damaged or violated; 2 wrong arguments; 130, 143 stopped by Ctrl-C, SIGTERM.",
 )
-
-#: folder or URL of snapshots when no `--backend` is given
-DEFAULT_BACKEND = "snapshots"
 
 
 def main() -> None:
@@ -43,136 +42,96 @@ def main() -> None:
 
 
 @app.command()
+@with_run_options
 def run(
     context: typer.Context,
-    graph: Annotated[
-        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
-    ],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the run; default: the graph's.", autocompletion=complete_run)
-    ] = None,
-    backend: Annotated[str, typer.Option(metavar="URL", help="Where snapshots are kept: a folder or a URL.")] = (
-        DEFAULT_BACKEND
-    ),
-    workers: Annotated[int | None, typer.Option(min=1, help="Barrier tasks; default: the largest parallelism.")] = None,
-    interval: Annotated[float, typer.Option(min=0, help="Seconds between snapshots; 0: only at the end.")] = 10.0,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds after which a snapshot is aborted.")] = 600.0,
-    retained: Annotated[int, typer.Option(min=1, help="Newest snapshots that are kept.")] = 5,
-    alignment: Annotated[
-        str, typer.Option(metavar="WISH", help="unaligned, aligned, or seconds: aligned for so long.")
-    ] = "unaligned",
     restore_from: Annotated[
         str,
         typer.Option(
             metavar="ID", help="latest, none (a fresh start), or a snapshot's id.", autocompletion=complete_snapshot
         ),
     ] = "latest",
-    allow: Annotated[
-        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master, or sc://host:port; default: local, with a spare slot.")
-    ] = None,
-    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Setting of the Spark session.")] = None,
-    py_files: Annotated[
-        list[Path] | None, typer.Option(exists=True, help=".py or .zip that nodes import; repeat it for more.")
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
-    ] = None,
-    safe: Annotated[bool, typer.Option("--safe", help="Refuse pickle in messages and states.")] = False,
-    page: Annotated[
-        str, typer.Option(metavar="WISH", help="Live page: none, a port, or HOST:PORT; the next free port is taken.")
-    ] = f"127.0.0.1:{PORT_DEFAULT}",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print progress as JSON, one document a line, and words to standard error.")
-    ] = False,
-    log: Annotated[Path | None, typer.Option(help="Log of Spark and the workers; default: a temporary file.")] = None,
+    **options: Any,
 ) -> None:
     """Run a graph with snapshots; goes on from the newest snapshot if the run has one.
 
     Ctrl-C or SIGTERM stops the run with a snapshot and says how to go on; a second one stops it at once.
-    """
-    from barrier_runtime.cli.run_command import RunRequest, run_graph
 
-    request = RunRequest(
-        graph=graph,
-        name=name,
-        backend=open_backend(backend),
-        master=master or default_master(workers),
-        settings=_settings(conf or []),
-        python_files=py_files or [],
-        log_path=log,
-        snapshot_timeout=timeout,
-        restore_from=_restore_from(restore_from),
-        allow=allow or [],
-        options={
-            "workers": workers,
-            "snapshotInterval": interval or None,
-            "retainedSnapshots": retained,
-            "alignment": _alignment(alignment),
-            "rayAddress": ray,
-            "safe": safe,
-            "page": _page(page),
-        },
-        as_json=as_json,
-    )
-    raise typer.Exit(run_graph(request, _resume_arguments(context), Console(stderr=as_json)))
+    Example: `cutline run jobs.bank:graph --backend /data/snapshots --interval 1`
+    """
+    wish = None if restore_from == "none" else _snapshot_wish("--restore-from", restore_from, ("latest", "none"))
+    _start(context, replace(run_request(**options), restore_from=wish))
+
+
+@app.command()
+@with_run_options
+def restore(
+    context: typer.Context,
+    snapshot: Annotated[
+        str,
+        typer.Option("--from", metavar="ID", help="latest, or a snapshot's id.", autocompletion=complete_snapshot),
+    ] = "latest",
+    **options: Any,
+) -> None:
+    """Run a graph from a stored snapshot of its run. A run without a snapshot is refused, unlike by `cutline run`.
+
+    Later snapshots leave the history of the run, so they cannot be restored any more.
+
+    Example: `cutline restore jobs.bank:graph --backend /data/snapshots --from 7000042`
+    """
+    wish = _snapshot_wish("--from", snapshot, ("latest",))
+    _start(context, replace(run_request(**options), restore_from=wish, needs_snapshot=True))
+
+
+@app.command()
+@with_run_options
+def fork(
+    context: typer.Context,
+    name: Annotated[str, typer.Option(help="Name of the new run.")],
+    origin: Annotated[
+        str | None,
+        typer.Option("--run", help="Name of the run to fork; default: the only one.", autocompletion=complete_run),
+    ] = None,
+    snapshot: Annotated[
+        str,
+        typer.Option("--from", metavar="ID", help="latest, or a snapshot's id.", autocompletion=complete_snapshot),
+    ] = "latest",
+    **options: Any,
+) -> None:
+    """Run a graph under a new name, from a stored snapshot of another run. The other run is not changed.
+
+    The new run must have no snapshot of its own yet.
+
+    Example: `cutline fork jobs.bank:graph --backend /data/snapshots --run bank --from 7000042 --name bank-test`
+    """
+    wish = _snapshot_wish("--from", snapshot, ("latest",))
+    request = run_request(name=name, **options)
+    found = find_fork(request.backend, origin, None if wish == "latest" else int(wish), name)
+    _start(context, replace(request, restore_from=found))
+
+
+def _start(context: typer.Context, request: RunRequest) -> None:
+    from barrier_runtime.cli.run_command import run_graph
+
+    raise typer.Exit(run_graph(request, resume_arguments(context), Console(stderr=request.as_json)))
 
 
 app.command("runs")(snapshot_commands.list_runs)
 app.add_typer(snapshot_commands.app, name="snapshots")
+for _command in (take, pin, unpin, delete):
+    snapshot_commands.app.command()(_command)
 app.command("top")(top)
+app.command("stop")(stop)
 app.add_typer(demo_commands.app, name="demo")
 
 
-def _settings(pairs: list[str]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise typer.BadParameter(f"--conf {wrong[0]}: give KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
-def _alignment(wish: str) -> str | float:
-    if wish in ("unaligned", "aligned"):
+def _snapshot_wish(option: str, wish: str, words: Sequence[str]) -> str | int:
+    if wish in words:
         return wish
-    try:
-        return float(wish)
-    except ValueError:
-        raise typer.BadParameter(f"--alignment {wish}: give unaligned, aligned, or a number of seconds") from None
-
-
-def _restore_from(wish: str) -> str | int | None:
-    if wish in ("latest", "none"):
-        return "latest" if wish == "latest" else None
     try:
         return int(wish)
     except ValueError:
-        raise typer.BadParameter(f"--restore-from {wish}: give latest, none, or the id of a snapshot") from None
-
-
-def _page(wish: str) -> Page | bool:
-    if wish == "none":
-        return False
-    host, _, port = wish.rpartition(":")
-    try:
-        return Page(host=host.strip("[]"), port=int(port)) if host else Page(port=int(port))
-    except ValueError as error:
-        raise typer.BadParameter(f"--page {wish}: give none, a port, or HOST:PORT ({error})") from None
-
-
-def _resume_arguments(context: typer.Context) -> list[str]:
-    """Return the present command line without name and backend, and without options that hold for one start only."""
-    once = ("name", "backend", "restore_from", "allow")
-    arguments = ["cutline", "run", context.params["graph"]]
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is None or source.name != "COMMANDLINE" or parameter.name in (*once, "graph"):
-            continue
-        value = context.params[parameter.name or ""]
-        for each in value if isinstance(value, list | tuple) else [value]:
-            arguments += [parameter.opts[0]] if each is True else [parameter.opts[0], str(each)]
-    return arguments
+        raise typer.BadParameter(f"{option} {wish}: give {', '.join(words)}, or the id of a snapshot") from None
 
 
 class _StandardError(logging.Handler):

@@ -15,8 +15,8 @@ from snapshot.stored.run_store import runs
 from state_backends.filesystem import FileSystemBackend
 
 #: names of the parameters for the store, and of the parameters for the run
-_PLACES = ("store", "backend")
-_NAMES = ("run", "name")
+_PLACES = ("store", "place", "backend")
+_NAMES = ("run", "origin", "name")
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
@@ -44,7 +44,7 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[tuple[str
 
 def _backend(context: typer.Context) -> FileSystemBackend | None:
     place = _value(context, _PLACES)
-    if place is None and context.args and any(each.name == "store" for each in context.command.params):
+    if place is None and context.args and any(each.name in ("store", "place") for each in context.command.params):
         place = context.args[0]  # because arguments are not assigned yet while an option is completed
     try:
         backend = open_backend(place) if place else None

@@ -16,7 +16,7 @@ from barrier_runtime.cli.session import default_master, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-app = typer.Typer(no_args_is_help=True, help="Programs that show what it does.")
+app = typer.Typer(no_args_is_help=True, help="Programs that show what Cutline does.")
 
 
 @app.command()
@@ -30,7 +30,10 @@ def wordcount(
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
     kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a worker process halfway.")] = True,
 ) -> None:
-    """Count the words of real text, kill a worker halfway, and compare with Spark's own count."""
+    """Count the words of real text, kill a worker halfway, and compare with Spark's own count.
+
+    Example: `cutline demo wordcount --parallelism 4`
+    """
     console = Console()
     with _demo_session(parallelism, console) as spark:
         is_equal = _demo("wordcount").run_demo(
@@ -45,7 +48,10 @@ def bank(
     accounts: Annotated[int, typer.Option(min=2, help="Each with a channel to every other.")] = 8,
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 0.5,
 ) -> None:
-    """Move money around in cycles, kill workers again and again, and check the sum in every snapshot."""
+    """Move money around in cycles, kill workers again and again, and check the sum in every snapshot.
+
+    Example: `cutline demo bank --seconds 30`
+    """
     console, module = Console(), _demo("bank")
     with _demo_session(module.WORKERS, console) as spark:
         is_constant = module.run_demo(spark, console, seconds=seconds, accounts=accounts, interval=interval)

@@ -31,6 +31,11 @@ class GraphReference(NamedTuple):
     #: a Graph, or a function that returns one, without arguments or of the SparkSession
     found: Graph | Callable[..., Any]
 
+    @property
+    def graph_name(self) -> str | None:
+        """Name of the graph, or None while a function has not made the graph."""
+        return self.found.name if isinstance(self.found, Graph) else None
+
     def graph(self, spark: SparkSession) -> Graph:
         """Return the graph. Call the function when ``MODULE:GRAPH`` names a function.
 

@@ -5,18 +5,28 @@ Requests go only to the given address, without redirects and proxies, because no
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+from collections.abc import Generator, Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import Any, NoReturn, TypeAlias
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from barrier_runtime.page.commands import Kind, State
 
 #: seconds for one answer, which is enough because the page answers from memory
 ANSWER_SECONDS_MAX = 5.0
 
 #: bytes of an answer that are read; a document of 1000 edges, 100 snapshots and ten minutes of points is far smaller
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
+
+#: seconds between two lines of a stream: several times the page's five, because a busy driver is late
+STREAM_SECONDS_MAX = 30.0
+
+#: the page's document of a run, or the record of a command in the document
+Document: TypeAlias = dict[str, Any]
 
 _HINT_ADDRESS = "give the address that was printed when the run was submitted, with its token if it has one"
 
@@ -78,9 +88,50 @@ class PageClient:
         document: dict[str, Any] = self._ask("GET", f"/api/runs/{quote(run, safe='')}")
         return document
 
-    def request_snapshot(self, run: str) -> bool:
-        """Request a snapshot and return at once. Return False while an earlier request still waits."""
-        return self._ask("POST", f"/api/runs/{quote(run, safe='')}/snapshot") is not None
+    def send(self, run: str, kind: Kind, arguments: Mapping[str, str]) -> int | None:
+        """Send a command and return its number at once. Return None while the same command still waits."""
+        place = f"/api/runs/{quote(run, safe='')}/{kind.value}"
+        answer = self._ask("POST", f"{place}?{urlencode(arguments)}" if arguments else place)
+        return None if answer is None else int(answer["command"])
+
+    def carry_out(self, run: str, kind: Kind, arguments: Mapping[str, str]) -> Iterator[tuple[Document, Document]]:
+        """Send a command. Yield each new document of the run with the record of the command, until the command is done.
+
+        Raises
+        ------
+        OSError
+            if the run has ended, the same command still waits, or the page does not answer.
+        """
+        with contextlib.closing(self._documents(run)) as documents:
+            first = next(documents)  # before the command is sent, because the page may close when the run ends
+            if not first["isActive"]:
+                raise _ended(run, first)
+            number = self.send(run, kind, arguments)
+            if number is None:
+                raise BlockingIOError(f"run {run!r}: the same command still waits; try again when it is done")
+            for document in documents:
+                command = next((each for each in document["commands"] if each["number"] == number), None)
+                if command is not None:
+                    yield document, command
+                    if command["state"] != State.WAITING.value:
+                        return
+            raise ConnectionError(f"run {run!r} ended before the command was done; its store has the outcome")
+
+    def _documents(self, run: str) -> Generator[Document]:
+        """Yield the whole document of a run, then each newer one with its changes, until the run ends."""
+        connection = self._class(self._host, self._port, timeout=STREAM_SECONDS_MAX)
+        try:
+            connection.request("GET", f"{self._folder}/api/runs/{quote(run, safe='')}/events", headers=self._headers)
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX), "events")
+            while line := answer.readline(ANSWER_BYTES_MAX):
+                if line.startswith(b"data: "):
+                    yield json.loads(line[len(b"data: ") :])
+        except (OSError, HTTPException) as error:
+            raise error if isinstance(error, PermissionError) else _no_page(self.address, error) from error
+        finally:
+            connection.close()
 
     def _ask(self, method: str, path: str) -> Any:
         """Send a request and return the JSON of the answer. Return None when the same command already waits."""
@@ -95,15 +146,24 @@ class PageClient:
             connection.close()
         if answer.status == HTTPStatus.CONFLICT and method == "POST":
             return None
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise PermissionError(f"the page at {self.address} wants its token: {_HINT_ADDRESS}")
         if answer.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
-            said = body[:200].decode(errors="replace").strip()
-            raise ConnectionError(f"{self.address}{path} answers {answer.status}, {said!r}: {_HINT_ADDRESS}")
+            self._refuse(answer.status, body, path)
         try:
             return json.loads(body)
         except ValueError as error:
             raise ConnectionError(f"{self.address} answers, but is no live page of a run: {_HINT_ADDRESS}") from error
+
+    def _refuse(self, status: int, body: bytes, path: str) -> NoReturn:
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise PermissionError(f"the page at {self.address} wants its token: {_HINT_ADDRESS}")
+        text = body[:200].decode(errors="replace").strip()
+        raise ConnectionError(f"{self.address}{path} answers {status}, {text!r}: {_HINT_ADDRESS}")
+
+
+def _ended(run: str, document: Document) -> OSError:
+    error = OSError(f"run {run!r} is over: {document['outcome'] or 'ended'}")
+    error.add_note("hint: give the place of its snapshots instead of an address; cutline restore goes on with a run")
+    return error
 
 
 def _no_page(address: str, error: Exception) -> ConnectionError:

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from barrier_runtime.driver.failed_snapshots import is_failure
+from barrier_runtime.page.counting import RATE_SECONDS, flow_ends
 from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import CutlineError
 from snapshot.node import Sink, Source
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 #: seconds between two polls of the run, as long as between the run's own polls
 POLL_SECONDS = 0.25
-
-#: seconds over which rates are taken, because workers report about twice a second and shorter rates would flicker
-RATE_SECONDS = 2.0
 
 #: seconds after which every worker has reported at least once
 _REPORTED_SECONDS = 0.75
@@ -65,16 +63,11 @@ def _short(reason: str) -> str:
 
 
 class Flow:
-    """Count the messages that enter a graph, and the messages that leave the graph.
-
-    A graph without sources has a closed flow, so the messages that all its nodes send are counted. A graph without
-    sinks counts the messages that all its nodes process.
-    """
+    """Count the messages that enter a graph, and the messages that leave the graph, at the nodes of `flow_ends`."""
 
     def __init__(self, graph: Graph) -> None:
-        names = [declared.name for declared in graph.nodes]
-        self._sources = [d.name for d in graph.nodes if isinstance(d.node, Source)] or names
-        self._sinks = [d.name for d in graph.nodes if isinstance(d.node, Sink)] or names
+        nodes = [(each.name, isinstance(each.node, Source), isinstance(each.node, Sink)) for each in graph.nodes]
+        self._sources, self._sinks = flow_ends(nodes)
 
     def rates(self, reports: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
         """Return the rows per second that enter and leave, over the last `RATE_SECONDS` of the newest incarnation."""

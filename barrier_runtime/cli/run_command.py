@@ -1,4 +1,4 @@
-"""The command ``cutline run``, which submits a graph, shows the progress of the run, and ends with the run.
+"""The commands ``cutline run``, ``restore`` and ``fork``: submit a graph, show its progress, and end with the run.
 
 With ``--json`` progress is printed as JSON for other programs, one document per line::
 
@@ -14,8 +14,7 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +25,18 @@ from barrier_runtime.cli.formatting import as_json, verdict_lines
 from barrier_runtime.cli.graph_loader import find_graph, python_file
 from barrier_runtime.cli.interrupts import SIGNAL_EXIT_CODE, Interrupts, ended_by_sigterm, signals_as_before
 from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
+from barrier_runtime.cli.run_options import RunRequest
 from barrier_runtime.cli.session import ship, spark_session
+from barrier_runtime.cli.stored import find_snapshot, known_run
 from snapshot.coordinator.run_state import Outcome
+from snapshot.stored.run_store import RunStore, stored_history
+from snapshot.stored.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from barrier_runtime.driver.run import Run
     from snapshot.graph import Graph
-    from snapshot.stored.backend import StateBackend
-    from snapshot.stored.snapshot import Snapshot
 
 
 def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
@@ -62,24 +63,6 @@ def _print_line(event: str, content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(as_json({"event": event, **content}), separators=(",", ":")))
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """Arguments of ``cutline run``."""
-
-    graph: str  #: ``MODULE:GRAPH``
-    name: str | None  #: name of the run, or None for the graph's name
-    backend: StateBackend
-    master: str
-    settings: Mapping[str, str]  #: settings of the Spark session
-    python_files: Sequence[Path]
-    log_path: Path | None  #: log of Spark and the workers, or None for a temporary file
-    snapshot_timeout: float  #: seconds after which a snapshot is aborted
-    restore_from: str | int | None  #: "latest" or a snapshot id, or None for a fresh start
-    allow: Collection[str]
-    options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
-    as_json: bool  #: whether progress goes to standard output as JSON lines
-
-
 def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Console) -> int:
     """Run a graph until the run has ended or a signal has stopped the run. Return the exit code.
 
@@ -99,6 +82,7 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_by_sigterm())
         place = find_graph(request.graph)  # before Spark starts, because Spark takes seconds to start
+        _check_snapshot(request, request.name or place.graph_name)
         with console.status("starting Spark"):
             session = spark_session(request.master, settings=request.settings, log_path=request.log_path)
             spark = stack.enter_context(session)
@@ -108,15 +92,32 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
             module = python_file(place.module, Path(folder))
             ship(spark, [*request.python_files, *([module] if module else [])])
             graph = place.graph(spark)
+            _check_snapshot(request, request.name or graph.name)
             run = _submit(request, graph, spark)
         with Interrupts(run, console, request.snapshot_timeout) as interrupts:
             for _ in progress_lines(run) if request.as_json else watch(run, graph, console):
                 if interrupts.check():
                     break
-        command = shlex.join([*resume_arguments, "--name", run.name, "--backend", str(request.backend)])
+        command = shlex.join(_resume_command(request, resume_arguments, run))
         if request.as_json:
             print_end_line(run, interrupts.snapshot, command)
         return _print_end(run, interrupts, command, console)
+
+
+def _check_snapshot(request: RunRequest, name: str | None) -> None:
+    """Refuse to restore a snapshot that is not there. Without a name the check follows when the graph is made."""
+    if request.needs_snapshot and name is not None:
+        wish = request.restore_from
+        find_snapshot(request.backend, known_run(request.backend, name), wish if isinstance(wish, int) else None)
+
+
+def _resume_command(request: RunRequest, arguments: Sequence[str], run: Run) -> list[str]:
+    """Return the command that goes on with `run`. A fork without a snapshot of its own is forked again."""
+    place = ["--name", run.name, "--backend", str(request.backend)]
+    origin = request.restore_from
+    if isinstance(origin, Snapshot) and not stored_history(RunStore(request.backend, run.name)):
+        return [*arguments[:1], "fork", *arguments[2:], "--run", origin.run, "--from", str(origin.id), *place]
+    return [*arguments, *place]
 
 
 def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
@@ -142,6 +143,8 @@ def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console)
     _print(console, *complaints)
     restarts = len(status["restarts"])
     _print(console, f"run {run.name} {status['outcome']}: {status['reason']}; {restarts} restarts")
+    if status["outcome"] == Outcome.STOPPED.value:
+        _print(console, "To go on:", f"  {command}")
     return 1 if complaints else 0
 
 

@@ -28,7 +28,7 @@ from barrier_runtime.cli.stored import (
 from snapshot.drawing.labels import duration_text, size_text
 from state_backends.verify import Findings, verify_run
 
-app = typer.Typer(no_args_is_help=True, help="List, show, verify and compare stored snapshots.")
+app = typer.Typer(no_args_is_help=True, help="List, show, verify and compare snapshots; take, pin and delete them.")
 
 StoreArgument = Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the backend.")]
 RunOption = Annotated[
@@ -41,7 +41,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """List the runs that a store holds, each with its newest snapshot."""
+    """List the runs that a store holds, each with its newest snapshot.
+
+    Example: `cutline runs /data/snapshots`
+    """
     backend = open_backend(store)
     found = [read_run(backend, name) for name in run_names(backend)]
     lines = [records.run_record(run) for run in found]
@@ -57,7 +60,10 @@ def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
 
 @app.command("list")
 def list_snapshots(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """List the snapshots that can be restored, oldest first. What is damaged is named; then the exit code is 1."""
+    """List the snapshots that can be restored, oldest first. Damaged snapshots are named; then the exit code is 1.
+
+    Example: `cutline snapshots list /data/snapshots --run bank`
+    """
     backend = open_backend(store)
     found = [read_run(backend, name) for name in ([known_run(backend, run)] if run else run_names(backend))]
     if as_json:
@@ -80,7 +86,10 @@ def show(
     run: OneRunOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one snapshot: the states of its subtasks, and what was in flight on its channels."""
+    """Show one snapshot: the states of its subtasks, and the messages in flight on its channels.
+
+    Example: `cutline snapshots show /data/snapshots 7000042 --run bank`
+    """
     backend = open_backend(store)
     snapshot = find_snapshot(backend, known_run(backend, run), snapshot_id)
     record = {
@@ -103,7 +112,10 @@ def show(
 
 @app.command()
 def verify(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Read every file and prove every byte; exit with 1, naming file and offset, if anything is damaged."""
+    """Read every file and check every byte. Damage is named by file and offset; then the exit code is 1.
+
+    Example: `cutline snapshots verify /data/snapshots`
+    """
     backend = open_backend(store)
     names = [known_run(backend, run)] if run else run_names(backend)
     findings = [verify_run(backend, name) for name in names]
@@ -124,10 +136,12 @@ def compare(
     full: Annotated[bool, typer.Option("--full", help="Read states of any size; without it up to 16 MiB.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what changed between two snapshots of a run: graph, states, and how far each channel went.
+    """Show the differences between two snapshots of a run: graph, states, and messages by channel.
 
-    States are compared byte by byte, and up to 256 KiB value by value, if they hold no pickled objects: those are
-    never opened.
+    States are compared byte by byte. States up to 256 KiB are compared value by value, unless they hold pickled
+    objects, which are never opened.
+
+    Example: `cutline snapshots diff /data/snapshots bank 7000042 7000045`
     """
     backend = open_backend(store)
     name = known_run(backend, run)

@@ -133,6 +133,21 @@ def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> S
         raise
 
 
+def find_fork(backend: StateBackend, origin: str | None, snapshot_id: int | None, name: str) -> Snapshot:
+    """Return the snapshot from which the new run `name` starts: of the run `origin`, or of the only run.
+
+    Raises
+    ------
+    BadParameter
+        if there is no such snapshot, or the run `name` has snapshots of its own already.
+    """
+    run = known_run(backend, origin)
+    if name in runs(backend) and stored_history(RunStore(backend, name)):
+        hint = f"choose another name; cutline restore --name {name} goes on with that run"
+        raise _not_there("NAME", f"{backend} holds a run {name!r} with snapshots of its own", hint)
+    return find_snapshot(backend, run, snapshot_id)
+
+
 def _hint_of_place(backend: StateBackend) -> str:
     """Return a hint for a store that holds no run."""
     if not isinstance(backend, FileSystemBackend):

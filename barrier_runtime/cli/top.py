@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.live import Live
 
 from barrier_runtime.cli.formatting import print_json, verdict_lines
+from barrier_runtime.cli.live_run import DEFAULT_ADDRESS, AddressArgument, LiveRunOption, open_page_client
 from barrier_runtime.cli.page_client import PageClient
 from barrier_runtime.cli.top_view import top_view
-from barrier_runtime.page.settings import PORT_DEFAULT
+from barrier_runtime.page.commands import Kind
 
 
 class Keyboard:
@@ -56,25 +57,19 @@ POLL_SECONDS = 1.0
 
 
 def top(
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS", help="Address of the live page, as it was printed at submit, with its token."
-        ),
-    ] = f"http://127.0.0.1:{PORT_DEFAULT}",
-    run: Annotated[str | None, typer.Option(help="Name of the run; default: the address's, or the active one.")] = None,
+    address: AddressArgument = DEFAULT_ADDRESS,
+    run: LiveRunOption = None,
     once: Annotated[bool, typer.Option("--once", help="Print one view, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the page's document as JSON, and end.")] = False,
 ) -> None:
     """Watch a run: its nodes, its edges with rates and back-pressure, its newest snapshots, restarts, invariants.
 
-    Keys: s takes a snapshot, q quits. Without a terminal it prints one view. The exit code is 1 if, when it was seen
-    last, the run had failed, or an invariant was violated or could not be judged.
+    Keys: s takes a snapshot, q quits. Without a terminal one view is printed. The exit code is 1 if, in the last
+    view, the run had failed, or an invariant was violated or could not be judged.
+
+    Example: `cutline top http://127.0.0.1:4640 --run bank`
     """
-    try:
-        client = PageClient(address)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="ADDRESS") from error
+    client = open_page_client(address)
     name = client.find_run(run)
     console = Console()
     if as_json or once or not (console.is_terminal and sys.stdin.isatty()):
@@ -134,11 +129,11 @@ class _Watch:
 
     def _request_snapshot(self) -> None:
         try:
-            is_new = self._client.request_snapshot(self._name)
+            number = self._client.send(self._name, Kind.SNAPSHOT, {})
         except OSError as error:
             self._note = str(error)
             return
-        self._note = "" if is_new else "a snapshot that was ordered before is still being taken"
+        self._note = "" if number is not None else "a snapshot that was requested before is still being taken"
 
 
 def _is_bad(document: dict[str, Any]) -> bool:

@@ -131,15 +131,15 @@ def _restarts(document: Record) -> Text:
 
 
 def _foot(document: Record, note: str, *, has_keys: bool) -> Iterator[Text]:
-    orders = [order for order in document["orders"] if order["kind"] == "snapshot" or order["state"] == "waiting"]
-    ordered = orders[-1] if orders else None
+    commands = [each for each in document["commands"] if each["kind"] == "snapshot" or each["state"] == "waiting"]
+    newest = commands[-1] if commands else None
     if not document["isActive"]:
         how = document["outcome"] or "ended"
-        yield cell(f"run {document['name']} {how}: {document['reason'] or 'no reason was told'}", "bold")
+        yield cell(f"run {document['name']} {how}: {document['reason'] or 'no reason is known'}", "bold")
     elif note:
         yield cell(note, "bold red")
-    elif ordered is not None:
-        yield cell(ordered["text"], {"waiting": "cyan", "done": "green"}.get(ordered["state"], "bold red"))
+    elif newest is not None:
+        yield cell(newest["text"], {"waiting": "cyan", "done": "green"}.get(newest["state"], "bold red"))
     if has_keys:
         yield cell("q quit" + ("   s take a snapshot" if document["isActive"] else ""), "dim")
 

@@ -15,7 +15,7 @@ from barrier_runtime.coordinator.coordinator_service import CoordinatorService
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from barrier_runtime.logs import configure
 from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
-from snapshot.coordinator.events import CloseRequest, Event, SnapshotRequested, StopRequested
+from snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Coordinator, RunSettings
@@ -71,9 +71,13 @@ class CoordinatorActor:
         """Queue an event for the coordinator."""
         self._service.post(event)
 
-    def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
+    def request(self, event: SnapshotRequested | StopRequested | RemovalRequested) -> CloseRequest | None:
         """Place a request if it is new. Return its result after a moment, or None while the request is pending."""
-        return self._service.request_snapshot(event)
+        return self._service.request(event)
+
+    def set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        """Pin or unpin a published snapshot."""
+        self._service.set_pinned(snapshot_id, is_pinned)
 
     def closed_requests(self) -> dict[int, CloseRequest]:
         """Return the results of all requests to this coordinator instance."""

@@ -32,7 +32,9 @@ from snapshot.coordinator.events import (
     Effect,
     Event,
     ManifestUnreadable,
+    PinChanged,
     ReadManifest,
+    RemovalRequested,
     RunGivenUp,
     SendToWorker,
     SnapshotRequested,
@@ -46,6 +48,7 @@ from snapshot.coordinator.events import (
 )
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import ChannelError, CutlineError, RunFailed
+from snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5
@@ -90,7 +93,7 @@ class CoordinatorService:
         self._store = store
         self._trace = trace
         self._events: deque[Event] = deque()
-        #: snapshot requests that this instance has received
+        #: requests that this instance has received
         self._seen_requests: dict[int, None] = {}
         self._requests: dict[int, CloseRequest] = {}
         self._request_closed = threading.Condition()
@@ -133,8 +136,8 @@ class CoordinatorService:
         self._events.append(event)
         self._reactor.wake()
 
-    def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """Return the result of a snapshot request, which is placed if this instance does not know it.
+    def request(self, event: SnapshotRequested | StopRequested | RemovalRequested) -> CloseRequest | None:
+        """Return the result of a request, which is placed if this instance does not know it.
 
         Blocks until it is known, `REQUEST_SECONDS_MAX` at most; then None: it waits.
         """
@@ -148,8 +151,21 @@ class CoordinatorService:
             self._request_closed.wait_for(lambda: request in self._requests, REQUEST_SECONDS_MAX)
         return self._requests.get(request)
 
+    def set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        """Pin or unpin a published snapshot. Blocks until the removals that were requested before are done.
+
+        Raises
+        ------
+        FileNotFoundError, SnapshotCorrupt, OSError
+            as `snapshot_edits.set_pinned`.
+        """
+        self._refuse_if_broken()
+        # On the thread of removals, because a removal must see the pin, or the pin the removal.
+        self._sweeper.submit(set_pinned, self._store.store, snapshot_id, is_pinned).result()
+        self.post(PinChanged(snapshot_id, is_pinned))
+
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """Return the results of all snapshot requests of this instance."""
+        """Return the results of all requests to this instance."""
         self._refuse_if_broken()
         return dict(self._requests)
 

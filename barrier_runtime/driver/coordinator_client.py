@@ -21,7 +21,7 @@ from barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_mes
 from barrier_runtime.tracing.trace_store import KeptTrace
 from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
 from snapshot.channel.frame import Buffer
-from snapshot.coordinator.events import CloseRequest, Event, SnapshotRequested, StopRequested
+from snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
 from snapshot.errors import RunFailed
 from state_backends.base import DeadlineBackend
 from state_backends.memory import MemoryBackend
@@ -121,13 +121,17 @@ class CoordinatorClient:
             time.sleep(_FAREWELL_POLL_SECONDS)
         return kept
 
-    def request_snapshot(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
-        """Return the result of a snapshot request, or None while the request is pending.
+    def request(self, event: SnapshotRequested | StopRequested | RemovalRequested) -> CloseRequest | None:
+        """Return the result of a request, or None while the request is pending.
 
         Place the request if the coordinator has not received it. Blocks for a moment until the result is known.
         """
-        closed: CloseRequest | None = self._ask("request_snapshot", event)
+        closed: CloseRequest | None = self._ask("request", event)
         return closed
+
+    def set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        """Pin or unpin a published snapshot. Raises as `snapshot_edits.set_pinned`."""
+        self._ask_store("set_pinned", snapshot_id, is_pinned)
 
     def closed_requests(self) -> dict[int, CloseRequest]:
         """Return the results of all requests to the present coordinator instance."""
@@ -136,10 +140,7 @@ class CoordinatorClient:
 
     def get(self, path: str) -> bytes:
         """Read a file from the coordinator's memory."""
-        try:
-            data: bytes = self._ask("get", path)
-        except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None  # type: ignore[no-untyped-call]  # Ray's
+        data: bytes = self._ask_store("get", path)
         return data
 
     def files(self, prefix: str) -> list[str]:
@@ -151,6 +152,13 @@ class CoordinatorClient:
         """End the actor without a restart."""
         with contextlib.suppress(RayError):
             ray.kill(self.actor, no_restart=True)
+
+    def _ask_store(self, method: str, *arguments: object) -> Any:
+        """Call a method that works on the store, and raise the method's own errors."""
+        try:
+            return self._ask(method, *arguments)
+        except ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None  # type: ignore[no-untyped-call]  # Ray's
 
     def _ask(self, method: str, *arguments: object) -> Any:
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
@@ -210,6 +218,8 @@ class CoordinatorMemory(DeadlineBackend):
         return "memory:"
 
     def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        if self._is_home:
+            return self._home.put_if_absent(path, chunks)
         raise OSError(f"{self}: {path} can only be written by the coordinator")
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
@@ -223,4 +233,6 @@ class CoordinatorMemory(DeadlineBackend):
         return self._home.files(prefix) if self._is_home else self._client.files(prefix)
 
     def _delete(self, paths: Sequence[str]) -> None:
+        if self._is_home:
+            return self._home.delete(*paths)
         raise OSError(f"{self}: {paths[0]} can only be removed by the coordinator")

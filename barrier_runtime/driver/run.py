@@ -21,14 +21,16 @@ from barrier_runtime.page.commands import Actions, Kind
 from barrier_runtime.page.server import PageServer
 from barrier_runtime.tracing.trace_store import KeptTrace
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
+from snapshot.coordinator.events import CloseRequest, RemovalRequested, SnapshotRequested, StopRequested
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
-from snapshot.errors import CutlineError, RunFailed, SnapshotAborted
+from snapshot.coordinator.retention import RemovalRequest
+from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
 from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant
 from snapshot.plan.topology import Topology
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
 from snapshot.trace import Trace
 
 #: Seconds between two polls of the monitor, which keeps progress reports and judges invariants.
@@ -76,7 +78,14 @@ class Run:
         #: the coordinator's trace, stored when the coordinator ends, or None before and when the trace was lost
         self._last_trace: KeptTrace | None = None
         self._ended = threading.Event()
-        actions: Actions = {Kind.SNAPSHOT: self.takeSnapshot, Kind.STOP: partial(self.stop, withSnapshot=True)}
+        actions: Actions = {
+            Kind.SNAPSHOT: self.takeSnapshot,
+            Kind.STOP: partial(self.stop, withSnapshot=True),
+            Kind.STOP_NOW: self.stop,
+            Kind.PIN: self.pinSnapshot,
+            Kind.UNPIN: self.unpinSnapshot,
+            Kind.DELETE: self.deleteSnapshot,
+        }
         self._page = None if page is None else page.show(name, topology, actions)
         #: address of the live page while the run is active, or None without a page
         self.pageAddress = None if self._page is None else self._page.address
@@ -171,6 +180,51 @@ class Run:
         """Return all kept published snapshots, oldest first. The last snapshot of a bounded run is the run's result."""
         return self._store.read_snapshots(self._codec)
 
+    def pinSnapshot(self, snapshotId: int) -> None:
+        """Pin a published snapshot, so that retention never removes the snapshot. Also for a run that has ended.
+
+        Raises
+        ------
+        FileNotFoundError
+            if there is no such snapshot.
+        """
+        self._set_pinned(snapshotId, True)
+
+    def unpinSnapshot(self, snapshotId: int) -> None:
+        """Unpin a published snapshot. Retention then removes the snapshot, unless it is among the newest.
+
+        Raises
+        ------
+        FileNotFoundError
+            if there is no such snapshot.
+        """
+        self._set_pinned(snapshotId, False)
+
+    def deleteSnapshot(self, snapshotId: int) -> None:
+        """Remove a published snapshot. Parts that other snapshots need stay. Also for a run that has ended.
+
+        Raises
+        ------
+        FileNotFoundError
+            if there is no such snapshot.
+        SnapshotInUse
+            if the snapshot is pinned, or is the newest, from which the run continues.
+        """
+        check_removable(self._store, stored_history(self._store), snapshotId)
+        event = RemovalRequested(RemovalRequest(secrets.randbits(62), snapshotId))
+        while self.isActive:
+            try:
+                closed = self._client.request(event)
+            except RunFailed:
+                if not self._ended.is_set():
+                    raise
+                break
+            if closed is not None and closed.snapshot_id is None:
+                raise SnapshotInUse(f"run {self.name!r}: snapshot {snapshotId} stays: {closed.reason}")
+            if closed is not None:
+                return
+        remove_snapshot(self._store, snapshotId)
+
     def trace(self) -> Trace:
         """Return the trace: messages, markers, cuts and failures of subtasks and coordinator. A trace draws itself.
 
@@ -240,6 +294,16 @@ class Run:
             if not self._ended.is_set():
                 raise
 
+    def _set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        try:
+            if not self._ended.is_set():
+                self._client.set_pinned(snapshot_id, is_pinned)
+                return
+        except RunFailed:
+            if not self._ended.is_set():
+                raise
+        set_pinned(self._store, snapshot_id, is_pinned)
+
     def _await_request(self, event: SnapshotRequested | StopRequested, timeout: float | None) -> Snapshot:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (closed := self._closed_request(event)) is None:
@@ -272,7 +336,7 @@ class Run:
     def _closed_request(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
         try:
             if not self._ended.is_set():
-                return self._client.request_snapshot(event)
+                return self._client.request(event)
         except RunFailed:
             if not self._ended.is_set():
                 raise

@@ -87,7 +87,7 @@ class Access:
         if request.method not in _READING and not _is_own_command(request, host):
             return _refusal(
                 HTTPStatus.FORBIDDEN,
-                f"an order needs the header {COMMAND_HEADER} and comes from this page, or from none",
+                f"a command needs the header {COMMAND_HEADER}, and must come from this page or from no page",
             )
         return None
 

@@ -8,8 +8,10 @@
     GET  /api/runs                  {"runs": [summary, ...]}
     GET  /api/runs/NAME             the whole document
     GET  /api/runs/NAME/events      server-sent events: the whole document, then documents with the changes
-    POST /api/runs/NAME/snapshot    request a snapshot
-    POST /api/runs/NAME/stop        request a last snapshot and the end of the run
+    POST /api/runs/NAME/snapshot    request a snapshot; ?pinned=true, ?timeout=SECONDS
+    POST /api/runs/NAME/stop        request a last snapshot and the end of the run; ?timeout=SECONDS
+    POST /api/runs/NAME/stop-now    request the end of the run without a snapshot
+    POST /api/runs/NAME/pin         pin a snapshot: ?snapshotId=ID; likewise unpin and delete
     GET  /metrics                   Prometheus, or OpenMetrics for clients that accept OpenMetrics
     GET  anything else              404, with a link to the list
 
@@ -35,7 +37,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from barrier_runtime.page.commands import Kind
+from barrier_runtime.page.commands import Kind, parse_arguments
 from barrier_runtime.page.metrics import metrics_registry
 from barrier_runtime.page.run_view import RunView
 
@@ -153,11 +155,16 @@ class _Answers:
     async def command(self, request: Request) -> Response:
         view, kind = self._view(request), request.path_params["kind"]
         if kind not in [each.value for each in Kind]:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"nobody can order {kind!r}\n")
-        number = view.command(Kind(kind))
+            known = ", ".join(each.value for each in Kind)
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no command {kind!r}; there are {known}\n")
+        try:
+            arguments = parse_arguments(Kind(kind), request.query_params)
+        except ValueError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"{error}\n") from error
+        number = view.command(Kind(kind), arguments)
         if number is None:
-            raise HTTPException(HTTPStatus.CONFLICT, "an order like this still waits\n")
-        return _json({"order": number}, HTTPStatus.ACCEPTED)
+            raise HTTPException(HTTPStatus.CONFLICT, "the same command still waits; try again when it is done\n")
+        return _json({"command": number}, HTTPStatus.ACCEPTED)
 
     async def metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -1,7 +1,8 @@
-"""Commands of the page's visitors: take a snapshot, or stop a run. Each command waits on a thread of its own."""
+"""Commands for a run: take, pin, unpin and delete snapshots, and stop. Each command waits on a thread of its own."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from snapshot.stored.snapshot import Snapshot
 
-#: newest commands whose outcome is shown; the effects of older commands appear among the snapshots
+#: newest commands whose outcome is shown, and commands that wait at most; the effects of older commands appear among
+#: the snapshots
 COMMANDS_MAX = 10
 
 
@@ -22,6 +24,10 @@ class Kind(Enum):
 
     SNAPSHOT = "snapshot"
     STOP = "stop"
+    STOP_NOW = "stop-now"
+    PIN = "pin"
+    UNPIN = "unpin"
+    DELETE = "delete"
 
 
 class State(Enum):
@@ -32,9 +38,67 @@ class State(Enum):
     FAILED = "failed"
 
 
-#: functions that carry out commands, by kind; each blocks until the command is done and returns the snapshot that was
-#: taken, or None without a snapshot
-Actions: TypeAlias = "Mapping[Kind, Callable[[], Snapshot | None]]"
+#: functions that carry out commands, by kind; each takes the arguments of its kind, blocks until the command is done,
+#: and returns the snapshot that was taken, or None without a snapshot
+Actions: TypeAlias = "Mapping[Kind, Callable[..., Snapshot | None]]"
+
+#: arguments of a command, as keyword arguments of its action
+Arguments: TypeAlias = Mapping[str, Any]
+
+#: {kind: (text of a waiting command, text of a command that is done)}
+_TEXTS = {
+    Kind.SNAPSHOT: ("taking a snapshot", "the run had ended"),
+    Kind.STOP: ("stopping with a snapshot", "the run has ended"),
+    Kind.STOP_NOW: ("stopping without a snapshot", "the run has ended"),
+    Kind.PIN: ("pinning snapshot {}", "snapshot {} is pinned"),
+    Kind.UNPIN: ("unpinning snapshot {}", "snapshot {} is not pinned"),
+    Kind.DELETE: ("deleting snapshot {}", "snapshot {} is deleted"),
+}
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+#: {kind: {name of an argument: its parser}}
+_PARSERS: Mapping[Kind, Mapping[str, Callable[[str], Any]]] = {
+    Kind.SNAPSHOT: {"pinned": _flag, "timeout": _seconds},
+    Kind.STOP: {"timeout": _seconds},
+    Kind.STOP_NOW: {},
+    **{kind: {"snapshotId": int} for kind in (Kind.PIN, Kind.UNPIN, Kind.DELETE)},
+}
+
+
+def parse_arguments(kind: Kind, texts: Mapping[str, str]) -> Arguments:
+    """Return the arguments of a command from the texts of a request.
+
+    Raises
+    ------
+    ValueError
+        if an argument is unknown, missing or malformed. The text names the argument.
+    """
+    parsers = _PARSERS[kind]
+    unknown = [name for name in texts if name not in parsers]
+    if unknown:
+        raise ValueError(f"{kind.value} has no argument {unknown[0]!r}; it has {', '.join(parsers) or 'none'}")
+    if "snapshotId" in parsers and "snapshotId" not in texts:
+        raise ValueError(f"{kind.value} needs snapshotId")
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = parsers[name](text)
+        except ValueError as error:
+            raise ValueError(f"{kind.value}: {name}: {error}") from error
+    return found
 
 
 @dataclass(slots=True)
@@ -43,6 +107,8 @@ class _Command:
     kind: str
     state: str
     text: str
+    #: id of the snapshot that was taken, or that the command names; None without either
+    snapshot: int | None
 
 
 class Commands:
@@ -63,17 +129,24 @@ class Commands:
         self._commands: deque[_Command] = deque(maxlen=COMMANDS_MAX)
         self._count = 0
 
-    def submit(self, kind: Kind) -> int | None:
-        """Start a command and return its number. Return None while a command of the same kind waits."""
+    def submit(self, kind: Kind, arguments: Arguments) -> int | None:
+        """Start a command and return its number.
+
+        Return None while the same command waits, of the same snapshot if the command names one, or too many wait.
+        """
+        snapshot_id: int | None = arguments.get("snapshotId")
         with self._lock:
-            if any(command.kind == kind.value and command.state == State.WAITING.value for command in self._commands):
+            waiting = [command for command in self._commands if command.state == State.WAITING.value]
+            is_same = any(command.kind == kind.value and command.snapshot == snapshot_id for command in waiting)
+            if is_same or len(waiting) >= COMMANDS_MAX:
                 return None
             self._count += 1
-            text = "taking a snapshot" if kind is Kind.SNAPSHOT else "stopping with a snapshot"
-            command = _Command(self._count, kind.value, State.WAITING.value, text)
+            text = _TEXTS[kind][0].format(snapshot_id)
+            command = _Command(self._count, kind.value, State.WAITING.value, text, snapshot_id)
             self._commands.append(command)
         self._on_change()
-        threading.Thread(target=self._carry_out, args=(kind, command), name="cutline-page-order", daemon=True).start()
+        work = (kind, arguments, command)
+        threading.Thread(target=self._carry_out, args=work, name="cutline-page-command", daemon=True).start()
         return command.number
 
     def as_document(self) -> list[dict[str, Any]]:
@@ -85,20 +158,21 @@ class Commands:
         """Mark waiting stop commands as done, because the page may be closed before the stop command returns."""
         with self._lock:
             for command in self._commands:
-                if command.kind == Kind.STOP.value and command.state == State.WAITING.value:
+                if command.kind in (Kind.STOP.value, Kind.STOP_NOW.value) and command.state == State.WAITING.value:
                     command.state, command.text = State.DONE.value, "the run has ended"
 
-    def _carry_out(self, kind: Kind, command: _Command) -> None:
+    def _carry_out(self, kind: Kind, arguments: Arguments, command: _Command) -> None:
         began = time.monotonic()
         try:
-            snapshot = self._actions[kind]()
+            snapshot = self._actions[kind](**arguments)
             seconds = time.monotonic() - began
-            what = f"snapshot {snapshot.id} was published after {seconds:.2f} s" if snapshot else "the run had ended"
-            self._close(command, State.DONE, what)
+            done = _TEXTS[kind][1].format(command.snapshot)
+            what = f"snapshot {snapshot.id} was published after {seconds:.2f} s" if snapshot else done
+            self._close(command, State.DONE, what, snapshot.id if snapshot else command.snapshot)
         except Exception as error:  # noqa: BLE001  # because the visitor must see every failure of the command
-            self._close(command, State.FAILED, str(error))
+            self._close(command, State.FAILED, str(error), command.snapshot)
 
-    def _close(self, command: _Command, state: State, text: str) -> None:
+    def _close(self, command: _Command, state: State, text: str, snapshot_id: int | None) -> None:
         with self._lock:
-            command.state, command.text = state.value, text
+            command.state, command.text, command.snapshot = state.value, text, snapshot_id
         self._on_change()

@@ -6,13 +6,31 @@ The keys may be of any kind. Callers pass times in monotonic seconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
 #: seconds over which rates are taken, because workers report about twice a second and shorter rates would flicker
 RATE_SECONDS = 2.0
+
+
+def flow_ends(nodes: Iterable[tuple[str, bool, bool]]) -> tuple[list[str], list[str]]:
+    """Return the nodes whose sent messages enter the graph, and the nodes whose processed messages leave the graph.
+
+    A graph without sources has a closed flow, so the messages that all its nodes send are counted. A graph without
+    sinks counts the messages that all its nodes process.
+
+    Parameters
+    ----------
+    nodes : iterable of (str, bool, bool)
+        Name of each node, whether the node is a source, and whether the node is a sink.
+    """
+    known = [*nodes]
+    names = [name for name, _, _ in known]
+    sources = [name for name, is_source, _ in known if is_source]
+    sinks = [name for name, _, is_sink in known if is_sink]
+    return sources or names, sinks or names
 
 
 class CumulativeCounters(Generic[Key]):

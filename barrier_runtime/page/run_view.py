@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from barrier_runtime.page.commands import Actions, Commands, Kind
-from barrier_runtime.page.counting import CumulativeCounters, Rates
+from barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
+from barrier_runtime.page.counting import CumulativeCounters, Rates, flow_ends
 from barrier_runtime.page.snapshot_table import SnapshotTable
 from snapshot.drawing.layout import layout
 from snapshot.plan.topology import Topology
@@ -23,7 +23,7 @@ from snapshot.plan.topology import Topology
 def graph_document(topology: Topology) -> dict[str, Any]:
     """Return the drawing of a graph as plain data: size, nodes with places about 1 apart, edges, and `flow_ends`."""
     drawn = layout(topology)
-    into, out_of = flow_ends(topology)
+    into, out_of = _flow_ends(topology)
     return {
         "width": drawn.width,
         "height": drawn.height,
@@ -43,7 +43,7 @@ def graph_document(topology: Topology) -> dict[str, Any]:
             {
                 "source": edge.source,
                 "target": edge.target,
-                "spread": edge.partitioning.value,
+                "partitioning": edge.partitioning.value,
                 "alignment": str(edge.alignment),
             }
             for edge in topology.edges
@@ -53,16 +53,8 @@ def graph_document(topology: Topology) -> dict[str, Any]:
     }
 
 
-def flow_ends(topology: Topology) -> tuple[list[str], list[str]]:
-    """Return the nodes whose sent messages enter the graph, and the nodes whose processed messages leave the graph.
-
-    A graph without sources has a closed flow, so the messages that all its nodes send are counted. A graph without
-    sinks counts the messages that all its nodes process.
-    """
-    names = [node.name for node in topology.nodes]
-    sources = [node.name for node in topology.nodes if node.is_source]
-    sinks = [node.name for node in topology.nodes if node.is_sink]
-    return sources or names, sinks or names
+def _flow_ends(topology: Topology) -> tuple[list[str], list[str]]:
+    return flow_ends((node.name, node.is_source, node.is_sink) for node in topology.nodes)
 
 
 #: seconds between two points of the chart of throughput
@@ -98,7 +90,7 @@ class RunView:
         self.has_ended = False
         self._began = time.time()
         self._graph = graph_document(topology)
-        self._into, self._out_of = flow_ends(topology)
+        self._into, self._out_of = _flow_ends(topology)
         self._lock = threading.Lock()
         self._report: Mapping[str, Any] = {}
         self._rates: Rates[_Counter] = Rates()
@@ -140,9 +132,9 @@ class RunView:
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
 
-    def command(self, kind: Kind) -> int | None:
-        """Start a command and return its number. Return None while a command of the same kind waits."""
-        return self.commands.submit(kind)
+    def command(self, kind: Kind, arguments: Arguments) -> int | None:
+        """Start a command and return its number, or None while the same command waits."""
+        return self.commands.submit(kind, arguments)
 
     def _changed(self) -> None:
         with self._lock:
@@ -187,7 +179,7 @@ class RunView:
                 "restartCount": len(self._restarts),
                 "invariants": report.get("invariants", {}),
                 "metrics": self._metrics.totals(),
-                "orders": self.commands.as_document(),
+                "commands": self.commands.as_document(),
             }
 
     def counters(self) -> dict[tuple[str, ...], float]:

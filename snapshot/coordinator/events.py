@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
 from snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
+from snapshot.coordinator.retention import RemovalRequest
 from snapshot.stored.manifest import Manifest
 
 # ---- events
@@ -92,6 +93,21 @@ class SnapshotRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovalRequested:
+    """The driver asked to remove a snapshot. The answer is `CloseRequest`, with the snapshot's id if it is gone."""
+
+    request: RemovalRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PinChanged:
+    """A published snapshot was pinned or unpinned. Retention may remove a snapshot that is not pinned any more."""
+
+    snapshot_id: int
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotInitiated:
     """Subtasks have started a snapshot themselves, under a free id. Simulations may do so (PROTOCOL 3.1)."""
 
@@ -131,6 +147,8 @@ Event = (
     | ManifestUnreadable
     | SnapshotsDeleted
     | SnapshotRequested
+    | RemovalRequested
+    | PinChanged
     | SnapshotInitiated
     | StopRequested
     | RunGivenUp

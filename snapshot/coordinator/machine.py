@@ -32,7 +32,7 @@ from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.coordinator.restart_policy import Restart, Restarts
-from snapshot.coordinator.retention import Retention
+from snapshot.coordinator.retention import RemovalRequest, Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
 from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
@@ -162,9 +162,14 @@ class Coordinator:
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
             case events.SnapshotsDeleted(snapshot_ids):
-                self._retention.removed(snapshot_ids)
+                self._on_removed(snapshot_ids)
             case events.SnapshotRequested(request):
                 self._on_requested(request)
+            case events.RemovalRequested(request):
+                self._on_removal_requested(request)
+            case events.PinChanged(snapshot_id, is_pinned):
+                self._retention.reconsider(snapshot_id)
+                self.table.stats.set_pinned(snapshot_id, is_pinned)
             case events.SnapshotInitiated(snapshot_id):
                 self._tracker.table.open_given(snapshot_id, self._outbox.now)
             case events.StopRequested(request):
@@ -184,6 +189,8 @@ class Coordinator:
                 self._outbox.send(worker, self._farewell())
             case events.SnapshotRequested(request) | events.StopRequested(SnapshotRequest() as request):
                 self._tracker.refuse(request, self._why_over())
+            case events.RemovalRequested(request):
+                self._outbox.put(events.CloseRequest(request.request_id, None, self._why_over()))
             case _:
                 pass  # late events have no effect
 
@@ -392,13 +399,32 @@ class Coordinator:
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
-        if expired := self._retention.next_removal():
-            self._outbox.put(events.DeleteSnapshots(expired))
+        self._remove_next()
         if is_last:
             self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
             self._tracker.end_components(manifest)
             self._renew_or_trigger()
+
+    def _on_removal_requested(self, request: RemovalRequest) -> None:
+        if self._retention.request(request):
+            self._remove_next()
+        else:
+            reason = f"the history has no snapshot {request.snapshot_id}, or the run continues from it"
+            self._outbox.put(events.CloseRequest(request.request_id, None, reason))
+
+    def _on_removed(self, snapshot_ids: tuple[int, ...]) -> None:
+        for request in self._retention.removed(snapshot_ids):
+            is_gone = request.snapshot_id not in self.history
+            reason = "" if is_gone else "the snapshot is pinned or needed, or the store failed; the log has the cause"
+            gone = request.snapshot_id if is_gone else None
+            self._outbox.put(events.CloseRequest(request.request_id, gone, reason))
+        if self._retention.has_requests:
+            self._remove_next()
+
+    def _remove_next(self) -> None:
+        if removal := self._retention.next_removal():
+            self._outbox.put(events.DeleteSnapshots(removal))
 
     def _renew_or_trigger(self) -> None:
         """Continue with snapshots. Take a new claim when the ids of the claim are used up (PROTOCOL 3.2)."""

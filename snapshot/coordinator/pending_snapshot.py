@@ -44,7 +44,7 @@ class Initiator(Enum):
 
     INTERVAL = "interval"
     #: the driver requested the snapshot
-    REQUEST = "order"
+    REQUEST = "request"
     #: a node requested the snapshot, or subtasks started the snapshot themselves
     NODE = "node"
     #: all workers are idle; the snapshot shows whether the run, or a cycle, has terminated

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 #: seconds between two scans for unreferenced parts. A part is removed when two scans, at least the grace time apart,
 #: find the part (PROTOCOL 10). Frequent scans therefore gain nothing.
 SWEEP_INTERVAL_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRequest:
+    """A request of the driver to remove one snapshot."""
+
+    request_id: int
+    snapshot_id: int
 
 
 class Retention:
@@ -28,6 +37,8 @@ class Retention:
         self._removing: tuple[int, ...] = ()
         #: snapshots that were not removed, because they are pinned or the store failed. This instance does not retry
         self._left: dict[int, None] = {}
+        #: requests that wait for the answer to `next_removal`
+        self._requests: list[RemovalRequest] = []
 
     def is_sweep_due(self, now: float) -> bool:
         """Return whether a scan for orphans is due at `now`. A due scan sets the next time an interval later."""
@@ -45,15 +56,37 @@ class Retention:
         assert not self.history or snapshot_id > self.history[-1], (snapshot_id, self.history)
         self.history.append(snapshot_id)
 
+    def request(self, request: RemovalRequest) -> bool:
+        """Add a snapshot to the next removal. Return False if the history lacks the snapshot, or it is the newest."""
+        if request.snapshot_id not in self.history[:-1]:
+            return False
+        self._requests.append(request)
+        return True
+
+    def reconsider(self, snapshot_id: int) -> None:
+        """Let the next removal include a snapshot that was left, because its pin has changed."""
+        self._left.pop(snapshot_id, None)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait."""
+        return bool(self._requests)
+
     def next_removal(self) -> tuple[int, ...]:
         """Return the snapshots to remove now. Return nothing until `removed` has answered the previous request."""
         if self._removing:
             return ()
-        self._removing = tuple(s for s in self.history[: -self._retained] if s not in self._left)
+        expired = [s for s in self.history[: -self._retained] if s not in self._left]
+        requested = [request.snapshot_id for request in self._requests]
+        self._removing = tuple(s for s in self.history[:-1] if s in expired or s in requested)
         return self._removing
 
-    def removed(self, snapshot_ids: Collection[int]) -> None:
-        """Record the answer to `next_removal`: the removed snapshots."""
+    def removed(self, snapshot_ids: Collection[int]) -> list[RemovalRequest]:
+        """Record the answer to `next_removal`: the removed snapshots. Return the requests that are answered."""
+        open_ids = [s for s in self.history[:-1] if s not in self._removing]  # `take_over` may have changed the history
+        answered = [request for request in self._requests if request.snapshot_id not in open_ids]
+        self._requests = [request for request in self._requests if request not in answered]
         self.history = [s for s in self.history if s not in snapshot_ids]
         self._left.update(dict.fromkeys(s for s in self._removing if s not in snapshot_ids))
         self._removing = ()
+        return answered

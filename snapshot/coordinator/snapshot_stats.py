@@ -69,6 +69,12 @@ class SnapshotStats:
                 self.aborted(snapshot, reason, now)
         self._undecided = {}
 
+    def set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        """Report the changed pin of a published snapshot. A report that is not kept any more stays away."""
+        for index, report in enumerate(self._closed):
+            if report["id"] == snapshot_id:
+                self._closed[index] = {**report, "pinned": is_pinned}
+
     def reports(self, pending: Iterable[PendingSnapshot], now: float) -> list[dict[str, Any]]:
         """Return the newest `REPORTS_MAX` reports, oldest first, including pending snapshots."""
         still_open = [*pending, *(snapshot for snapshot, _ in list(self._undecided.values()))]

@@ -40,7 +40,7 @@ class SnapshotTable:
         self.pending: dict[int, PendingSnapshot] = {}
         self.requests: list[SnapshotRequest] = []
         self._subtask_count = subtask_count
-        self._log = SnapshotStats(subtask_count, epoch_offset)
+        self.stats = SnapshotStats(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
         self._next_id = 0
         #: unused ids below `_next_id` that subtasks may still start: an ordered set
@@ -62,7 +62,7 @@ class SnapshotTable:
         """
         assert not self.pending
         self._skipped.clear()
-        self._log.decide(history, now)
+        self.stats.decide(history, now)
         self._next_id, self._ids_end = first_snapshot_id(claim), first_snapshot_id(claim + 1)
         if self.policy.interval is not None:
             self._trigger_at = now + self.policy.interval
@@ -171,18 +171,18 @@ class SnapshotTable:
     def close_published(self, snapshot_id: int, now: float) -> PendingSnapshot:
         """Close a published snapshot."""
         self.failures_in_a_row = 0
-        self._log.published(self.pending[snapshot_id], now)
+        self.stats.published(self.pending[snapshot_id], now)
         return self._close(snapshot_id, now)
 
     def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
         """Close an aborted snapshot, and count the failure."""
         self.failures_in_a_row += 1
-        self._log.aborted(self.pending[snapshot_id], reason, now)
+        self.stats.aborted(self.pending[snapshot_id], reason, now)
         return self._close(snapshot_id, now)
 
     def close_superseded(self, snapshot_id: int, by: int, reason: str, now: float) -> None:
         """Close a snapshot, because the later snapshot `by` was complete first. Its requests wait for `by`."""
-        self._log.aborted(self.pending[snapshot_id], reason, now)
+        self.stats.aborted(self.pending[snapshot_id], reason, now)
         superseded = self._close(snapshot_id, now)
         self.pending[by].requests += superseded.requests
 
@@ -190,9 +190,9 @@ class SnapshotTable:
         """Drop all pending snapshots, because a rollback makes them impossible. Requests wait for the next snapshot."""
         for pending in self.pending.values():
             if pending.is_publishing:
-                self._log.undecided(pending, reason)
+                self.stats.undecided(pending, reason)
             else:
-                self._log.aborted(pending, reason, now)
+                self.stats.aborted(pending, reason, now)
         self.requests = [request for pending in self.pending.values() for request in pending.requests] + self.requests
         self.pending.clear()
         self._skipped.clear()
@@ -200,11 +200,11 @@ class SnapshotTable:
 
     def end(self, now: float) -> None:
         """Report undecided snapshots as aborted, because no further claim of this instance decides them."""
-        self._log.decide((), now)
+        self.stats.decide((), now)
 
     def reports(self, now: float) -> list[dict[str, Any]]:
         """Return the reports of the newest snapshots as plain data, oldest first. Any thread may call this method."""
-        return self._log.reports(list(self.pending.values()), now)
+        return self.stats.reports(list(self.pending.values()), now)
 
     def take_requests(self) -> list[SnapshotRequest]:
         """Remove and return all waiting requests."""

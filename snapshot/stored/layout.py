@@ -8,6 +8,7 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
     <run>/bases/00000007                        Base of claim 7, write-once
     <run>/checkpoints/00000007                  copies of claims and bases, written by the holder of claim 7
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
+    <run>/pins/0000000007000042                 the snapshot's pin is not as in its manifest
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
                                           └ for human readers: the subtask, or the first of several, shortened
@@ -36,6 +37,9 @@ SEGMENT_BYTES_MAX = 200
 #: Folder of a run's input log, which belongs to the reader of DataFrames.
 INPUT_FOLDER = "input/"
 
+#: Folder of the pin records.
+PINS_FOLDER = "pins"
+
 #: Most letters of a node's name in a part's name: enough to distinguish parts when reading a folder.
 _SLUG_LETTERS_MAX = 40
 
@@ -43,6 +47,7 @@ _CLAIM = re.compile(r"claims/(\d{8,})")
 _BASE = re.compile(r"bases/(\d{8,})")
 _CHECKPOINT = re.compile(r"checkpoints/(\d{8,})")
 _MANIFEST = re.compile(r"snapshots/(\d{16,})\.manifest")
+_PIN = re.compile(r"pins/(\d{16,})")
 _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
@@ -73,6 +78,11 @@ def manifest_path(snapshot_id: int) -> str:
     return f"snapshots/{snapshot_id:016}.manifest"
 
 
+def pin_path(snapshot_id: int) -> str:
+    """Return the path of the pin record of `snapshot_id`."""
+    return f"{PINS_FOLDER}/{snapshot_id:016}"
+
+
 def parts_path(handle: Handle) -> str:
     """Return the path of the file of parts that begins with the part of `handle`. No other file has this path."""
     slug = re.sub(r"[^A-Za-z0-9_]", "_", handle.subtask.node)[:_SLUG_LETTERS_MAX]
@@ -98,6 +108,11 @@ def checkpoint_claim(path: str) -> int | None:
 def manifest_id(path: str) -> int | None:
     """Return the snapshot id in a path of `manifest_path`, or None for any other path."""
     return _number(_MANIFEST, path)
+
+
+def pinned_id(path: str) -> int | None:
+    """Return the snapshot id in a path of `pin_path`, or None for any other path."""
+    return _number(_PIN, path)
 
 
 def part_origin(path: str) -> PartPath | None:

@@ -1,4 +1,4 @@
-"""The files of one run: claims, bases, checkpoints, manifests, parts.
+"""The files of one run: claims, bases, checkpoints, manifests, pins, parts.
 
 Owns the place of each file and the order of writes. Decides nothing about the run (`snapshot.coordinator.fence` does).
 Every method blocks, each of its backend calls for at most the backend's deadline. Errors of the backend are raised as
@@ -8,6 +8,7 @@ OSError. After an OSError nobody knows whether a write happened.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from snapshot.stored.history import Base, Claim, history
 from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
+from snapshot.stored.pins import Pins
 from snapshot.stored.snapshot import Snapshot
 
 CLAIM_MAGIC = b"CLCL"
@@ -59,6 +61,7 @@ class RunStore:
         self.backend = backend
         self.run = run
         self._folder = layout.run_folder(run)
+        self.pins = Pins(backend, run)
         #: {snapshot_id: a manifest stands in the manifest's place}; False: an aborted record. Neither ever changes
         self._published: dict[int, bool] = {}
         #: {snapshot_id: data of its manifest that removal needs}; never changes
@@ -203,11 +206,13 @@ class RunStore:
             known = self._known_of(snapshot_id)
         except FileNotFoundError:
             return True
-        if known.is_pinned:
+        if self.pins.is_pinned(snapshot_id, known.is_pinned):
             return False
         kept = self._paths_of(keep)
         self.backend.delete(self._path(layout.manifest_path(snapshot_id)))
         self.backend.delete(*(self._path(path) for path in known.paths if path not in kept))
+        if known.is_pinned:  # in the manifest, so a record had unpinned the snapshot
+            self.pins.forget(snapshot_id)
         self._known.pop(snapshot_id, None)
         return True
 
@@ -221,10 +226,7 @@ class RunStore:
         SnapshotCorrupt, RestoreRefused
             as `read_manifest`, or if the certificate does not hold.
         """
-        manifest = self.read_manifest(snapshot_id)
-        if isinstance(manifest, Aborted):
-            raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
-        return Snapshot(manifest, self.read_stored, codec)
+        return self._open(snapshot_id, codec, self.pins.changed())
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
         """Open all snapshots of the run's history, ascending. Snapshots off its chain are void (PROTOCOL 7.3).
@@ -235,10 +237,11 @@ class RunStore:
             if a snapshot is damaged, or the newest is gone. Older snapshots may be removed during the call.
         """
         ids = stored_history(self)
+        changed = self.pins.changed()
         snapshots: list[Snapshot] = []
         for snapshot_id in ids:
             try:
-                snapshots.append(self.read_snapshot(snapshot_id, codec))
+                snapshots.append(self._open(snapshot_id, codec, changed))
             except FileNotFoundError as error:
                 if snapshot_id == ids[-1]:
                     name = self._name(layout.manifest_path(snapshot_id))
@@ -328,6 +331,14 @@ class RunStore:
 
     # ---- helpers
 
+    def _open(self, snapshot_id: int, codec: Codec, changed: Collection[int]) -> Snapshot:
+        manifest = self.read_manifest(snapshot_id)
+        if isinstance(manifest, Aborted):
+            raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
+        if snapshot_id in changed:
+            manifest = replace(manifest, pinned=not manifest.pinned)
+        return Snapshot(manifest, self.read_stored, codec)
+
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
         """Return the paths of all parts that these snapshots refer to, each once."""
         return {path: None for snapshot_id in snapshot_ids for path in self._known_of(snapshot_id).paths}
@@ -408,7 +419,7 @@ def runs(backend: StateBackend) -> list[str]:
 class _Known(NamedTuple):
     """Data of a manifest that the removal of its snapshot needs."""
 
-    is_pinned: bool
+    is_pinned: bool  #: as in the manifest; `Pins` has what changed since
     #: paths of the files that hold its parts, each once
     paths: tuple[str, ...]
 

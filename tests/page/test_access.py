@@ -91,7 +91,10 @@ def test_what_is_not_there(show: ShowPage) -> None:
     for path in ("/runs/none", "/api/runs/none", "/api/runs/none/events", "/static/none.js", "/static/../app.py"):
         assert ask(address, path).status == 404, path
     assert ask(address, "/static/%2e%2e/app.py").status == 404
-    assert ask(address, "/api/runs/orders/none", method="POST", X_Cutline_Request="1").status == 404
+    unknown = ask(address, "/api/runs/orders/none", method="POST", X_Cutline_Request="1")
+    assert unknown.status == 404 and "there is no command 'none'; there are snapshot, stop, stop-now" in unknown.text
+    wrong = ask(address, "/api/runs/orders/pin?snapshot=1", method="POST", X_Cutline_Request="1")
+    assert (wrong.status, wrong.text) == (400, "pin has no argument 'snapshot'; it has snapshotId\n")
 
 
 def test_an_unknown_address_leads_back(show: ShowPage) -> None:

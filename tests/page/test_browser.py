@@ -78,7 +78,7 @@ def test_a_run_is_watched_from_its_start_to_its_end(
     expect(tab.locator("#phase")).to_have_text("running")
     tab.locator("#snapshot").click()
     expect(tab.locator("#outcome")).to_contain_text("was published after")
-    ordered = tab.locator("#snapshots tr", has_text="order").first.locator("td").first.inner_text()
+    ordered = tab.locator("#snapshots tr", has_text="request").first.locator("td").first.inner_text()
     assert int(ordered) in run.status["snapshots"] and f"snapshot {ordered} " in tab.locator("#outcome").inner_text()
 
     tab.locator("summary", has_text="as tables").click()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import pytest
 
-from barrier_runtime.page.commands import Commands, Kind
+from barrier_runtime.page.commands import COMMANDS_MAX, Commands, Kind, parse_arguments
 from barrier_runtime.page.counting import CumulativeCounters, Rates
 from barrier_runtime.page.run_view import RunView
 from barrier_runtime.page.server import close_page, open_page
@@ -106,12 +107,54 @@ def test_orders_are_carried_out_once_and_tell_their_end() -> None:
 
     changes: list[None] = []
     orders = Commands({Kind.SNAPSHOT: take, Kind.STOP: lambda: None}, lambda: changes.append(None))
-    assert (orders.submit(Kind.SNAPSHOT), orders.submit(Kind.SNAPSHOT)) == (1, None)
-    assert orders.submit(Kind.STOP) == 2
+    assert (orders.submit(Kind.SNAPSHOT, {}), orders.submit(Kind.SNAPSHOT, {})) == (1, None)
+    assert orders.submit(Kind.STOP, {}) == 2
     may_go_on.set()
     ended = wait_for("both", lambda: [o for o in orders.as_document() if o["state"] != "waiting"][1:])
     assert [o["state"] for o in [*orders.as_document()]] == ["failed", "done"] and ended
     assert orders.as_document()[0]["text"] == "the disk is full" and len(changes) == 4
+
+
+def test_commands_of_other_snapshots_wait_side_by_side() -> None:
+    """One of each snapshot at a time, with its arguments; at most ten wait, because each takes a thread."""
+    may_go_on, seen = threading.Event(), []
+
+    def pin(snapshotId: int) -> None:
+        seen.append(snapshotId)
+        assert may_go_on.wait(30)
+
+    commands = Commands({Kind.PIN: pin}, lambda: None)
+    numbers = [commands.submit(Kind.PIN, {"snapshotId": each}) for each in (7, 7, *range(8, 20))]
+    assert numbers == [1, None, *range(2, COMMANDS_MAX + 1), *[None] * 3]
+    assert commands.as_document()[0] == {
+        **{"number": 1, "kind": "pin", "state": "waiting", "text": "pinning snapshot 7", "snapshot": 7}
+    }
+    may_go_on.set()
+    wait_for("all", lambda: all(each["state"] == "done" for each in commands.as_document()))
+    assert commands.as_document()[-1]["text"] == "snapshot 16 is pinned" and sorted(seen) == [*range(7, 17)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "found"),
+    [
+        (Kind.SNAPSHOT, {}, {}),
+        (Kind.SNAPSHOT, {"pinned": "true", "timeout": "1.5"}, {"pinned": True, "timeout": 1.5}),
+        (Kind.SNAPSHOT, {"pinned": "1"}, "snapshot: pinned: '1' is neither true nor false"),
+        *((Kind.STOP, {"timeout": each}, "no number of seconds above 0") for each in ("0", "nan", "inf", "-1")),
+        (Kind.STOP, {"timeout": "soon"}, "stop: timeout: could not convert"),
+        (Kind.STOP_NOW, {"timeout": "1"}, "stop-now has no argument 'timeout'; it has none"),
+        (Kind.PIN, {"snapshotId": "42"}, {"snapshotId": 42}),
+        (Kind.UNPIN, {}, "unpin needs snapshotId"),
+        (Kind.DELETE, {"snapshotId": "x"}, "delete: snapshotId: invalid literal"),
+    ],
+)
+def test_arguments_of_commands(kind: Kind, texts: dict[str, str], found: dict[str, Any] | str) -> None:
+    """Each kind has its own; all others are refused by name."""
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=found):
+            parse_arguments(kind, texts)
+    else:
+        assert parse_arguments(kind, texts) == found
 
 
 def test_a_stream_ends_with_the_run(show: ShowPage) -> None:

@@ -55,7 +55,7 @@ export class GraphView {
     const centres = placed(graph, this.width);
     this.nodes = new Map(graph.nodes.map((node) => [node.name, drawNode(node, centres.get(node.name))]));
     this.edges = drawEdges(graph, centres);
-    const label = `Graph of ${graph.nodes.length} nodes and ${graph.edges.length} edges; the tables below say the same`;
+    const label = `Graph of ${graph.nodes.length} nodes and ${graph.edges.length} edges; the tables below have the same data`;
     const picture = svg("svg", { role: "img", "aria-label": label });
     for (const { group } of this.edges.values()) picture.append(group);
     for (const { group } of this.nodes.values()) picture.append(group);
@@ -139,7 +139,7 @@ function drawEdge(edge, curve, points, at) {
   const queued = svg("text", { x: at.x, y: at.y + 27 });
   // The texts come later; the picture is to have room for them now.
   const room = svg("rect", { class: "room", x: at.x - LABEL.width / 2, y: at.y - 20, width: LABEL.width, height: LABEL.height });
-  const title = svg("title", {}, `${edge.source} to ${edge.target}: ${edge.spread}, ${edge.alignment}`);
+  const title = svg("title", {}, `${edge.source} to ${edge.target}: ${edge.partitioning}, ${edge.alignment}`);
   const [tip, back] = [curve(1), curve(0.94)];
   const turn = (Math.atan2(tip.y - back.y, tip.x - back.x) * 180) / Math.PI;
   const there = `translate(${tip.x} ${tip.y}) rotate(${turn})`;

@@ -2,7 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { GraphView } from "./graph.js";
-import { Orders } from "./commands.js";
+import { Commands } from "./commands.js";
 import { SnapshotTable } from "./snapshots.js";
 import { bytes, count, elapsed, element, milliseconds, setText } from "./format.js";
 import { showEdges, showInvariants, showMetrics, showNodes, showRestarts } from "./tables.js";
@@ -21,7 +21,7 @@ const at = (id) => document.getElementById(id);
 const graph = new GraphView(at("graph"));
 const charts = new Charts(at("throughput"), at("durations"));
 const table = new SnapshotTable(at("snapshots"), at("no-snapshots"));
-const orders = new Orders(api, at("snapshot"), at("stop"), at("confirm"), at("outcome"));
+const commands = new Commands(api, at("snapshot"), at("stop"), at("confirm"), at("outcome"));
 
 let points = [];
 let reports = new Map();
@@ -57,7 +57,7 @@ function show(run) {
   showInvariants(at("invariants"), run.invariants);
   showRestarts(at("restarts"), run.restarts, run.restartCount);
   showMetrics(at("metrics-card"), at("metrics"), run.metrics);
-  orders.show(run.orders, run);
+  commands.show(run.commands, run);
   if (hasEnded) showEnd(run, state);
 }
 
@@ -96,7 +96,7 @@ function showEnd(run, state) {
 function lose(text) {
   setText(at("lost"), text);
   at("lost").hidden = false;
-  orders.disable();
+  commands.disable();
 }
 
 function listen() {
@@ -123,7 +123,7 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => {
   const silence = Date.now() - heardAt;
   if (stream?.readyState === EventSource.OPEN && silence > SILENCE_MILLISECONDS) {
-    lose(`No news for ${Math.round(silence / 1000)} s: the driver answers, but has heard nothing of the run.`);
+    lose(`No news for ${Math.round(silence / 1000)} s: the driver answers, but its report of the run is old.`);
   }
 }, 1000);
 

@@ -33,7 +33,7 @@ export function showEdges(body, run) {
   const names = ["Edge", "Spread", "Messages/s", "Bytes/s", "Queued", "Back-pressure"];
   const rows = run.graph.edges.map((edge) => {
     const found = run.edges.find((each) => each.source === edge.source && each.target === edge.target);
-    const head = [`${edge.source} → ${edge.target}`, `${edge.spread}, ${edge.alignment}`];
+    const head = [`${edge.source} → ${edge.target}`, `${edge.partitioning}, ${edge.alignment}`];
     if (!found) return [...head, "", "", "", ""];
     const rates = [count(found.messagesPerSecond), bytes(found.bytesPerSecond)];
     return [...head, ...rates, whole(found.queued), percent(found.backPressure)];

@@ -18,6 +18,7 @@ from barrier_runtime.cli.formatting import verdict_lines
 from barrier_runtime.cli.graph_loader import find_graph, python_file
 from barrier_runtime.cli.progress import Flow
 from barrier_runtime.cli.session import check_java
+from barrier_runtime.cli.stored import CODEC
 from snapshot import END, Context, Graph, Node, Sink, Source
 from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import GraphError, RunFailed
@@ -36,6 +37,9 @@ def endless(spark):
     assert spark.range(3).count() == 3
     graph = Graph("numbers").add("numbers", Numbers(), parallelism=2).add("total", Total())
     return graph.connect("numbers", "total")
+
+def without_argument():
+    return Graph("numbers").add("numbers", Numbers()).add("total", Total()).connect("numbers", "total")
 
 number = 5
 broken = lambda spark: number
@@ -87,15 +91,18 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        *((), ("run",), ("runs",), ("top",), ("demo", "wordcount"), ("demo", "bank")),
-        *(("snapshots", each) for each in ("list", "show", "verify", "diff")),
+        *(("run",), ("restore",), ("fork",), ("stop",), ("top",), ("runs",), ("demo", "wordcount"), ("demo", "bank")),
+        *(("snapshots", each) for each in ("list", "show", "verify", "diff", "take", "pin", "unpin", "delete")),
     ],
 )
 def test_every_command_has_help(command: tuple[str, ...]) -> None:
-    """Each command explains itself."""
+    """Each command explains itself, with an example of itself, and is listed with the others."""
     result = invoke(*command, "--help")
     assert result.exit_code == 0
-    assert "Usage:" in result.output
+    assert f"Usage: cutline {' '.join(command)} [OPTIONS]" in result.output
+    assert f"Example: cutline {' '.join(command)} " in result.output
+    listed = invoke(*command[:-1], "--help")
+    assert listed.exit_code == 0 and f" {command[-1]} " in listed.output
 
 
 @pytest.mark.parametrize(
@@ -321,3 +328,60 @@ def test_a_signal_stops_with_a_snapshot_and_the_run_goes_on(jobs: Path, leak_che
         assert program.wait() == 128 + number
     store = RunStore(FileSystemBackend(jobs / "store"), "numbers")
     assert [base.snapshot_id for base in store.bases()] == [None, last["id"]]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_is_changed_from_another_terminal(jobs: Path, leak_check: LeakCheck) -> None:
+    """Take, pin, stop, restore, fork, delete, of a graph that a function without arguments makes."""
+    environment = {"COLUMNS": "500", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    options = ("--interval", "0", "--backend", "store", "--page", "4700")
+
+    def started(*words: str) -> Program:
+        line = command(jobs, words[0], "jobs.numbers:without_argument", *words[1:], *options)
+        return Program(line, timeout_s=120, environment=environment)
+
+    def changed(*words: object) -> Any:
+        line = command(jobs, *map(str, words), "--json")
+        done = subprocess.run(
+            line, env={**os.environ, **environment}, capture_output=True, text=True, timeout=90, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def stored(run: str) -> dict[int, bool]:
+        return {each["id"]: each["pinned"] for each in changed("snapshots", "list", "store", "--run", run)}
+
+    with started("run") as program:
+        address = program.read_until("live page at").split()[-1]
+        program.read_until("running: in")
+        first = changed("snapshots", "take", address, "--timeout", "60")["id"]
+        second = changed("snapshots", "take", address)["id"]
+        assert changed("snapshots", "pin", address, first) == [{"run": "numbers", "id": first, "pinned": True}]
+        third = changed("stop", address, "--timeout", "60")["snapshot"]
+        program.read_until("run numbers stopped")
+        assert program.wait() == 0
+    assert stored("numbers") == {first: True, second: False, third: False}
+    with started("restore", "--from", str(second)) as program:
+        address = program.read_until("live page at").split()[-1]
+        program.read_until("running: in")
+        fourth = changed("snapshots", "take", address)["id"]
+        assert changed("snapshots", "delete", address, second, "--yes")[0]["deleted"]
+        assert changed("stop", address, "--now")["snapshot"] == fourth
+        assert program.wait() == 0
+    assert stored("numbers") == {first: True, fourth: False}
+    with started("fork", "--run", "numbers", "--from", str(first), "--name", "again") as program:
+        address = program.read_until("live page at").split()[-1]
+        program.read_until("running: in")
+        fifth = changed("stop", address)["snapshot"]
+        assert program.wait() == 0
+    assert stored("again") == {fifth: False}
+    store = RunStore(FileSystemBackend(jobs / "store"), "again")
+    begun = RunStore(FileSystemBackend(jobs / "store"), "numbers").read_snapshot(first, CODEC).node("numbers").state
+    assert store.read_snapshot(fifth, CODEC).node("numbers").state >= begun > 0
+    changed("snapshots", "unpin", "store", first, "--run", "numbers")
+    changed("snapshots", "delete", "store", first, "--run", "numbers", "--yes")
+    assert stored("numbers") == {fourth: False}
+    assert invoke("snapshots", "verify", "store").exit_code == 0

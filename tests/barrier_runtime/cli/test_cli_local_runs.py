@@ -109,9 +109,9 @@ def test_ctrl_c_stops_and_the_printed_command_goes_on(cluster: LocalCluster, tmp
     assert stopped.exit_code == 130, stopped.output
     assert "stopping with a snapshot; press Ctrl-C again to stop at once" in stopped.output
     (snapshot,) = re.findall(r"^run numbers stopped with snapshot (\d+)$", *_lines(stopped))
-    told, printed = stopped.output.splitlines()[-2:]
+    heading, printed = stopped.output.splitlines()[-2:]
     words = shlex.split(printed)
-    assert told == "To go on:" and words[:3] == ["cutline", "run", "local_jobs:numbers"]
+    assert heading == "To go on:" and words[:3] == ["cutline", "run", "local_jobs:numbers"]
     assert words[-4:-1] == ["--name", "numbers", "--backend"] and {"--retained", "--safe"} <= set(words)
     resumed = invoke(*words[1:], "--json")
     assert resumed.exit_code == 0, resumed.output

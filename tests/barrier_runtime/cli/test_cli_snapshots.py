@@ -300,9 +300,13 @@ def test_the_shell_completes_runs_and_ids(stored: Path, complete: Callable[[str]
     assert complete(f"cutline snapshots show {stored} --run other ") == [str(FIRST)]
     assert complete(f"cutline run jobs:graph --backend {stored} --name o") == ["other"]
     assert complete(f"cutline run jobs:graph --backend {stored} --name bank --restore-from ") == ids
+    assert complete(f"cutline snapshots pin {stored} --run b") == ["bank"]
+    assert complete(f"cutline snapshots delete {stored} --run bank {FIRST} {ids[0]}") == ids[:1]
+    assert complete(f"cutline restore jobs:graph --backend {stored} --name bank --from ") == ids
+    assert complete(f"cutline fork jobs:graph --backend {stored} --name new --run other --from ") == [str(FIRST)]
 
 
-@pytest.mark.parametrize("place", ["nowhere", "s3://bucket/store", "file://host/store"])
+@pytest.mark.parametrize("place", ["nowhere", "s3://bucket/store", "file://host/store", "http://127.0.0.1:4640"])
 def test_completion_is_silent_where_nothing_is_found(place: str, complete: Callable[[str], list[str]]) -> None:
     """A wrong place, or one beyond this machine, offers nothing."""
     assert complete(f"cutline snapshots diff {place} ") == []

@@ -17,11 +17,11 @@ Q -> P    +0         +0     1 -> 1
 """
 _FORWARD = f"""\
 run bank: snapshot {FIRST} -> {SECOND}, 1.00 s later
-881 B -> 881 B, no rollback between them
+902 B -> 935 B, no rollback between them
 graph: the same
 
 subtask  before  after  state
-P[0]      177 B  177 B  changed
+P[0]      177 B  210 B  changed
                         state['balance']: 1 -> 2
                         state['seen'][2]: new, 3
                         state['note']: gone, was 'a\\x1b[31m'
@@ -30,11 +30,11 @@ P[0]      177 B  177 B  changed
 {_CHANNELS}"""
 _BACKWARD = f"""\
 run bank: snapshot {SECOND} -> {FIRST}, 1.00 s earlier
-881 B -> 881 B, no rollback between them
+935 B -> 902 B, no rollback between them
 graph: the same
 
 subtask  before  after  state
-P[0]      177 B  177 B  changed
+P[0]      210 B  177 B  changed
                         state['balance']: 2 -> 1
                         state['seen'][2]: gone, was 3
                         state['open']: gone, was (1, 'x')
@@ -43,7 +43,7 @@ P[0]      177 B  177 B  changed
 {_CHANNELS}"""
 _EQUAL = f"""\
 run bank: snapshot {SECOND} -> {THIRD}, 1.00 s later
-881 B -> 881 B, no rollback between them
+935 B -> 935 B, no rollback between them
 graph: the same
 
 2 of 2 states are equal
@@ -56,8 +56,8 @@ run other: 9 files, 1 snapshots that can be restored
 """
 _RUNS = f"""\
 run    snapshots   newest   age     size  pinned
-bank           3  {THIRD}  AGE  2.6 KiB       1
-other          1  {FIRST}  AGE    886 B       1
+bank           3  {THIRD}  AGE  2.7 KiB       1
+other          1  {FIRST}  AGE    907 B       1
 """
 
 

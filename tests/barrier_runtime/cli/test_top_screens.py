@@ -40,7 +40,7 @@ snapshot  state       age   took  trigger  align  capture  upload  publish      
 has passed
 1         published  99 s  42 ms     2 ms  12 ms     4 ms   18 ms     6 ms  120.6 KiB         37  sessions[2], pinned
 
-invariant lost: 1 snapshots cannot be read, first 2
+invariant lost: 1 snapshots are not judged, first 2
 invariant money is violated in 2 snapshots, first in 3
 invariant always holds in snapshot 3
 invariant later is not judged yet
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_red() -> None:
     """Violations and bottlenecks are red, losses are yellow, what is good is green, the rest is dim."""
     found = _coloured(_document())
     wrong = (
-        "invariant lost: 1 snapshots cannot be read, first 2",
+        "invariant lost: 1 snapshots are not judged, first 2",
         "invariant money is violated in 2 snapshots, first in 3",
     )
     assert {text: found[text] for text in wrong} == dict.fromkeys(wrong, "bold red")
@@ -165,14 +165,14 @@ def test_the_outcome_has_a_colour(outcome: str, style: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "style"), [("waiting", "cyan"), ("done", "green"), ("failed", "bold red")])
-def test_the_newest_order_is_shown(state: str, style: str) -> None:
-    """A snapshot that was ordered, or an order that waits, is shown in the colour of its state; a note hides it."""
-    orders = [
+def test_the_newest_command_is_shown(state: str, style: str) -> None:
+    """A snapshot command, or a command that waits, is shown in the colour of its state. A note hides it."""
+    commands = [
         {"kind": "snapshot", "state": "done", "text": "the first"},
         {"kind": "snapshot", "state": state, "text": "the second"},
         {"kind": "stop", "state": "done", "text": "a stop"},
     ]
-    found = _coloured(_document(orders=orders))
+    found = _coloured(_document(commands=commands))
     assert found["the second"] == style and "the first" not in found and "a stop" not in found
-    noted = _coloured(_document(orders=orders), "the page is lost")
+    noted = _coloured(_document(commands=commands), "the page is lost")
     assert noted["the page is lost"] == "bold red" and "the second" not in noted

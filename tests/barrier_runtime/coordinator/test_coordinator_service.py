@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,13 +24,17 @@ from channels.identity import Purpose
 from channels.sockets import Address
 from snapshot.channel.frame import Buffer
 from snapshot.coordinator.control import Quit, WorkerRegistered
-from snapshot.coordinator.events import SnapshotRequested, StageLaunched
+from snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
+from snapshot.coordinator.retention import RemovalRequest
 from snapshot.errors import RunFailed
+from snapshot.stored.history import Base, Claim
+from snapshot.stored.run_store import RunStore
 from state_backends import MemoryBackend
 from tests.leaks import LeakCheck
+from tests.snapshot import sample
 from tests.snapshot.led import SETTINGS
 
 #: Milliseconds are enough; a test that passes does not wait for this.
@@ -108,10 +114,57 @@ def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
     """An order is answered when it is closed, in the same call; one that stays open is answered that it does."""
     service = _service(MemoryBackend())
     expired = SnapshotRequest(1, pinned=False, initiators=None, deadline=time.monotonic())
-    closed = service.request_snapshot(SnapshotRequested(expired))
+    closed = service.request(SnapshotRequested(expired))
     assert closed is not None
     assert closed.snapshot_id is None
-    assert service.request_snapshot(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
+    assert service.request(SnapshotRequested(replace(expired, request_id=2, deadline=None))) is None
+    service.close()
+
+
+class SlowRemoval(MemoryBackend):
+    """Ends a removal only when the test says so, and records when pins are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+        self.is_removing = threading.Event()
+        self.pinned_early: list[bool] = []
+
+    def _put_if_absent(self, path: str, chunks: Sequence[Buffer]) -> bool:
+        if "/pins/" in path:
+            self.pinned_early.append(not self.may_end.is_set())
+        return super()._put_if_absent(path, [memoryview(chunk) for chunk in chunks])
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        self.is_removing.set()
+        assert self.may_end.wait(_DEADLINE_S)
+        super()._delete(paths)
+
+
+def test_a_pin_waits_for_the_removal_before_it(leak_check: LeakCheck) -> None:
+    """Else the removal, which has read the pin before, takes a snapshot away that was just pinned."""
+    backend = SlowRemoval()
+    store = RunStore(backend, SETTINGS.run)
+    first, second = sample.SNAPSHOT_ID, sample.SNAPSHOT_ID + 1
+    for number in range(1, sample.INCARNATION + 1):
+        store.take_claim(Claim(number, "owner", "life"))
+    store.write_base(Base(sample.INCARNATION, None))
+    for snapshot_id in (first, second):
+        store.write_manifest(replace(sample.manifest(snapshot_id=snapshot_id), pinned=False))
+    service = _service(backend)
+    _wait_until(lambda: service.status()["snapshots"] == [first, second])
+    assert service.request(RemovalRequested(RemovalRequest(1, first))) is None
+    assert backend.is_removing.wait(_DEADLINE_S)
+    with ThreadPoolExecutor(2) as pool:
+        pins = [pool.submit(service.set_pinned, each, True) for each in (first, second)]
+        assert service.request(RemovalRequested(RemovalRequest(1, first))) is None
+        backend.may_end.set()
+        with pytest.raises(FileNotFoundError, match=f"has no snapshot {first}"):
+            pins[0].result(_DEADLINE_S)
+        pins[1].result(_DEADLINE_S)
+    closed = service.request(RemovalRequested(RemovalRequest(1, first)))
+    assert closed is not None and closed.snapshot_id == first and service.status()["snapshots"] == [second]
+    assert backend.pinned_early == [False] and store.read_snapshot(second, sample.CODEC).pinned
     service.close()
 
 

@@ -14,7 +14,7 @@ from barrier_runtime.driver.run import Run
 from barrier_runtime.page.settings import Page
 from snapshot import END, Context, Graph, Node, Sink, Source
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted
+from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted, SnapshotInUse
 from snapshot.node import End
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.barrier_runtime.local_cluster import LocalCluster, local_cluster
@@ -271,6 +271,43 @@ def test_snapshots_in_memory_come_home(cluster: LocalCluster, tmp_path: Path) ->
     upto = last.node("numbers").state
     again = made.submit(counting(upto + 10))
     assert again.awaitTermination(_DEADLINE_S) and total_of(again) == sum(range(upto + 10))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_snapshots_are_pinned_and_deleted(cluster: LocalCluster, tmp_path: Path, in_memory: bool) -> None:
+    """While the run is active, through its coordinator, and afterwards in the store."""
+    backend = MemoryBackend() if in_memory else FileSystemBackend(str(tmp_path / "store"))
+    run = runtime(cluster, tmp_path, backend=backend, snapshotInterval=None, retainedSnapshots=2).submit(
+        counting(_ENDLESS)
+    )
+    first, second, third = (run.takeSnapshot(timeout=_DEADLINE_S).id for _ in range(3))
+    wait_until(lambda: run.status["snapshots"] == [second, third])
+    for call in (run.pinSnapshot, run.unpinSnapshot, run.deleteSnapshot):
+        with pytest.raises(FileNotFoundError, match=f"has no snapshot {first}"):
+            call(first)
+    with pytest.raises(SnapshotInUse, match=f"snapshot {third} of run 'counting' is the newest"):
+        run.deleteSnapshot(third)
+    run.pinSnapshot(second)
+    with pytest.raises(SnapshotInUse, match=f"snapshot {second} of run 'counting' is pinned"):
+        run.deleteSnapshot(second)
+    fourth, fifth = (run.takeSnapshot(timeout=_DEADLINE_S).id for _ in range(2))
+    wait_until(lambda: run.status["snapshots"] == [second, fourth, fifth])
+    wait_until(lambda: [each["id"] for each in run.status["snapshotReports"] if each["pinned"]] == [second])
+    assert [each.id for each in run.snapshots() if each.pinned] == [second]
+    run.deleteSnapshot(fourth)
+    assert run.status["snapshots"] == [second, fifth]
+    run.unpinSnapshot(second)
+    sixth = run.takeSnapshot(pinned=True, timeout=_DEADLINE_S).id
+    wait_until(lambda: run.status["snapshots"] == [fifth, sixth])
+    last = run.stop(withSnapshot=True, timeout=_DEADLINE_S)
+    assert last is not None
+    with pytest.raises(SnapshotInUse, match="is pinned"):
+        run.deleteSnapshot(sixth)
+    run.unpinSnapshot(sixth)
+    run.deleteSnapshot(sixth)
+    with pytest.raises(SnapshotInUse, match="is the newest"):
+        run.deleteSnapshot(last.id)
+    assert sixth not in [each.id for each in run.snapshots()]
 
 
 def test_a_coordinator_that_cannot_restart_ends_the_run(cluster: LocalCluster, tmp_path: Path) -> None:

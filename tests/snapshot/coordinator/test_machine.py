@@ -18,6 +18,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.coordinator.machine import Outcome, Phase
+from snapshot.coordinator.retention import RemovalRequest
 from snapshot.ids import Subtask
 from snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, OVER, POLICY, SETTINGS, Led, of_kind, order
@@ -181,6 +182,45 @@ def test_retention_asks_once() -> None:
     assert publish(4) == [(FIRST + 1, FIRST + 2)]
     led.step(events.SnapshotsDeleted((FIRST + 1, FIRST + 2)))
     assert led.coordinator.history == [FIRST, FIRST + 3, FIRST + 4]
+
+
+def test_a_removal_is_requested_and_answered() -> None:
+    """With the id when the snapshot is gone, and with a reason when it stays or may not go."""
+    led = Led().run()
+    for number in range(2):
+        led.step(events.SnapshotRequested(order(number)))
+        led.acknowledge(FIRST + number)
+
+    def request(number: int, snapshot_id: int) -> list[events.Effect]:
+        return led.step(events.RemovalRequested(RemovalRequest(number, snapshot_id)))
+
+    (refused,) = of_kind(request(10, FIRST + 1), events.CloseRequest)
+    assert (refused.request_id, refused.snapshot_id) == (10, None) and "continues from it" in refused.reason
+    assert of_kind(request(11, FIRST), events.DeleteSnapshots) == [events.DeleteSnapshots((FIRST,))]
+    (stays,) = of_kind(led.step(events.SnapshotsDeleted(())), events.CloseRequest)
+    assert (stays.request_id, stays.snapshot_id) == (11, None) and "is pinned or needed" in stays.reason
+    request(12, FIRST)
+    assert request(13, FIRST) == []
+    answers = of_kind(led.step(events.SnapshotsDeleted((FIRST,))), events.CloseRequest)
+    assert [(each.request_id, each.snapshot_id, each.reason) for each in answers] == [(12, FIRST, ""), (13, FIRST, "")]
+    led.step(events.StopRequested(None))
+    (late,) = of_kind(request(14, FIRST), events.CloseRequest)
+    assert late.snapshot_id is None and late.reason
+
+
+def test_a_changed_pin_is_reported() -> None:
+    """The reports show the pin as it is now, and retention asks again for a snapshot that it had left."""
+    led = Led().run()
+    for number in range(4):
+        led.step(events.SnapshotRequested(order(number)))
+        led.acknowledge(FIRST + number)
+    led.step(events.SnapshotsDeleted(()))  # the first one is pinned
+    led.step(events.PinChanged(FIRST, True))
+    pinned = {report["id"]: report["pinned"] for report in led.coordinator.table.reports(0.0)}
+    assert pinned == {FIRST: True, FIRST + 1: False, FIRST + 2: False, FIRST + 3: False}
+    led.step(events.SnapshotRequested(order(4)))
+    effects = led.acknowledge(FIRST + 4)
+    assert of_kind(effects, events.DeleteSnapshots) == [events.DeleteSnapshots((FIRST, FIRST + 1, FIRST + 2))]
 
 
 # ---- the store is slow, or unsure

@@ -43,7 +43,7 @@ def test_the_split_is_that_of_the_slowest_and_adds_up() -> None:
     assert [report[phase] for phase in PHASES] == [500.0, 500.0, 250.0, 750.0, 125.0]
     assert report["durationMs"] == sum(report[phase] for phase in PHASES) == 2125.0
     assert (report["id"], report["timestamp"], report["pinned"]) == (FIRST, 1200.0, True)
-    assert (report["initiator"], report["acknowledged"], report["subtasks"]) == ("order", 2, 2)
+    assert (report["initiator"], report["acknowledged"], report["subtasks"]) == ("request", 2, 2)
     led.now += 99.0
     assert reports(led) == [report], "it ages no more"
 
@@ -83,7 +83,7 @@ def test_why_each_was_started() -> None:
     led.feed(0, control.SnapshotAskedFor(led.coordinator.incarnation, P))
     led.acknowledge(FIRST + 2)
     led.idle()
-    assert [report["initiator"] for report in reports(led)] == ["interval", "order", "node", "idle"]
+    assert [report["initiator"] for report in reports(led)] == ["interval", "request", "node", "idle"]
     assert [report["state"] for report in reports(led)] == ["aborted", "aborted", "published", "pending"]
 
 

@@ -1,0 +1,141 @@
+"""Commands to a living run through its live page: ``cutline stop``, and the functions of the snapshot commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from barrier_runtime.cli.formatting import plain, print_all, print_json
+from barrier_runtime.cli.page_client import Document, PageClient
+from barrier_runtime.page.commands import Kind, State
+from barrier_runtime.page.settings import PORT_DEFAULT
+from snapshot.coordinator.run_state import Outcome
+from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
+
+#: address of the page of the first run on this machine
+DEFAULT_ADDRESS = f"http://127.0.0.1:{PORT_DEFAULT}"
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(metavar="ADDRESS", help="Address of the live page, as it was printed at submit, with its token."),
+]
+LiveRunOption = Annotated[
+    str | None, typer.Option("--run", help="Name of the run; default: the address's, or the active one.")
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option(min=0.001, help="Seconds that the snapshot may take; default: no limit.")
+]
+
+#: {kind: error of a command that failed}
+_ERRORS: Mapping[Kind, type[CutlineError]] = {
+    Kind.SNAPSHOT: SnapshotAborted,
+    Kind.STOP: SnapshotAborted,
+    Kind.DELETE: SnapshotInUse,
+}
+
+
+def open_page_client(address: str) -> PageClient:
+    """Return a client of the page at `address`. Raise BadParameter if `address` is not the address of a page."""
+    try:
+        return PageClient(address)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ADDRESS") from error
+
+
+def carry_out(
+    client: PageClient, run: str, kind: Kind, arguments: Mapping[str, Any], console: Console
+) -> tuple[Document, Document]:
+    """Send a command to a run, and wait until the command is done. Return the last document and the command's record.
+
+    Raises
+    ------
+    CutlineError
+        if the command failed.
+    OSError
+        if the run has ended, or the page does not answer.
+    Exit
+        after Ctrl-C. The run still carries out the command.
+    """
+    texts = {name: _argument_text(value) for name, value in arguments.items() if value is not None}
+    try:
+        with console.status(f"run {plain(run)}") as status:
+            for document, command in client.carry_out(run, kind, texts):
+                status.update(_progress_text(document, command))
+    except KeyboardInterrupt:
+        _print(console, f"run {run}: still {command_text(kind)}; `cutline top {client.address}` shows the outcome")
+        raise typer.Exit(130) from None
+    if command["state"] == State.FAILED.value:
+        raise _ERRORS.get(kind, RunFailed)(str(command["text"]))
+    return document, command
+
+
+def command_text(kind: Kind) -> str:
+    """Return what a run does while it carries out a command."""
+    return {
+        Kind.SNAPSHOT: "taking the snapshot",
+        Kind.STOP: "stopping with a snapshot",
+        Kind.STOP_NOW: "stopping",
+    }.get(kind, f"at the command {kind.value}")
+
+
+def stop(
+    address: AddressArgument = DEFAULT_ADDRESS,
+    run: LiveRunOption = None,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", "--now", help="Stop at once, without a last snapshot.")
+    ] = False,
+    timeout: TimeoutOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Stop a run with a last snapshot, so that the run goes on from there without repeated work.
+
+    If the snapshot fails, the run goes on and the exit code is 1. With `--no-snapshot` the run goes on later from its
+    newest snapshot. Ctrl-C ends the waiting only.
+
+    Example: `cutline stop http://127.0.0.1:4640 --run bank --timeout 60`
+    """
+    console = Console(stderr=True)
+    client = open_page_client(address)
+    name = client.find_run(run)
+    try:
+        arguments = {} if no_snapshot else {"timeout": timeout}
+        kind = Kind.STOP_NOW if no_snapshot else Kind.STOP
+        document, _ = carry_out(client, name, kind, arguments, console)
+    except SnapshotAborted as error:
+        error.add_note(f"hint: the run goes on; cutline stop {client.address} --run {name} --no-snapshot stops it")
+        raise
+    _print_stopped(name, document, took_snapshot=not no_snapshot, as_json=as_json)
+    if document["outcome"] not in (Outcome.STOPPED.value, Outcome.FINISHED.value):
+        raise typer.Exit(1)
+
+
+def _print_stopped(run: str, document: Document, *, took_snapshot: bool, as_json: bool) -> None:
+    """Print how a run ended, and the snapshot from which the run goes on."""
+    outcome = document["outcome"]
+    newest = document["retained"][-1] if document["retained"] else None
+    if as_json:
+        print_json({"run": run, "outcome": outcome, "reason": document["reason"], "snapshot": newest})
+    elif outcome != Outcome.STOPPED.value:
+        print_all(f"run {run} {outcome}: {document['reason']}")
+    elif took_snapshot:
+        print_all(f"run {run} stopped with snapshot {newest}")
+    else:
+        goes_on = "starts anew, because it has no snapshot" if newest is None else f"goes on from snapshot {newest}"
+        print_all(f"run {run} stopped without a snapshot; it {goes_on}")
+
+
+def _progress_text(document: Document, command: Document) -> str:
+    pending = [each for each in document["snapshotReports"] if each["state"] == "pending"]
+    parts = f", {pending[-1]['acknowledged']} of {pending[-1]['subtasks']} subtasks" if pending else ""
+    return plain(f"run {document['name']}: {command['text']}{parts}")
+
+
+def _argument_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(plain(text), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,153 @@
+"""Pins and removals of published snapshots: what is kept, what is refused, and what a removal must see."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
+from snapshot.stored import layout
+from snapshot.stored.history import Base, Claim
+from snapshot.stored.manifest import Aborted
+from snapshot.stored.run_store import RunStore, stored_history
+from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
+from state_backends import MemoryBackend
+from state_backends.verify import verify_run
+from tests.snapshot import sample
+
+FIRST, SECOND, THIRD = IDS = tuple(range(sample.SNAPSHOT_ID, sample.SNAPSHOT_ID + 3))
+
+
+def stored(backend: MemoryBackend | None = None, *, pinned: tuple[int, ...] = (), base: int | None = None) -> RunStore:
+    """A run with three snapshots, those of `pinned` pinned when they were taken."""
+    store = RunStore(backend or MemoryBackend(), sample.RUN)
+    for number in range(1, sample.INCARNATION + 1):
+        store.take_claim(Claim(number, "owner", f"instance {number}"))
+    store.write_base(Base(sample.INCARNATION, base))
+    for snapshot_id in IDS:
+        assert store.write_manifest(replace(sample.manifest(snapshot_id=snapshot_id), pinned=snapshot_id in pinned))
+    return store
+
+
+def pins(store: RunStore) -> dict[int, bool]:
+    """The pins that a reader of another process sees."""
+    again = RunStore(store.backend, store.run)
+    return {each.id: each.pinned for each in again.read_snapshots(sample.CODEC)}
+
+
+@given(st.booleans(), st.lists(st.booleans(), max_size=6))
+def test_the_last_change_of_a_pin_counts(in_manifest: bool, changes: list[bool]) -> None:
+    """Whatever the manifest holds, and however often the pin is changed. At most one record is left."""
+    store = stored(pinned=(SECOND,) if in_manifest else ())
+    for is_pinned in changes:
+        set_pinned(store, SECOND, is_pinned)
+    expected = [in_manifest, *changes][-1]
+    assert pins(store) == {FIRST: False, SECOND: expected, THIRD: False}
+    assert store.read_snapshot(SECOND, sample.CODEC).pinned == expected
+    assert len(store.pins.changed()) == (expected != in_manifest)
+    assert store.delete_snapshot(SECOND, [FIRST, THIRD]) != expected
+
+
+def test_a_pin_of_another_process_stops_retention() -> None:
+    """The store of a coordinator knows its manifests, and reads the pin at each removal all the same."""
+    coordinator = stored()
+    set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, True)
+    assert not coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+    set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, False)
+    assert coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+
+
+def test_a_removed_snapshot_leaves_no_pin() -> None:
+    """Neither a snapshot that was unpinned, nor one whose pin comes while the snapshot goes."""
+    store = stored(pinned=(FIRST,))
+    set_pinned(store, FIRST, False)
+    remove_snapshot(store, FIRST)
+    change = store.pins.change
+
+    def change_late(snapshot_id: int, in_manifest: bool, is_pinned: bool) -> None:
+        store.backend.delete(f"{layout.run_folder(sample.RUN)}/{layout.manifest_path(snapshot_id)}")
+        change(snapshot_id, in_manifest, is_pinned)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.pins, "change", change_late)
+        with pytest.raises(FileNotFoundError, match=f"has no snapshot {SECOND}"):
+            set_pinned(store, SECOND, True)
+    assert not store.pins.changed() and stored_history(store) == (THIRD,)
+
+
+@pytest.mark.parametrize("edit", [lambda store, each: set_pinned(store, each, True), remove_snapshot])
+def test_what_is_not_published_is_not_changed(edit: Callable[[RunStore, int], None]) -> None:
+    """No manifest, or an aborted record in its place. Nothing is written."""
+    store = stored()
+    store.write_manifest(Aborted(sample.RUN, THIRD + 1))
+    before = store.backend.files()
+    for snapshot_id in (THIRD + 1, THIRD + 2):
+        with pytest.raises(FileNotFoundError, match=f"has no snapshot {snapshot_id}"):
+            edit(store, snapshot_id)
+    assert store.backend.files() == before
+
+
+def test_what_is_needed_is_not_removed() -> None:
+    """The newest, from which the run continues; the base of a claim without a snapshot; a pinned one, either way."""
+    store = stored(pinned=(FIRST,))
+    set_pinned(store, SECOND, True)
+    for snapshot_id, text in ((THIRD, "is the newest"), (FIRST, "is pinned"), (SECOND, "is pinned")):
+        with pytest.raises(SnapshotInUse, match=text):
+            remove_snapshot(store, snapshot_id)
+    set_pinned(store, SECOND, False)
+    store.take_claim(Claim(sample.INCARNATION + 1, "another", "instance"))
+    store.write_base(Base(sample.INCARNATION + 1, SECOND))
+    with pytest.raises(SnapshotInUse, match="is the newest"):
+        remove_snapshot(store, SECOND)
+    assert stored_history(store) == (FIRST, SECOND)
+
+
+def test_a_claim_that_comes_meanwhile_stops_the_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start between the check and the removal may continue from the snapshot (PROTOCOL 7)."""
+    store = stored()
+    listed = store.manifests
+
+    def list_late(*bases: object) -> tuple[int, ...]:
+        if not bases:  # what stays is listed last
+            store.take_claim(Claim(sample.INCARNATION + 1, "another", "instance"))
+            store.write_base(Base(sample.INCARNATION + 1, FIRST))
+        return listed(*bases)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "manifests", list_late)
+    with pytest.raises(Fenced, match="was started meanwhile"):
+        remove_snapshot(store, FIRST)
+    assert stored_history(store) == (FIRST,)
+
+
+def test_a_removed_snapshot_is_gone_and_the_others_are_whole() -> None:
+    """In whatever order all but the newest are removed."""
+    for order in itertools.permutations((FIRST, SECOND)):
+        store = stored()
+        for count, snapshot_id in enumerate(order, 1):
+            remove_snapshot(store, snapshot_id)
+            history = stored_history(RunStore(store.backend, sample.RUN))
+            assert snapshot_id not in history and len(history) == len(IDS) - count
+        check_removable(store, (), THIRD)  # which only the history holds
+        assert not verify_run(store.backend, sample.RUN).problems
+
+
+def test_damaged_pins_are_found() -> None:
+    """By verification, with the file. A pin of another snapshot in the place is damage too."""
+    store = stored()
+    set_pinned(store, FIRST, True)
+    assert not verify_run(store.backend, sample.RUN).problems
+    folder = layout.run_folder(sample.RUN)
+    path, other = (f"{folder}/{layout.pin_path(each)}" for each in (FIRST, SECOND))
+    data = store.backend.get(path)
+    store.backend.put_if_absent(other, [data])
+    store.backend.delete(path)
+    store.backend.put_if_absent(path, [data[:-1] + bytes([data[-1] ^ 1])])
+    found = verify_run(store.backend, sample.RUN).problems
+    assert len(found) == 2 and all(any(each in problem for problem in found) for each in (path, other))
+    with pytest.raises(SnapshotCorrupt, match="not what belongs here"):
+        store.pins.check(SECOND)
