@@ -22,6 +22,7 @@ import msgpack
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from snapshot.coordinator import control
+from snapshot.culprit import FailedMessages, FailedTimer, IsolatedMessages
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
@@ -38,6 +39,7 @@ _TYPES: tuple[type, ...] = (
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,
+    FailedMessages, FailedTimer, IsolatedMessages,
 )  # fmt: skip
 _NUMBERS = {cls: number for number, cls in enumerate(_TYPES)}
 

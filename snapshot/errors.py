@@ -19,6 +19,8 @@ they cross from workers to the coordinator and to the driver.
 
 from __future__ import annotations
 
+from snapshot.culprit import Culprit
+
 
 class CutlineError(Exception):
     """Root of all errors raised by Cutline. The text holds everything that is known about the error."""
@@ -30,6 +32,11 @@ class GraphError(CutlineError):
 
 class NodeError(CutlineError):
     """A hook of a user's node failed. The text names node, subtask and hook, and holds the traceback."""
+
+    def __init__(self, text: str, culprit: Culprit | None = None) -> None:
+        super().__init__(text)
+        #: message, rows or timer that the hook was called with, or None for another hook
+        self.culprit = culprit
 
 
 class SnapshotAborted(CutlineError):

@@ -88,23 +88,43 @@ class Stream:
         """Send messages to the subtasks of the next node in turn."""
         return self._partitioned(partitioning="rebalance")
 
-    def process(self, name: str, node: Node, *, parallelism: int = 1, schema: str | pa.Schema | None = None) -> Stream:
+    def process(
+        self,
+        name: str,
+        node: Node,
+        *,
+        parallelism: int = 1,
+        schema: str | pa.Schema | None = None,
+        onError: str | None = None,
+    ) -> Stream:
         """Add `node` behind this stream and return the stream that leaves it.
 
         Parameters as in `Graph.add` and `Graph.connect`.
         """
-        self._end_in(name, node, parallelism, schema)
+        self._end_in(name, node, parallelism, schema, onError)
         return Stream(self._graph, (Branch(name),))
 
-    def to(self, name: str, sink: Sink, *, parallelism: int = 1, schema: str | pa.Schema | None = None) -> Graph:
+    def to(
+        self,
+        name: str,
+        sink: Sink,
+        *,
+        parallelism: int = 1,
+        schema: str | pa.Schema | None = None,
+        onError: str | None = None,
+    ) -> Graph:
         """Add `sink` behind this stream and return the graph."""
-        self._end_in(name, sink, parallelism, schema)
+        self._end_in(name, sink, parallelism, schema, onError)
         return self._graph
 
-    def _end_in(self, name: str, node: Node, parallelism: int, schema: str | pa.Schema | None) -> None:
+    def _end_in(
+        self, name: str, node: Node, parallelism: int, schema: str | pa.Schema | None, on_error: str | None
+    ) -> None:
         self._graph.add(name, node, parallelism=parallelism)
         for branch in self._branches:
-            edge = EdgeDeclaration(branch.node, name, branch.key, branch.partitioning, schema, None, branch.transforms)
+            edge = EdgeDeclaration(
+                branch.node, name, branch.key, branch.partitioning, schema, None, branch.transforms, on_error
+            )
             self._graph.edges.append(edge)
 
     def _transform(self, kind: TransformKind, function: Callable[[Any], Any]) -> Stream:
@@ -174,6 +194,7 @@ class Graph:
         partitioning: PartitioningName | None = None,
         schema: str | pa.Schema | None = None,
         alignment: AlignmentWish | None = None,
+        onError: str | None = None,
         **refused: Never,
     ) -> Graph:
         """Add an edge from node `source` to node `target`, which may be added later.
@@ -188,6 +209,10 @@ class Graph:
             DDL such as ``"word string, count long"``, or Arrow. Needed where messages become batches.
         alignment : "unaligned", "aligned" or float
             None: the run's alignment, where it is allowed. A float: aligned for so many seconds, then unaligned.
+        onError : str
+            name of a node that gets each message of this edge that fails `RestartPolicy.poisonAfter` times in a row,
+            as a dict with ``message``, ``error``, ``node``, ``channel`` and ``sequenceNumber``. An edge from `target`
+            to that node is added. None: such a message ends the run.
 
         Raises
         ------
@@ -197,7 +222,7 @@ class Graph:
         if refused:
             hint = "; its name is partitioning" if "spread" in refused else ""
             raise GraphError(f"graph {self.name!r}: connect has no keyword {', '.join(refused)}{hint}")
-        self.edges.append(EdgeDeclaration(source, target, key, partitioning, schema, alignment, ()))
+        self.edges.append(EdgeDeclaration(source, target, key, partitioning, schema, alignment, (), onError))
         return self
 
     def addInvariant(self, name: str, holds: Callable[[Snapshot], bool]) -> Graph:
@@ -255,7 +280,7 @@ def _edge_cells(topology: Topology, edge: EdgeSpec) -> list[str]:
         f"{edge.source} -> {edge.target}",
         f"{partitioning}: {_why_partitioning(topology, edge)}",
         alignment,
-        _buffers(edge),
+        _remarks(topology, edge),
     ]
 
 
@@ -274,8 +299,13 @@ def _why_partitioning(topology: Topology, edge: EdgeSpec) -> str:
             return f"to the one of {targets} subtasks that the sender names"
 
 
-def _buffers(edge: EdgeSpec) -> str:
-    return "on a cycle: spills instead of blocking" if edge.in_cycle else ""
+def _remarks(topology: Topology, edge: EdgeSpec) -> str:
+    facts = [
+        "on a cycle: spills instead of blocking" if edge.in_cycle else "",
+        "carries messages that failed" if topology.carries_dead_letters(edge) else "",
+        f"messages that fail go to {edge.on_error}" if edge.on_error is not None else "",
+    ]
+    return "; ".join(filter(None, facts))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
@@ -73,6 +74,8 @@ class WorkerFailed:
     reason: str
     #: whether a retry is useless, because the stored state is damaged or does not fit
     is_permanent: bool
+    #: message, rows or timer whose hook raised, or None for another failure
+    culprit: Culprit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,8 @@ class RestoredSubtask:
     channel_parts: tuple[Handle, ...]
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None = None
+    #: messages of the input channels that failed before, ascending in each channel
+    isolated: tuple[IsolatedMessages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,10 @@ def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
 
 def _weight(piece: RestoredSubtask) -> int:
     handles = (*piece.channel_parts, *(() if piece.state is None else (piece.state,)))
-    named = 1 + len(piece.processed) + len(piece.sent) + len(handles)
-    names = sum(len(name.encode()) for name in piece.partitions or ())
-    return named * _NAMES_BYTES + names + sum(len(handle.inline or b"") for handle in handles)
+    named = 1 + len(piece.processed) + len(piece.sent) + len(handles) + len(piece.isolated)
+    texts = (*(piece.partitions or ()), *(isolated.error or "" for isolated in piece.isolated))
+    return (
+        named * _NAMES_BYTES
+        + sum(len(text.encode()) for text in texts)
+        + sum(len(handle.inline or b"") for handle in handles)
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from snapshot.coordinator.control import (
     Connect,
@@ -27,6 +27,7 @@ from snapshot.coordinator.recovery import fresh_start, plan_restore
 from snapshot.coordinator.restart_policy import Restarts
 from snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
 from snapshot.coordinator.worker_registry import WorkerRegistry
+from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
 from snapshot.stored.manifest import Manifest
@@ -37,6 +38,8 @@ class IncarnationFailed:
     """The incarnation must be rolled back, because a part failed. No further result follows until the rollback."""
 
     reason: str
+    #: message, rows or timer whose hook failed, or None for another failure
+    culprit: Culprit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +166,10 @@ class Deployment:
         self._registry.remove(worker)
         return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
 
-    def failed(self, worker: int, incarnation: int, reason: str) -> DeploymentResult | None:
+    def failed(self, worker: int, incarnation: int, reason: str, culprit: Culprit | None) -> DeploymentResult | None:
         """Handle the failure of a worker, where no subtask runs any more."""
         if incarnation == self._registry.incarnation and self.phase in DEPLOYED:
-            return self._broken(reason)
+            return self._broken(reason, culprit)
         if worker not in self._registry or not incarnation or self._registry[worker].running != incarnation:
             return None
         # This instance could have adopted the data of the worker; now the data must be restored.
@@ -174,7 +177,7 @@ class Deployment:
         if self._must_restore:
             return None
         self._must_restore = True
-        return self._count(reason) or self._proceed()
+        return self._count(reason, culprit) or self._proceed()
 
     def stage_launched(self, launch: str) -> DeploymentResult | None:
         """Accept only workers that register with `launch`."""
@@ -293,7 +296,11 @@ class Deployment:
         # Use the claim's number, because the claim was taken before anything of this incarnation existed.
         self._registry.incarnation = self._claim
         for worker in self._registry.numbers():
-            own = (restored for restored in plan if self._placement[restored.subtask] == worker)
+            own = (
+                replace(restored, isolated=self._restarts.isolated(restored.subtask))
+                for restored in plan
+                if self._placement[restored.subtask] == worker
+            )
             self._to_deploy[worker] = deque(deploy_chunks(own))
             self._deploy_next(worker)
         # Reuse the snapshot timeout, because a state that was written in that time can be read in that time.
@@ -304,13 +311,13 @@ class Deployment:
         subtasks = waiting.popleft()
         self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, has_more=bool(waiting)))
 
-    def _broken(self, reason: str) -> IncarnationFailed:
+    def _broken(self, reason: str, culprit: Culprit | None = None) -> IncarnationFailed:
         """Leave the deployed phases, because several reports in one incarnation are one failure (PROTOCOL 6.1)."""
         self.await_claim()
-        return IncarnationFailed(reason)
+        return IncarnationFailed(reason, culprit)
 
-    def _count(self, reason: str) -> Unrecoverable | None:
-        too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch)
+    def _count(self, reason: str, culprit: Culprit | None = None) -> Unrecoverable | None:
+        too_many = self._restarts.count(reason, self._outbox.now, self._outbox.epoch, culprit)
         return None if too_many is None else Unrecoverable(too_many)
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:

@@ -38,6 +38,7 @@ from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from snapshot.coordinator.termination import RunTermination
 from snapshot.coordinator.worker_registry import WorkerRegistry
+from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.history import Claim
@@ -70,7 +71,7 @@ class Coordinator:
         placement = settings.topology.place(settings.worker_count)
         self._registry = WorkerRegistry(settings.worker_count, launch)
         self._outbox = Outbox(self._registry, epoch_offset)
-        self._restarts = Restarts(settings.restart_policy)
+        self._restarts = Restarts(settings.restart_policy, settings.topology)
         self._retention = Retention(settings.retained)
         run, topology, policy = settings.run, settings.topology, settings.policy
         self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
@@ -206,11 +207,11 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.restored(worker, incarnation))
             case control.WorkerConnected(_, incarnation):
                 self._on_deployment_result(self._deployment.connected(worker, incarnation))
-            case control.WorkerFailed(_, incarnation, reason, is_permanent):
+            case control.WorkerFailed(_, incarnation, reason, is_permanent, culprit):
                 if is_permanent and self._is_current(incarnation):
                     self._on_unusable(reason)
                 else:
-                    self._on_deployment_result(self._deployment.failed(worker, incarnation, reason))
+                    self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, culprit))
             case control.WorkerIdle(_, incarnation, idle):
                 self._registry.note_idle(worker, incarnation if idle else 0)
                 self._trigger_waiting()
@@ -233,8 +234,8 @@ class Coordinator:
         match result:
             case None:
                 pass
-            case IncarnationFailed(reason):
-                self._roll_back(reason)
+            case IncarnationFailed(reason, culprit):
+                self._roll_back(reason, culprit)
             case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
@@ -304,11 +305,11 @@ class Coordinator:
 
     # ---------------------------------------------------------------- rollback and end
 
-    def _roll_back(self, reason: str) -> None:
+    def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
         self._termination.roll_back()
         self._deployment.await_claim()
-        too_many = self._restarts.count(reason, self._outbox.now, self.epoch)
+        too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)
         if too_many is None:
             self._fenced(self._fence.step(fencing.Rollback()))
         else:
@@ -395,7 +396,7 @@ class Coordinator:
         is_last = self._termination.is_last(requests, is_final=manifest.final)
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
-        self._restarts.note_progress()
+        self._restarts.note_published(manifest.records)
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))

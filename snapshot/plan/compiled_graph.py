@@ -24,6 +24,7 @@ from snapshot.plan.declarations import (
     Key,
     NodeDeclaration,
     Transform,
+    dead_letter_edges,
 )
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import Component, EdgeSpec, NodeSpec, Partitioning, Topology
@@ -64,24 +65,25 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
     GraphError
         if the graph has problems. The message lists all of them, by name of node and edge.
     """
-    _refuse(graph, graph_problems(graph.name, graph.nodes, graph.edges, graph.invariants))
+    edges = [*graph.edges, *dead_letter_edges(graph.edges)]
+    _refuse(graph, graph_problems(graph.name, graph.nodes, edges, graph.invariants))
     try:
         wish = parse_alignment(alignment)
     except ValueError as error:
         raise GraphError(f"graph {graph.name!r}: {error}") from error
-    components = _components(graph.nodes, graph.edges)
+    components = _components(graph.nodes, edges)
     requests = [
         Request(edge.source, edge.target, None if edge.alignment is None else parse_alignment(edge.alignment))
-        for edge in graph.edges
+        for edge in edges
     ]
     granted = grant_alignment(components, requests, wish)
     pickled = [_pickled(node) for node in graph.nodes]
-    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(graph.edges))
+    unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges))
     _refuse(graph, [*granted.problems, *unserialisable])
     return CompiledGraph(
-        topology=_topology(graph, components, granted),
+        topology=_topology(graph, edges, components, granted),
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
-        edges={(edge.source, edge.target): _code(edge) for edge in graph.edges},
+        edges={(edge.source, edge.target): _code(edge) for edge in edges},
         invariants=dict(graph.invariants),
     )
 
@@ -107,7 +109,9 @@ def _components(nodes: Sequence[NodeDeclaration], edges: Sequence[EdgeDeclaratio
     )
 
 
-def _topology(graph: DeclaredGraph, components: tuple[Component, ...], granted: Granted) -> Topology:
+def _topology(
+    graph: DeclaredGraph, declared: Sequence[EdgeDeclaration], components: tuple[Component, ...], granted: Granted
+) -> Topology:
     component_of = {name: number for number, part in enumerate(components) for name in part.nodes}
     parallelism = {node.name: node.parallelism for node in graph.nodes}
     nodes = tuple(
@@ -131,8 +135,9 @@ def _topology(graph: DeclaredGraph, components: tuple[Component, ...], granted: 
             in_cycle=component_of[edge.source] == component_of[edge.target],
             reason=granted.grants[edge.source, edge.target].reason,
             key=_key_description(edge.key),
+            on_error=edge.on_error,
         )
-        for edge in graph.edges
+        for edge in declared
     )
     return Topology(graph.name, nodes, edges, components)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol
@@ -65,9 +65,16 @@ class EdgeDeclaration:
     schema: str | pa.Schema | None
     alignment: AlignmentWish | None
     transforms: tuple[Transform, ...]  #: functions of the sending subtask, in the order of their calls
+    on_error: str | None = None  #: node that gets the messages that fail at `target`
 
     def __str__(self) -> str:
         return f"{shown_name(self.source)}->{shown_name(self.target)}"
+
+
+def dead_letter_edges(edges: Sequence[EdgeDeclaration]) -> Iterator[EdgeDeclaration]:
+    """Yield the edges that `onError` adds: from the node that fails to the node that gets the message, each once."""
+    for source, target in dict.fromkeys((e.target, e.on_error) for e in edges if isinstance(e.on_error, str)):
+        yield EdgeDeclaration(source, target, None, None, None, None, ())
 
 
 def shown_name(name: object) -> str:

@@ -74,6 +74,7 @@ class EdgeSpec:
     in_cycle: bool  #: both ends are in one strongly connected component, so its out-buffers spill (PROTOCOL 9.2)
     reason: str  #: reason for the alignment, for human readers
     key: str | None  #: description of a hash edge's key; None for other partitionings
+    on_error: str | None = None  #: node that gets the messages of this edge that fail at `target`; None: none
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
@@ -121,6 +122,10 @@ class Topology:
     def edge(self, source: str, target: str) -> EdgeSpec:
         """Return the edge from node `source` to node `target`."""
         return self._edges[source, target]
+
+    def carries_dead_letters(self, edge: EdgeSpec) -> bool:
+        """Return whether `edge` was made by `onError`. Only messages that fail are sent along such an edge."""
+        return (edge.source, edge.target) in self._dead_letter_edges
 
     def inputs_of(self, subtask: Subtask) -> tuple[ChannelId, ...]:
         """Return the channels into `subtask`, in the order of `channels`."""
@@ -188,6 +193,10 @@ class Topology:
     @cached_property
     def _edges(self) -> dict[tuple[str, str], EdgeSpec]:
         return {(edge.source, edge.target): edge for edge in self.edges}
+
+    @cached_property
+    def _dead_letter_edges(self) -> frozenset[tuple[str, str]]:
+        return frozenset((edge.target, edge.on_error) for edge in self.edges if edge.on_error is not None)
 
     @cached_property
     def _numbers(self) -> dict[Subtask, int]:

@@ -204,6 +204,9 @@ def _edge_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) 
         except ValueError as error:
             yield str(error)
     yield from _schema_problems(edge, nodes)
+    on_error: object = edge.on_error  # the user may have given anything
+    if on_error is not None and not isinstance(on_error, str):
+        yield f"onError is a {type(on_error).__qualname__}: give the name of a node"
 
 
 def _partitioning_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:

@@ -99,6 +99,7 @@ EDGE: Final = {
     "in_cycle": "in_cycle",
     "reason": "reason",
     "key": "key",
+    "on_error": "on_error",
 }
 
 ALIGNMENT: Final = {"aligned": "aligned", "timeout": "timeout"}

@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
+from snapshot.culprit import IsolatedMessages
 from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -28,6 +29,7 @@ from snapshot.plan.topology import Topology
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_processor import InputProcessor
+from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
@@ -91,6 +93,8 @@ class RestoredChannels:
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None = None
+    #: messages of the inputs that failed before, ascending in each channel
+    isolated: tuple[IsolatedMessages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,9 @@ def assemble(
         subtask=subtask,
         parallelism=topology.node(subtask.node).parallelism,
         inputs=EndOfStream(subtask, topology).open_inputs,
-        edges=edges,
+        edges=tuple(
+            edge for edge in edges if not topology.carries_dead_letters(topology.edge(subtask.node, edge.target))
+        ),
         timers=timers,
         logger=environment.logger_of(subtask),
         chance=lambda: environment.chance_of(subtask),
@@ -188,7 +194,7 @@ def assemble(
     )
     context.partitions = restored.partitions or ()
     inputs = tuple(
-        _input(channel, compiled, node, context, backpressure, codec, restored, observer)
+        _input(channel, compiled, node, context, backpressure, codec, restored, observer, edges)
         for channel in topology.inputs_of(subtask)
     )
     return SubtaskParts(
@@ -247,13 +253,23 @@ def _input(
     codec: Codec,
     restored: RestoredChannels,
     observer: Observer | None,
+    edges: tuple[OutputEdge, ...],
 ) -> InputProcessor:
     end = ChannelReceiver(
         channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ())
     )
     code = compiled.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
-    return InputProcessor(end, node, context, backpressure, codec, key_of=key_of, schema=code.schema, observer=observer)
+    on_error = compiled.topology.edge_of(channel).on_error
+    isolation = Isolation(
+        channel,
+        tuple(isolated for isolated in restored.isolated if isolated.channel == channel),
+        next((edge for edge in edges if edge.target == on_error), None),
+    )
+    return InputProcessor(
+        end, node, context, backpressure, codec,
+        key_of=key_of, schema=code.schema, isolation=isolation, observer=observer,
+    )  # fmt: skip
 
 
 def _recorder(subtask: Subtask, topology: Topology) -> Recorder:

@@ -201,6 +201,8 @@ class SubtaskContext(Context):
         self._closed_outputs = nodes
         self._open_edges = tuple(edge for target, edge in self._edges.items() if target not in nodes)
         for name in nodes:
+            if name not in self._edges:
+                continue  # only the edge for failed messages leads there, and the node cannot send along it
             self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         if nodes:
             self.__dict__.pop("send", None)  # because the direct function does not check closed outputs

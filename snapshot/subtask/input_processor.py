@@ -18,11 +18,13 @@ from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
+from snapshot.culprit import FailedMessages
 from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
 from snapshot.subtask.user_code import calling
 
@@ -79,6 +81,8 @@ class InputProcessor:
         Returns the key of a message of a hash edge; None for edges without a key.
     schema : pyarrow.Schema or None
         Schema of the edge, or None if none was declared. Gathering messages needs a schema.
+    isolation : Isolation
+        Messages of the channel that failed before.
     observer : Observer, optional
     """
 
@@ -92,6 +96,7 @@ class InputProcessor:
         *,
         key_of: Callable[[Any], Any] | None,
         schema: pa.Schema | None,
+        isolation: Isolation,
         observer: Observer | None = None,
     ) -> None:
         self.end = end
@@ -101,10 +106,14 @@ class InputProcessor:
         self._codec = codec
         self._key_of = key_of
         self._schema = schema
+        self._isolation = isolation
+        self._observer = observer
         self._takes_messages = defines(node, "onMessage")
         self._takes_batches = defines(node, "onBatch")
         #: the head frame and its decoded messages, or None; kept because several slices may share one frame
         self._decoded: tuple[Frame, list[Any] | pa.RecordBatch] | None = None
+        #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
+        self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
     def handle(self, frame: Frame, limit: int) -> int:
         """Pass messages of the head frame to the node, until `limit`, the frame's end, or backpressure.
@@ -119,24 +128,73 @@ class InputProcessor:
         context = self._context
         context.sender = self.end.channel.source
         takes_batch = self._takes_batches and (frame.kind is PayloadKind.BATCH or not self._takes_messages)
-        with calling("onBatch" if takes_batch else "onMessage", self.end.channel.target):
-            messages = self._messages(frame)
-            start = self.end.processed + 1 - frame.first
-            if isinstance(messages, pa.RecordBatch):
-                rest = messages.slice(start) if start else messages
-                context.key = None
-                self._node.onBatch(rest, context)
-                done = int(rest.num_rows)
+        self._passed = None
+        with calling("onBatch" if takes_batch else "onMessage", self.end.channel.target, self._failed):
+            if self._isolation.concerns(frame):
+                done = self._handle_isolated(frame, limit)
             else:
-                some = messages if not start and len(messages) <= limit else messages[start : start + limit]
-                done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
+                messages = self._messages(frame)
+                start = self.end.processed + 1 - frame.first
+                if isinstance(messages, pa.RecordBatch):
+                    done = self._handle_rows(messages.slice(start) if start else messages)
+                else:
+                    done = self._handle_some(
+                        messages if not start and len(messages) <= limit else messages[start : start + limit]
+                    )
         self.end.advance(done)
         return done
+
+    def _handle_isolated(self, frame: Frame, limit: int) -> int:
+        """Pass messages up to the next isolated ones, or isolated ones, or set one message aside (PROTOCOL 6.6)."""
+        number = self.end.processed + 1
+        last, error = self._isolation.until(number, frame.last)
+        start, count = number - frame.first, last - number + 1
+        # Decoded anew, because the messages behind the isolated ones may not fit the shape that the node takes.
+        messages = messages_of(frame, self._codec)
+        some = messages.slice(start, count) if isinstance(messages, pa.RecordBatch) else messages[start : start + count]
+        self._passed = count
+        if error is not None:
+            self._set_aside(some, number, error)
+            return 1
+        shaped = self._shaped(some)
+        return self._handle_rows(shaped) if isinstance(shaped, pa.RecordBatch) else self._handle_some(shaped[:limit])
+
+    def _set_aside(self, one: list[Any] | pa.RecordBatch, number: int, error: str) -> None:
+        """Send one message along the dead-letter edge."""
+        observer = self._observer
+        message = one.to_pylist()[0] if isinstance(one, pa.RecordBatch) else one[0]
+        if observer is not None and isinstance(one, pa.RecordBatch):
+            observer.rows_received(self.end.channel, one)
+        elif observer is not None:
+            observer.message_received(self.end.channel, message)
+        self._isolation.set_aside(message, number, error)
+
+    def _failed(self) -> FailedMessages | None:
+        """Return the messages that the hook was called with, or None if the frame cannot be decoded."""
+        if self._passed is None:
+            return None
+        first = last = self.end.processed + 1
+        if isinstance(self._passed, int):
+            last += self._passed - 1
+        else:
+            messages, rest = self._passed
+            first = last = self.end.processed + len(messages) - length_hint(rest)
+        return FailedMessages(self.end.channel, first, last)
+
+    def _handle_rows(self, batch: pa.RecordBatch) -> int:
+        self._context.key = None
+        self._passed = rows = int(batch.num_rows)
+        self._node.onBatch(batch, self._context)
+        return rows
+
+    def _handle_some(self, messages: list[Any]) -> int:
+        return self._handle_each(messages) if self._key_of is None else self._handle_keyed(messages, self._key_of)
 
     def _handle_each(self, messages: list[Any]) -> int:
         """Call `onMessage` for each message. The iterator counts, because this loop is hot."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
         rest = iter(messages)
+        self._passed = (messages, rest)
         for message in rest:
             on_message(message, context)
             if backpressure.closed:
@@ -147,6 +205,7 @@ class InputProcessor:
         """Set `context.key` and call `onMessage` for each message of a hash edge."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
         rest = iter(messages)
+        self._passed = (messages, rest)
         for message in rest:
             try:
                 context.key = key_of(message)
@@ -159,7 +218,9 @@ class InputProcessor:
 
     def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:
-            self._decoded = (frame, self._shaped(messages_of(frame, self._codec)))
+            messages = messages_of(frame, self._codec)
+            self._passed = frame.last - self.end.processed
+            self._decoded = (frame, self._shaped(messages))
         return self._decoded[1]
 
     def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:

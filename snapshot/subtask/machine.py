@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import assert_never
+from functools import partial
+from typing import Any, assert_never
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
-from snapshot.error_text import describe, headline
-from snapshot.errors import RestoreRefused
+from snapshot.culprit import FailedTimer
+from snapshot.error_text import describe, headline, shown
+from snapshot.errors import ChannelError, RestoreRefused
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Sink, defines
 from snapshot.stored.certificate import SubtaskStatus
@@ -377,7 +379,7 @@ class SubtaskMachine:
             self.context.sender = None
             if self.observer is not None:
                 self.observer.hook_begins("onTimer")
-            with calling("onTimer", self.subtask):
+            with calling("onTimer", self.subtask, partial(self._failed_timer, due)):
                 self.node.onTimer(at, self.context)
             if self.observer is not None:
                 self.observer.hook_ended("onTimer")
@@ -386,6 +388,10 @@ class SubtaskMachine:
         if done:
             self._end_if_over()
         return done
+
+    def _failed_timer(self, due: tuple[float, Any]) -> FailedTimer:
+        at, key = due
+        return FailedTimer(self.subtask, shown(key), at)
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
@@ -458,6 +464,8 @@ class SubtaskMachine:
 
     def _input_ended(self, channel: ChannelId) -> None:
         """Mark a channel as ended (PROTOCOL 5.1). After the last channel of an edge, call `onEnd`."""
+        if self.inputs[channel].ended:
+            raise ChannelError(f"{channel}: its end came twice")
         self.inputs[channel].ended = True
         if not self._ends.channel_ended(channel):
             return

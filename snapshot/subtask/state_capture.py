@@ -111,3 +111,5 @@ class StateCapture:
             output.ended = True
         else:
             output.send_end()
+            if self._parts.observer is not None:
+                self._parts.observer.end_sent(output.channel)

@@ -6,18 +6,19 @@ would otherwise end the worker without a reason. No signal raises in a worker (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from snapshot.culprit import Culprit
 from snapshot.error_text import describe
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 
 
 @contextmanager
-def calling(hook: str, subtask: Subtask) -> Iterator[None]:
-    """Convert whatever `hook` raises into a NodeError that names the hook and the subtask."""
+def calling(hook: str, subtask: Subtask, culprit: Callable[[], Culprit | None] = lambda: None) -> Iterator[None]:
+    """Convert whatever `hook` raises into a NodeError that names the hook, the subtask and the `culprit`."""
     try:
         yield
     except BaseException as error:
-        raise NodeError(f"{hook} of {subtask}: {describe(error)}") from error
+        raise NodeError(f"{hook} of {subtask}: {describe(error)}", culprit()) from error

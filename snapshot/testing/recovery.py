@@ -23,8 +23,8 @@ def checkRecovery(
     """Run a graph without faults, then by generated schedules with crashes, and check that each output is the same.
 
     All checkers judge every snapshot and every run, too. The schedules are short. For every four of them comes one that
-    reaches the end of the run, so that late and large states are restored. After a pass, a warning names each attribute that changed and
-    that a restore did not bring back.
+    reaches the end of the run, so that late and large states are restored. After a pass, a warning names each attribute
+    that changed and that a restore did not bring back.
 
     Parameters
     ----------

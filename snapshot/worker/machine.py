@@ -24,7 +24,7 @@ from typing import assert_never
 from snapshot.coordinator import control
 from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.error_text import printable
-from snapshot.errors import ChannelError, CutlineError, GraphError, RestoreRefused, SnapshotCorrupt
+from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
@@ -341,7 +341,11 @@ class WorkerMachine:
         self.stage = Stage.FAILED
         self._forget_deadlines()
         failed = control.WorkerFailed(
-            self.number, self.incarnation, printable(str(error)), isinstance(error, _PERMANENT)
+            self.number,
+            self.incarnation,
+            printable(str(error)),
+            isinstance(error, _PERMANENT),
+            error.culprit if isinstance(error, NodeError) else None,
         )
         # A worker whose node raised closes the connections to its peers. The report of that worker must come first,
         # because only the first reason is shown and counted.

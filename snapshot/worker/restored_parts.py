@@ -42,4 +42,6 @@ def _channels(restored: RestoredSubtask, read: Callable[[Handle], memoryview]) -
     for handle in restored.channel_parts:
         assert handle.channel is not None
         frames[handle.channel] = (*frames.get(handle.channel, ()), *decode_frames(handle, read(handle)))
-    return RestoredChannels(dict(restored.processed), frames, dict(restored.sent), restored.partitions)
+    return RestoredChannels(
+        dict(restored.processed), frames, dict(restored.sent), restored.partitions, restored.isolated
+    )

@@ -15,6 +15,7 @@ from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.pending_snapshot import PendingSnapshot
 from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.termination import RunTermination
+from snapshot.culprit import Culprit
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Claim
 from snapshot.stored.part import Handle, Part
@@ -53,8 +54,8 @@ class ReceivesFromEverybody(Deployment):
     def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
         return super().connected(worker, self._registry.incarnation)
 
-    def failed(self, worker: int, incarnation: int, reason: str) -> DeploymentResult | None:
-        return super().failed(worker, self._registry.incarnation, reason)
+    def failed(self, worker: int, incarnation: int, reason: str, culprit: Culprit | None) -> DeploymentResult | None:
+        return super().failed(worker, self._registry.incarnation, reason, culprit)
 
 
 class IncarnationIgnored(Coordinator):
@@ -128,9 +129,9 @@ class NeverChecks(Fence):
 class ForgetsTheStop(Coordinator):
     """A rollback forgets that the run is to stop."""
 
-    def _roll_back(self, reason: str) -> None:
+    def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._termination = RunTermination(self.settings.topology.subtasks)
-        super()._roll_back(reason)
+        super()._roll_back(reason, culprit)
 
 
 def counters_restarted(patch: Patch) -> None:
