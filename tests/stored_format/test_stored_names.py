@@ -50,7 +50,7 @@ NAMES = {
 }
 
 #: {record: names that were added later, and are stored only where they have a value}
-ADDED = {"SUBTASK_STATUS": ["partitions"]}
+ADDED = {"SUBTASK_STATUS": ["partitions"], "EDGE": ["on_error"]}
 
 
 def names(record: str) -> list[str]:
