@@ -14,7 +14,7 @@ from barrier_runtime.cli import demo_commands, snapshot_commands
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.formatting import plain
 from barrier_runtime.cli.session import default_master
-from barrier_runtime.cli.stored import open_backend
+from barrier_runtime.cli.stored import open_unsigned, signing_key
 from barrier_runtime.cli.top import top
 from barrier_runtime.page.settings import PORT_DEFAULT, Page
 from snapshot.errors import CutlineError
@@ -80,6 +80,7 @@ def run(
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
     ] = None,
+    key_file: snapshot_commands.KeyOption = None,
     safe: Annotated[bool, typer.Option("--safe", help="Refuse pickle in messages and states.")] = False,
     page: Annotated[
         str, typer.Option(metavar="WISH", help="Live page: none, a port, or HOST:PORT; the next free port is taken.")
@@ -98,7 +99,7 @@ def run(
     request = RunRequest(
         graph=graph,
         name=name,
-        backend=open_backend(backend),
+        backend=open_unsigned(backend),
         master=master or default_master(workers),
         settings=_settings(conf or []),
         python_files=py_files or [],
@@ -113,6 +114,7 @@ def run(
             "alignment": _alignment(alignment),
             "rayAddress": ray,
             "safe": safe,
+            "signingKey": signing_key(key_file),
             "page": _page(page),
         },
         as_json=as_json,
