@@ -38,6 +38,7 @@ class LocalSpark:
         self.sparkContext = self
         self.master = self.conf["spark.master"]
         self.applicationId = "local-1"
+        self.pythonExec = "python3"
         self.is_stopped = False
         #: (group, description) of all stages
         self.groups: list[tuple[str, str]] = []
@@ -62,6 +63,9 @@ class LocalSpark:
         return True
 
     # the context and the session
+
+    def statusTracker(self) -> Any:
+        return types.SimpleNamespace(getActiveStageIds=lambda: [])
 
     def addPyFile(self, path: str) -> None:
         self.files.append(path)
