@@ -10,11 +10,13 @@ none of its bytes changed. Content is returned only after the check, because who
     4   2   version of this layout
     6   8   key id, so that a wrong key is distinguished from a wrong signature
     14      blocks, each:
-            1      1 for the last block of the file, else 0
-            32     signature: HMAC-SHA256 of version, path, number of the block, the byte before, and the content
             ...    content: 262,144 bytes, fewer or none in the last block
+            1      1 for the last block of the file, else 0
+            32     signature: HMAC-SHA256 of path, number of the block, that byte, the 33 bytes before the block (of the
+                   first block: the 14), and the content
 
-A signature cannot show that files are missing, nor that the whole store is an older copy of itself (PROTOCOL 7.8).
+A signature covers the one before, so that no file can be joined from two validly signed files of one path. A signature
+cannot show that files are missing, nor that a file or the whole store is an older copy of itself (PROTOCOL 7.8).
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ SIGNING_KEY_BYTES_MIN = 16
 
 _VERSION = 1
 _HEAD = struct.Struct(">4sH8s")
-_BLOCK_HEAD = struct.Struct(">B32s")
-_BLOCK_PLACE = struct.Struct(">QB")
-_STRIDE_BYTES = _BLOCK_HEAD.size + BLOCK_BYTES
+_SIGNER = struct.Struct(">4sHQ")
+_PLACE = struct.Struct(">QB")
+_TAIL_BYTES = 33
+_STRIDE_BYTES = BLOCK_BYTES + _TAIL_BYTES
 _HASH = "sha256"
 
 
@@ -76,30 +79,26 @@ class SignedBackend(StateBackend):
         return str(self.unsigned)
 
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
-        signed: list[Buffer] = [self._head]
-        signer = self._signer(path)
+        signer, before = self._signer(path), self._head
+        signed: list[Buffer] = [before]
         blocks = _blocks(chunks)
         for number, block in enumerate(blocks):
-            is_last = number == len(blocks) - 1
-            signed += [_BLOCK_HEAD.pack(is_last, _signature(signer, number, is_last, block)), *block]
+            before = _tail(signer, number, number == len(blocks) - 1, before, block)
+            signed += [*block, before]
         return self.unsigned.put_if_absent(path, signed)
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
-        first = offset // BLOCK_BYTES
-        count = None if size is None else max(offset + size - 1, offset) // BLOCK_BYTES - first + 1
-        skipped = offset - first * BLOCK_BYTES
-        stop = None if size is None else skipped + size
-        if first == 0:
-            wanted = None if count is None else len(self._head) + count * _STRIDE_BYTES
-            stored = self.unsigned.get(path, 0, wanted)
-            if stored[: len(self._head)] != self._head:
-                raise self._refusal(path, 0)
-            return _joined(self._check(path, 0, memoryview(stored)[len(self._head) :], count), skipped, stop)
-        start = len(self._head) + first * _STRIDE_BYTES
-        stored = self.unsigned.get(path, start, None if count is None else count * _STRIDE_BYTES)
-        if not stored:
+        first, skipped = divmod(offset, BLOCK_BYTES)
+        count = None if size is None else -(-(skipped + max(size, 1)) // BLOCK_BYTES)
+        head_bytes = _TAIL_BYTES if first else _HEAD.size
+        start = _HEAD.size + first * _STRIDE_BYTES - head_bytes
+        stored = memoryview(
+            self.unsigned.get(path, start, None if count is None else head_bytes + count * _STRIDE_BYTES)
+        )
+        if first and len(stored) <= head_bytes:
             return self._get(path, 0, None)[offset:]  # empty, because only the whole file proves where it ends
-        return _joined(self._check(path, first, memoryview(stored), count), skipped, stop)
+        contents = self._check(path, first, bytes(stored[:head_bytes]), stored[head_bytes:], count)
+        return _joined(contents, skipped, None if size is None else skipped + size)
 
     def _exists(self, path: str) -> bool:
         return self.unsigned.exists(path)
@@ -118,9 +117,9 @@ class SignedBackend(StateBackend):
 
     def _signer(self, path: str) -> hmac.HMAC:
         name = path.encode("utf-8", "surrogateescape")
-        return hmac.new(self._key, struct.pack(">4sHQ", SIGNED_MAGIC, _VERSION, len(name)) + name, _HASH)
+        return hmac.new(self._key, _SIGNER.pack(SIGNED_MAGIC, _VERSION, len(name)) + name, _HASH)
 
-    def _check(self, path: str, first: int, stored: memoryview, count: int | None) -> list[memoryview]:
+    def _check(self, path: str, first: int, before: bytes, stored: memoryview, count: int | None) -> list[memoryview]:
         """Return the contents of the blocks in `stored`, from block `first` on, after checking each signature.
 
         Raises
@@ -131,12 +130,11 @@ class SignedBackend(StateBackend):
         signer, contents, is_last = self._signer(path), [], False
         for number, start in enumerate(range(0, len(stored), _STRIDE_BYTES), first):
             block = stored[start : start + _STRIDE_BYTES]
-            if is_last or len(block) < _BLOCK_HEAD.size:
+            content, tail = block[:-_TAIL_BYTES], bytes(block[-_TAIL_BYTES:])
+            is_last = tail[0] == 1
+            if not hmac.compare_digest(tail, _tail(signer, number, is_last, before, [content])):
                 raise self._refusal(path, number)
-            is_last, found = _BLOCK_HEAD.unpack_from(block)
-            content = block[_BLOCK_HEAD.size :]
-            if not hmac.compare_digest(found, _signature(signer, number, is_last, [content])):
-                raise self._refusal(path, number)
+            before = tail
             contents.append(content)
         if not is_last and len(contents) != count:
             raise self._refusal(path, first + len(contents))
@@ -168,12 +166,13 @@ def with_signing_key(backend: StateBackend, key: bytes | None) -> StateBackend:
     return backend if key is None else SignedBackend(backend, key)
 
 
-def _signature(signer: hmac.HMAC, number: int, is_last: int, content: Sequence[memoryview]) -> bytes:
+def _tail(signer: hmac.HMAC, number: int, is_last: bool, before: bytes, content: Sequence[memoryview]) -> bytes:
+    """Return the 33 bytes behind the content of a block."""
     signing = signer.copy()
-    signing.update(_BLOCK_PLACE.pack(number, is_last))
+    signing.update(_PLACE.pack(number, is_last) + before)
     for piece in content:
         signing.update(piece)
-    return signing.digest()
+    return bytes([is_last]) + signing.digest()
 
 
 def _blocks(chunks: Sequence[memoryview]) -> list[list[memoryview]]:

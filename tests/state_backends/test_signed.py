@@ -163,7 +163,9 @@ def test_no_stretch_of_a_damaged_file_is_returned_changed() -> None:
     whole = files["a"]
     flipped = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))]
     block = whole[14 : 14 + 37]
-    extended = [whole + b"x", whole + whole[14:], whole + block, whole[:14] + block + whole[14:], whole[:14]]
+    ends = range(14 + 37, len(whole), 37)  # cut behind a block that then says to be the last
+    extended = [whole[: end - 33] + b"\x01" + whole[end - 32 : end] for end in ends]
+    extended += [whole + b"x", whole + whole[14:], whole + block, whole[:14] + block + whole[14:], whole[:14]]
     for damaged in (*flipped, *(whole[:at] for at in range(len(whole))), *extended):
         files["a"] = damaged
         with pytest.raises((SnapshotCorrupt, RestoreRefused), match="memory:/a"):
@@ -174,6 +176,24 @@ def test_no_stretch_of_a_damaged_file_is_returned_changed() -> None:
             except (SnapshotCorrupt, RestoreRefused):
                 continue
             assert found == content[offset : None if size is None else offset + size]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_no_file_is_joined_from_two() -> None:
+    """Blocks of two files that were validly signed for one path, as of a run that was removed and began again."""
+    files: dict[str, bytes] = {}
+    backend = SignedBackend(MemoryFiles(files), KEY)
+    versions = []
+    for first, length in itertools.product((0, 50), (4, 8, 10, 12)):
+        backend.put_if_absent("a", [bytes(range(first, first + length))])
+        versions.append(files.pop("a"))
+    for one, other in itertools.permutations(versions, 2):
+        for at, begin in itertools.product(range(14, len(one) + 1, 37), range(14, len(other) + 1, 37)):
+            joined = one[:at] + other[begin:]
+            if joined not in versions:
+                files["a"] = joined
+                with pytest.raises(SnapshotCorrupt, match="memory:/a"):
+                    backend.get("a")
 
 
 def test_large_files_are_signed_without_a_copy() -> None:
