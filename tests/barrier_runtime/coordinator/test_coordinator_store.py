@@ -150,7 +150,7 @@ def test_retention_removes_all_but_the_pinned() -> None:
     for each in (manifest, pinned):
         store.answer(AskStore(WriteManifest(each.snapshot_id), each))
     gone = manifest.snapshot_id - 1
-    removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
+    removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=(), claim=9)
     assert removed == (gone, manifest.snapshot_id)
     assert store.store.manifests() == (pinned.snapshot_id,)
 
@@ -161,7 +161,7 @@ def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.Log
     kept = replace(manifest, snapshot_id=manifest.snapshot_id + 1)
     for each in (manifest, kept):
         store.answer(AskStore(WriteManifest(each.snapshot_id), each))
-    store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,))
+    store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,), claim=9)
     store.collect_orphans((manifest.snapshot_id, kept.snapshot_id), incarnation=9)
     assert caplog.text == ""
     store.collect_orphans((manifest.snapshot_id, kept.snapshot_id + 1), incarnation=9)
@@ -173,5 +173,5 @@ def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
     store.answer(AskStore(WriteManifest(manifest.snapshot_id), manifest))
     gone = manifest.snapshot_id + 1
-    assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,)) == ()
+    assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,), claim=9) == ()
     assert store.store.manifests() == (manifest.snapshot_id,)

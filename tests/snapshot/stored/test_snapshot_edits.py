@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,24 +43,25 @@ def pins(store: RunStore) -> dict[int, bool]:
 
 @given(st.booleans(), st.lists(st.booleans(), max_size=6))
 def test_the_last_change_of_a_pin_counts(in_manifest: bool, changes: list[bool]) -> None:
-    """Whatever the manifest holds, and however often the pin is changed. At most one record is left."""
+    """Whatever the manifest holds, and however often the pin is changed. Only a change writes an entry."""
     store = stored(pinned=(SECOND,) if in_manifest else ())
     for is_pinned in changes:
         set_pinned(store, SECOND, is_pinned)
     expected = [in_manifest, *changes][-1]
     assert pins(store) == {FIRST: False, SECOND: expected, THIRD: False}
     assert store.read_snapshot(SECOND, sample.CODEC).pinned == expected
-    assert len(store.pins.changed()) == (expected != in_manifest)
-    assert store.delete_snapshot(SECOND, [FIRST, THIRD]) != expected
+    changed = sum(before != after for before, after in itertools.pairwise([in_manifest, *changes]))
+    assert len(store.pins.log(SECOND)) == changed
+    assert store.delete_snapshot(SECOND, [FIRST, THIRD], claim=sample.INCARNATION) != expected
 
 
 def test_a_pin_of_another_process_stops_retention() -> None:
     """The store of a coordinator knows its manifests, and reads the pin at each removal all the same."""
     coordinator = stored()
     set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, True)
-    assert not coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+    assert not coordinator.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION)
     set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, False)
-    assert coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+    assert coordinator.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION)
 
 
 def test_a_removed_snapshot_leaves_no_pin() -> None:
@@ -67,17 +69,17 @@ def test_a_removed_snapshot_leaves_no_pin() -> None:
     store = stored(pinned=(FIRST,))
     set_pinned(store, FIRST, False)
     remove_snapshot(store, FIRST)
-    change = store.pins.change
+    hold = store.pins.hold
 
-    def change_late(snapshot_id: int, in_manifest: bool, is_pinned: bool) -> None:
-        store.backend.delete(f"{layout.run_folder(sample.RUN)}/{layout.manifest_path(snapshot_id)}")
-        change(snapshot_id, in_manifest, is_pinned)
+    def hold_late(*entry: Any) -> bool:
+        assert store.delete_snapshot(SECOND, [THIRD], claim=sample.INCARNATION)
+        return hold(*entry)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.pins, "change", change_late)
+        patch.setattr(store.pins, "hold", hold_late)
         with pytest.raises(FileNotFoundError, match=f"has no snapshot {SECOND}"):
             set_pinned(store, SECOND, True)
-    assert not store.pins.changed() and stored_history(store) == (THIRD,)
+    assert not store.pins.logs() and stored_history(store) == (THIRD,)
 
 
 @pytest.mark.parametrize("edit", [lambda store, each: set_pinned(store, each, True), remove_snapshot])
@@ -142,7 +144,7 @@ def test_damaged_pins_are_found() -> None:
     set_pinned(store, FIRST, True)
     assert not verify_run(store.backend, sample.RUN).problems
     folder = layout.run_folder(sample.RUN)
-    path, other = (f"{folder}/{layout.pin_path(each)}" for each in (FIRST, SECOND))
+    path, other = (f"{folder}/{layout.pin_path(each, 1)}" for each in (FIRST, SECOND))
     data = store.backend.get(path)
     store.backend.put_if_absent(other, [data])
     store.backend.delete(path)
@@ -150,4 +152,4 @@ def test_damaged_pins_are_found() -> None:
     found = verify_run(store.backend, sample.RUN).problems
     assert len(found) == 2 and all(any(each in problem for problem in found) for each in (path, other))
     with pytest.raises(SnapshotCorrupt, match="not what belongs here"):
-        store.pins.check(SECOND)
+        store.pins.read(SECOND, 1)
