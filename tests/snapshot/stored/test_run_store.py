@@ -342,8 +342,8 @@ def test_what_is_referred_to_in_between_is_no_orphan() -> None:
     assert len(store.collect_orphans([], below, grace=60, now=1120)) == len(manifest.records)
 
 
-def test_a_void_snapshot_goes_before_its_parts() -> None:
-    """Whoever held it keeps it whole. A manifest never lists parts that were swept (PROTOCOL 10.3)."""
+def test_a_void_snapshot_goes_unless_it_is_held() -> None:
+    """A manifest that is there never lists parts that were swept (PROTOCOL 10.3)."""
     store = new_store()
     manifest = written(store)
     held = written(store, OTHER_ID)
@@ -351,11 +351,11 @@ def test_a_void_snapshot_goes_before_its_parts() -> None:
     below = sample.INCARNATION + 1
     assert store.collect_orphans([], sample.INCARNATION, grace=0, now=1000) == [], "of the own claim"
     assert store.collect_orphans([], below, grace=60, now=1000) == []
-    for now, removed in ((1060, [layout.manifest_path(manifest.snapshot_id)]), (1119, [])):
+    for now, removed in ((1059, []), (1060, [layout.manifest_path(manifest.snapshot_id)]), (1120, [])):
         assert store.collect_orphans([], below, grace=60, now=now) == removed
         store.read_snapshot(OTHER_ID, sample.CODEC).verify()
-    assert len(store.collect_orphans([], below, grace=60, now=1120)) == len(manifest.records)
     assert store.manifests() == (OTHER_ID,) and store.read_manifest(OTHER_ID) == held
+    assert len(store.backend.files(f"{sample.RUN}/parts")) == len(held.records)
 
 
 def test_the_log_of_a_snapshot_that_is_gone_is_collected() -> None:
