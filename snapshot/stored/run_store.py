@@ -466,9 +466,10 @@ def _known(manifest: Manifest | Aborted) -> _Known:
 
 
 def _refers_to(manifest: Manifest | Aborted, run: str) -> bool:
-    """Return whether a manifest lists parts of `run`."""
+    """Return whether a manifest lists files of parts of `run`."""
     records = manifest.records if isinstance(manifest, Manifest) else ()
-    return any(handle.run == run for record in records for handle in record.handles)
+    handles = (handle for record in records for handle in record.handles)
+    return any(handle.run == run and handle.path is not None for handle in handles)
 
 
 def _is_below(path: str, incarnation: int) -> bool:
