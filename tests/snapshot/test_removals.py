@@ -57,11 +57,7 @@ WORLDS: dict[str, tuple[dict[str, Actor], dict[str, bytes], set[str]]] = {
         {"held", "refused"},
     ),
     "a-removal-on-request": ({"R": remove, "A": OLD_KEEPS_TWO, "B": STARTS_LATEST}, model.stored(), {"removed"}),
-    "a-removal-and-an-older": (
-        {"R": remove, "A": OLD_KEEPS_TWO, "B": STARTS_OLDER},
-        model.stored(),
-        {"held", "removed"},
-    ),
+    "a-removal-and-an-older": ({"R": remove, "B": OLDER}, model.stored(), {"held", "removed"}),
     "shared-parts": ({"A": replace(OLD, publishes=2, reuses=True), "F": model.fork}, model.stored(), {"removed"}),
     "a-void-snapshot": (
         {"C": replace(STARTS_LATEST, name="C", sweeps=True), "F": model.fork},

@@ -15,6 +15,7 @@ from snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
 from snapshot.stored import layout
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
 from state_backends import MemoryBackend
@@ -124,6 +125,28 @@ def test_a_claim_that_comes_meanwhile_stops_the_removal(monkeypatch: pytest.Monk
     with pytest.raises(Fenced, match="was started meanwhile"):
         remove_snapshot(store, FIRST)
     assert stored_history(store) == (FIRST,)
+
+
+def test_a_start_without_a_base_stops_the_removal() -> None:
+    """Nobody knows from which snapshot it continues, because its listing may be old (PROTOCOL 10.6)."""
+    store = stored()
+    store.take_claim(Claim(sample.INCARNATION + 1, "another", "instance"))
+    with pytest.raises(Fenced, match=f"has taken claim {sample.INCARNATION + 1} and has not said"):
+        remove_snapshot(store, FIRST)
+    assert stored_history(store) == IDS and not store.pins.logs()
+    store.write_base(Base(sample.INCARNATION + 1, THIRD))
+    remove_snapshot(store, FIRST)
+    assert stored_history(store) == (SECOND, THIRD)
+
+
+@pytest.mark.parametrize(("above", "is_removed"), [(0, True), (1, False)])
+def test_a_base_above_the_claim_of_a_removal_holds_its_snapshot(above: int, is_removed: bool) -> None:
+    """A claim up to that of the removal needs its older base no more (PROTOCOL 10.5)."""
+    store = stored()
+    assert store.hold(FIRST, PinKind.BASE, str(sample.INCARNATION + above))
+    assert store.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION) == is_removed
+    assert stored_history(store) == (IDS[1:] if is_removed else IDS)
+    assert bool(store.pins.logs()) != is_removed
 
 
 def test_a_removed_snapshot_is_gone_and_the_others_are_whole() -> None:
