@@ -95,8 +95,8 @@ class _Verification:
             self._store.read_claim(claim)
         if base is not None:
             self._store.read_base(base)
-        if (pinned := layout.pinned_id(path)) is not None:
-            self._store.pins.check(pinned)
+        if (entry := layout.pin_entry(path)) is not None:
+            self._store.pins.read(*entry)
         if (checkpoint := layout.checkpoint_claim(path)) is not None:
             self._check_checkpoint(path, self._store.read_checkpoint(checkpoint))
         if snapshot_id is not None:
@@ -123,7 +123,7 @@ class _Verification:
 
     def _check_other(self, path: str) -> None:
         """Check all parts of a file of parts, listed or not. Report a file that does not belong to a run."""
-        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id, layout.pinned_id)
+        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id, layout.pin_entry)
         if layout.part_origin(path) is not None:
             if path not in self._referenced:
                 self._unreferenced.append(path)

@@ -267,7 +267,7 @@ class CoordinatorService:
                 self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
-                self._submit(self._sweeper, self._delete, snapshot_ids, keep)
+                self._submit(self._sweeper, self._delete, snapshot_ids, keep, self._coordinator.incarnation)
             case CollectOrphans(incarnation):
                 self._submit(self._sweeper, self._store.collect_orphans, tuple(self._coordinator.history), incarnation)
             case CancelStage(launch):
@@ -312,5 +312,5 @@ class CoordinatorService:
             # The run ends with this reason, because the run cannot continue without the fence's records.
             self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
 
-    def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> None:
-        self.post(SnapshotsDeleted(self._store.delete_snapshots(snapshot_ids, keep)))
+    def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> None:
+        self.post(SnapshotsDeleted(self._store.delete_snapshots(snapshot_ids, keep, claim)))

@@ -20,6 +20,7 @@ from snapshot.coordinator.fence_events import (
 from snapshot.errors import CutlineError
 from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
@@ -78,24 +79,29 @@ class CoordinatorStore:
 
     def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
         """Read the manifest to restore from. A damaged or missing manifest is reported, and never taken as empty."""
+        store = RunStore(self.backend, run)
         try:
             for attempt in self._patiently():
                 with attempt:
-                    manifest = RunStore(self.backend, run).read_manifest(snapshot_id)
+                    # A fork holds the snapshot anew at each restore, because its own history may have begun afresh.
+                    is_held = run == self.store.run or store.hold(snapshot_id, PinKind.FORK, self.store.run)
+                    manifest = store.read_manifest(snapshot_id)
         except FileNotFoundError:
             return ManifestUnreadable(f"{self.backend}: run {run!r} has no manifest of snapshot {snapshot_id}")
         except (CutlineError, OSError) as error:
             return ManifestUnreadable(f"{error}. To go on from an older snapshot, submit with restoreFrom=<its id>")
         if isinstance(manifest, Aborted):
             return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} was aborted")
+        if not is_held:
+            return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} is being removed")
         return ManifestRead(manifest)
 
-    def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> tuple[int, ...]:
-        """Remove snapshots that retention no longer keeps, except pinned snapshots. Return the removed ids."""
+    def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> tuple[int, ...]:
+        """Remove snapshots that retention no longer keeps, except held snapshots. Return the removed ids."""
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
-                if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):
+                if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id], claim):
                     removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
                 # Raised also when a kept snapshot is missing, because the parts that it shares are then unknown.

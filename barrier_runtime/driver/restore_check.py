@@ -14,6 +14,7 @@ from snapshot.errors import RestoreRefused
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
 
@@ -70,6 +71,8 @@ def check_restore(
     manifest = store_of(source[0]).read_manifest(source[1])
     if isinstance(manifest, Manifest):
         plan_restore(compiled.topology, manifest, allow, compiled.partitions)
+    if source[0] != run and not store_of(source[0]).hold(source[1], PinKind.FORK, run):
+        raise RestoreRefused(f"snapshot {source[1]} of run {source[0]!r} is being removed; choose a newer one")
 
 
 def _refuse_repeating(

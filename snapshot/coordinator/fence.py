@@ -3,9 +3,9 @@
 The fence of one coordinator instance takes claims, writes bases and publishes manifests. Commands and answers of the
 store go in, effects come out. Access to the store, the contents of snapshots and their times are outside. ::
 
-    Start ─ ListClaims ─ TakeClaim ─ ListHistory ─ WriteBase ─ CheckForClaim ─ Continue
-    Rollback ────────────────┘                                      └──────── Stop, final
-    Publish ─ WriteManifest (─ DecideManifest) ─────────────── CheckForClaim ─ Published
+    Start ─ ListClaims ─ TakeClaim ─ ListHistory (─ HoldBase) ─ WriteBase ─ CheckForClaim ─ Continue
+    Rollback ────────────────┘                                                   └──────── Stop, final
+    Publish ─ WriteManifest (─ DecideManifest) ──────────────────────────── CheckForClaim ─ Published
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import assert_never
 
 from snapshot.coordinator.fence_events import (
     Answer,
+    BaseHeld,
     BaseWritten,
     CheckForClaim,
     ClaimLost,
@@ -26,6 +27,7 @@ from snapshot.coordinator.fence_events import (
     FenceEffect,
     FenceEvent,
     HistoryListed,
+    HoldBase,
     ListClaims,
     ListHistory,
     ManifestAborted,
@@ -97,7 +99,8 @@ class Fence:
         Raises
         ------
         RestoreRefused
-            if `restore_from` names a snapshot that is not in the run's history. Only a claim was written.
+            if `restore_from` names a snapshot that is not in the run's history, or is being removed. Only a claim was
+            written.
         SnapshotCorrupt
             if the stored claims and bases contradict each other.
         ValueError
@@ -161,6 +164,8 @@ class Fence:
                 return self._on_claim_lost(holder)
             case HistoryListed(_, bases, manifests):
                 return self._on_history_listed(bases, manifests)
+            case BaseHeld(asked, is_held):
+                return self._on_base_held(asked.base, is_held)
             case BaseWritten(asked):
                 return self._check_claim()
             case ManifestWritten():
@@ -207,9 +212,17 @@ class Fence:
     def _on_history_listed(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> list[FenceEffect]:
         if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in bases):
             self.restore_from = "latest"
-        self._history = self._history_to_restore(self._snapshots(bases, manifests))
-        newest = self._history[-1] if self._history else None
-        return self._ask(WriteBase(Base(self.claim, newest)))
+        snapshots = self._snapshots(bases, manifests)
+        self._history = self._history_to_restore(snapshots)
+        base = Base(self.claim, self._history[-1] if self._history else None)
+        is_newest = base.snapshot_id is None or base.snapshot_id == snapshots[-1]
+        return self._ask(WriteBase(base) if is_newest else HoldBase(base))
+
+    def _on_base_held(self, base: Base, is_held: bool) -> list[FenceEffect]:
+        """PROTOCOL 7.8: write the base if no removal can take its snapshot. The newest needs no hold."""
+        if not is_held:
+            raise RestoreRefused(f"snapshot {base.snapshot_id} is being removed; choose another of {self._history}")
+        return self._ask(WriteBase(base))
 
     def _on_claim_checked(self, holder: Claim | None) -> list[FenceEffect]:
         """PROTOCOL 7.2: act on the written base or manifest if no higher claim exists, else stop."""

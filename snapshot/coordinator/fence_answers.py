@@ -9,6 +9,7 @@ from typing import assert_never
 
 from snapshot.coordinator.fence_events import (
     Answer,
+    BaseHeld,
     BaseWritten,
     CheckForClaim,
     ClaimLost,
@@ -17,6 +18,7 @@ from snapshot.coordinator.fence_events import (
     ClaimTaken,
     DecideManifest,
     HistoryListed,
+    HoldBase,
     ListClaims,
     ListHistory,
     ManifestAborted,
@@ -28,6 +30,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.stored.manifest import Aborted, Manifest
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore
 
 
@@ -61,6 +64,9 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
             manifests = store.manifests(bases)
             store.write_checkpoint(claim, bases)
             return HistoryListed(effect, bases, manifests)
+        case HoldBase(base):
+            assert base.snapshot_id is not None
+            return BaseHeld(effect, store.hold(base.snapshot_id, PinKind.BASE, str(base.claim)))
         case WriteBase(base):
             if not store.write_base(base):
                 raise OSError(f"{store.backend}: another base of claim {base.claim} is there already")

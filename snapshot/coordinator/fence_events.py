@@ -43,6 +43,13 @@ class ListHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldBase:
+    """Hold the snapshot of this base against removals, because the base is not the newest. Answer: `BaseHeld`."""
+
+    base: Base
+
+
+@dataclass(frozen=True, slots=True)
 class WriteBase:
     """Write this base. Repeat until the store answers. Answer: `BaseWritten`."""
 
@@ -76,7 +83,9 @@ class DecideManifest:
     snapshot_id: int
 
 
-StoreEffect = ListClaims | TakeClaim | ListHistory | WriteBase | CheckForClaim | WriteManifest | DecideManifest
+StoreEffect = (
+    ListClaims | TakeClaim | ListHistory | HoldBase | WriteBase | CheckForClaim | WriteManifest | DecideManifest
+)
 
 # ---- effects on the coordinator
 
@@ -184,6 +193,14 @@ class HistoryListed:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseHeld:
+    """No removal takes the snapshot of the base, or, without `is_held`, its removal is decided."""
+
+    asked: HoldBase
+    is_held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BaseWritten:
     """The base is durable."""
 
@@ -224,6 +241,7 @@ Answer = (
     | ClaimTaken
     | ClaimLost
     | HistoryListed
+    | BaseHeld
     | BaseWritten
     | ClaimSeen
     | ManifestWritten

@@ -35,16 +35,20 @@ class Retention:
         self._next_sweep = 0.0
         #: snapshots whose removal was requested and not yet answered
         self._removing: tuple[int, ...] = ()
-        #: snapshots that were not removed, because they are pinned or the store failed. This instance does not retry
+        #: snapshots that were not removed, because they are held or the store failed; tried again after a sweep
         self._left: dict[int, None] = {}
         #: requests that wait for the answer to `next_removal`
         self._requests: list[RemovalRequest] = []
 
     def is_sweep_due(self, now: float) -> bool:
-        """Return whether a scan for orphans is due at `now`. A due scan sets the next time an interval later."""
+        """Return whether a scan for orphans is due at `now`. A due scan sets the next time an interval later.
+
+        What was left is tried again then, because a fork may have its own snapshot by now.
+        """
         is_due = now >= self._next_sweep
         if is_due:
             self._next_sweep = now + SWEEP_INTERVAL_SECONDS
+            self._left.clear()
         return is_due
 
     def take_over(self, history: Iterable[int]) -> None:

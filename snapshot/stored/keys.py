@@ -13,6 +13,7 @@ module of a class with a new field cannot be imported before the field has a key
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
+    PIN                 pins/…; an array
     CHECKPOINT          checkpoints/…; an array with arrays of CLAIM and BASE
 """
 
@@ -127,6 +128,7 @@ RECEIVED: Final = ("channel", "processed", "written", "first", "last")
 ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: in a part's header
 CLAIM: Final = ("number", "owner", "instance")
 BASE: Final = ("claim", "snapshot_id")
+PIN: Final = ("snapshot_id", "number", "kind", "holder")
 CHECKPOINT: Final = ("claim", "claims", "bases", "aborted")
 
 

@@ -8,7 +8,7 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
     <run>/bases/00000007                        Base of claim 7, write-once
     <run>/checkpoints/00000007                  copies of claims and bases, written by the holder of claim 7
     <run>/snapshots/0000000007000042.manifest   written last, once; or an aborted record in its place
-    <run>/pins/0000000007000042                 the snapshot's pin is not as in its manifest
+    <run>/pins/0000000007000042-0001            entry 1 of the log of who holds or removes the snapshot, write-once
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
                                           └ for human readers: the subtask, or the first of several, shortened
@@ -37,7 +37,7 @@ SEGMENT_BYTES_MAX = 200
 #: Folder of a run's input log, which belongs to the reader of DataFrames.
 INPUT_FOLDER = "input/"
 
-#: Folder of the pin records.
+#: Folder of the logs of pins.
 PINS_FOLDER = "pins"
 
 #: Most letters of a node's name in a part's name: enough to distinguish parts when reading a folder.
@@ -47,7 +47,7 @@ _CLAIM = re.compile(r"claims/(\d{8,})")
 _BASE = re.compile(r"bases/(\d{8,})")
 _CHECKPOINT = re.compile(r"checkpoints/(\d{8,})")
 _MANIFEST = re.compile(r"snapshots/(\d{16,})\.manifest")
-_PIN = re.compile(r"pins/(\d{16,})")
+_PIN = re.compile(r"pins/(\d{16,})-(\d{4,})")
 _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
@@ -78,9 +78,9 @@ def manifest_path(snapshot_id: int) -> str:
     return f"snapshots/{snapshot_id:016}.manifest"
 
 
-def pin_path(snapshot_id: int) -> str:
-    """Return the path of the pin record of `snapshot_id`."""
-    return f"{PINS_FOLDER}/{snapshot_id:016}"
+def pin_path(snapshot_id: int, number: int) -> str:
+    """Return the path of entry `number` of the pin log of `snapshot_id`."""
+    return f"{PINS_FOLDER}/{snapshot_id:016}-{number:04}"
 
 
 def parts_path(handle: Handle) -> str:
@@ -110,9 +110,10 @@ def manifest_id(path: str) -> int | None:
     return _number(_MANIFEST, path)
 
 
-def pinned_id(path: str) -> int | None:
-    """Return the snapshot id in a path of `pin_path`, or None for any other path."""
-    return _number(_PIN, path)
+def pin_entry(path: str) -> tuple[int, int] | None:
+    """Return the snapshot id and the number in a path of `pin_path`, or None for any other path."""
+    match = _PIN.fullmatch(path)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def part_origin(path: str) -> PartPath | None:

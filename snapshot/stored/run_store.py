@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
 from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import claim_of_snapshot
 from snapshot.stored import checkpoint, keys, layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.checkpoint import Checkpoint
@@ -23,7 +24,7 @@ from snapshot.stored.history import Base, Claim, history
 from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
 from snapshot.stored.part import Handle, Part, decode_part
-from snapshot.stored.pins import Pins
+from snapshot.stored.pins import PinKind, PinLog, Pins, is_pinned
 from snapshot.stored.snapshot import Snapshot
 
 CLAIM_MAGIC = b"CLCL"
@@ -184,10 +185,11 @@ class RunStore:
         ids = listed if bases is None else [each for each in history(bases, listed) if each in there]
         return tuple(each for each in ids if self._is_published(each))
 
-    def delete_snapshot(self, snapshot_id: int, keep: Collection[int]) -> bool:
+    def delete_snapshot(self, snapshot_id: int, keep: Collection[int], claim: int) -> bool:
         """Remove a snapshot. Its manifest goes first, so the snapshot does not exist even if a later removal fails.
 
-        Return True if the snapshot is gone, also if it was gone before. A pinned snapshot stays: return False.
+        Return True if the snapshot is gone, also if it was gone before. A pinned snapshot stays: return False. So does
+        a snapshot that a higher claim or a fork holds (PROTOCOL 10.5).
 
         Parameters
         ----------
@@ -195,6 +197,8 @@ class RunStore:
         keep : collection of int
             All snapshots that stay, with the newest. Parts that they refer to stay too. Pending snapshots may be left
             out, because they reuse only parts of the newest snapshot or their own (PROTOCOL 10).
+        claim : int
+            A claim that decided its base, and whose history has a newer snapshot. All lower claims are over.
 
         Raises
         ------
@@ -206,15 +210,27 @@ class RunStore:
             known = self._known_of(snapshot_id)
         except FileNotFoundError:
             return True
-        if self.pins.is_pinned(snapshot_id, known.is_pinned):
-            return False
         kept = self._paths_of(keep)
+        log = self.pins.remove(snapshot_id, in_manifest=known.is_pinned, claim=claim, is_needed_by=self._is_needed_by)
+        if not log:
+            return False
         self.backend.delete(self._path(layout.manifest_path(snapshot_id)))
-        self.backend.delete(*(self._path(path) for path in known.paths if path not in kept))
-        if known.is_pinned:  # in the manifest, so a record had unpinned the snapshot
-            self.pins.forget(snapshot_id)
+        # The log goes after the manifest, because a holder that finds no log checks that the manifest is there.
+        self.backend.delete(*(self._path(path) for path in known.paths if path not in kept), *log)
         self._known.pop(snapshot_id, None)
         return True
+
+    def hold(self, snapshot_id: int, kind: PinKind, holder: str = "") -> bool:
+        """Add an entry to the pin log of a snapshot. Return False if the snapshot is gone, or its removal is decided.
+
+        After True no removal takes the snapshot, unless the removal finds that the holder does not need it any more.
+        """
+        if not self.pins.hold(snapshot_id, kind, holder):
+            return False
+        is_there = self.backend.exists(self._path(layout.manifest_path(snapshot_id)))
+        if not is_there:
+            self.pins.forget(snapshot_id)
+        return is_there
 
     def read_snapshot(self, snapshot_id: int, codec: Codec) -> Snapshot:
         """Open a published snapshot. Its parts are read and checked on demand.
@@ -226,7 +242,7 @@ class RunStore:
         SnapshotCorrupt, RestoreRefused
             as `read_manifest`, or if the certificate does not hold.
         """
-        return self._open(snapshot_id, codec, self.pins.changed())
+        return self._open(snapshot_id, codec, self.pins.log(snapshot_id))
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
         """Open all snapshots of the run's history, ascending. Snapshots off its chain are void (PROTOCOL 7.3).
@@ -237,11 +253,11 @@ class RunStore:
             if a snapshot is damaged, or the newest is gone. Older snapshots may be removed during the call.
         """
         ids = stored_history(self)
-        changed = self.pins.changed()
+        logs = self.pins.logs()
         snapshots: list[Snapshot] = []
         for snapshot_id in ids:
             try:
-                snapshots.append(self._open(snapshot_id, codec, changed))
+                snapshots.append(self._open(snapshot_id, codec, logs.get(snapshot_id, ())))
             except FileNotFoundError as error:
                 if snapshot_id == ids[-1]:
                     name = self._name(layout.manifest_path(snapshot_id))
@@ -306,13 +322,15 @@ class RunStore:
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files without a reference, and return their paths.
 
-        Removes only parts of incarnations below `below_incarnation`, and half-written files of dead writers. A file
-        goes only if a call at least `grace` seconds before found it so: its writer may still be at work.
+        Removes only parts of incarnations below `below_incarnation`, void manifests of lower claims, pin logs without a
+        manifest, and half-written files of dead writers. A part that any manifest lists stays: first the void manifest
+        goes, by the rules of `delete_snapshot`. A file goes only if a call at least `grace` seconds before found it so:
+        its writer may still be at work.
 
         Parameters
         ----------
         keep : collection of int
-            All snapshots that stay. Pending snapshots reuse only parts of these, or of their own incarnation.
+            All snapshots of the history. Pending snapshots reuse only parts of these, or of their own incarnation.
         below_incarnation : int
             The caller's own incarnation.
         grace : float
@@ -320,24 +338,40 @@ class RunStore:
         now : float
             Monotonic seconds, on the same clock in all calls.
         """
-        kept = self._paths_of(keep)
+        pins = [(path, entry[0]) for path in self._list("pins") if (entry := layout.pin_entry(path)) is not None]
+        listed = dict.fromkeys(self.manifests())
+        kept = self._paths_of((*keep, *listed))
         orphans = [path for path in self._list("parts") if path not in kept and _is_below(path, below_incarnation)]
+        orphans += [path for path, snapshot_id in pins if snapshot_id not in listed]
+        void = [each for each in listed if each not in keep and claim_of_snapshot(each) < below_incarnation]
+        orphans += map(layout.manifest_path, void)
         leftovers = [path.removeprefix(f"{self._folder}/") for path in self.backend.leftovers(self._folder)]
         self._orphans = {path: self._orphans.get(path, now) for path in (*orphans, *leftovers)}
         removed = [path for path, since in self._orphans.items() if now - since >= grace]
-        for path in removed:
-            self.backend.delete(self._path(path))
-        return removed
+        return [path for path in removed if self._remove_orphan(path, listed, below_incarnation)]
 
     # ---- helpers
 
-    def _open(self, snapshot_id: int, codec: Codec, changed: Collection[int]) -> Snapshot:
+    def _remove_orphan(self, path: str, listed: dict[int, None], claim: int) -> bool:
+        """Remove one file, or the void snapshot of a manifest from `listed` too. Return False if the snapshot stays."""
+        void = layout.manifest_id(path)
+        if void is None:
+            self.backend.delete(self._path(path))
+        elif self.delete_snapshot(void, [each for each in listed if each != void], claim):
+            del listed[void]
+        return void not in listed
+
+    def _open(self, snapshot_id: int, codec: Codec, log: PinLog) -> Snapshot:
         manifest = self.read_manifest(snapshot_id)
         if isinstance(manifest, Aborted):
             raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
-        if snapshot_id in changed:
-            manifest = replace(manifest, pinned=not manifest.pinned)
-        return Snapshot(manifest, self.read_stored, codec)
+        return Snapshot(replace(manifest, pinned=is_pinned(log, manifest.pinned)), self.read_stored, codec)
+
+    def _is_needed_by(self, fork: str) -> bool:
+        """Return whether a fork still reads snapshots of this run: it has no own, or its own refer to parts of here."""
+        store = RunStore(self.backend, fork)
+        own = stored_history(store)
+        return not own or any(_refers_to(store.read_manifest(snapshot_id), self.run) for snapshot_id in own)
 
     def _paths_of(self, snapshot_ids: Iterable[int]) -> dict[str, None]:
         """Return the paths of all parts that these snapshots refer to, each once."""
@@ -429,6 +463,13 @@ def _known(manifest: Manifest | Aborted) -> _Known:
         return _Known(is_pinned=False, paths=())
     paths = (handle.path for record in manifest.records for handle in record.handles)
     return _Known(manifest.pinned, tuple(dict.fromkeys(path for path in paths if path is not None)))
+
+
+def _refers_to(manifest: Manifest | Aborted, run: str) -> bool:
+    """Return whether a manifest lists files of parts of `run`."""
+    records = manifest.records if isinstance(manifest, Manifest) else ()
+    handles = (handle for record in records for handle in record.handles)
+    return any(handle.run == run and handle.path is not None for handle in handles)
 
 
 def _is_below(path: str, incarnation: int) -> bool:

@@ -16,7 +16,7 @@ none of its bytes changed. Content is returned only after the check, because who
                    first block: the 14), and the content
 
 A signature covers the one before, so that no file can be joined from two validly signed files of one path. A signature
-cannot show that files are missing, nor that a file or the whole store is an older copy of itself (PROTOCOL 7.8).
+cannot show that files are missing, nor that a file or the whole store is an older copy of itself (PROTOCOL 7.9).
 """
 
 from __future__ import annotations

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snapshot.errors import Fenced, SnapshotInUse
+from snapshot.stored import pins
+from snapshot.stored.history import history
 from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.run_store import RunStore, stored_history
+from snapshot.stored.pins import PinKind
+from snapshot.stored.run_store import RunStore
 
 
 def set_pinned(store: RunStore, snapshot_id: int, is_pinned: bool) -> None:
@@ -23,16 +26,15 @@ def set_pinned(store: RunStore, snapshot_id: int, is_pinned: bool) -> None:
     SnapshotCorrupt
         if the manifest is damaged.
     """
-    store.pins.change(snapshot_id, _manifest_of(store, snapshot_id).pinned, is_pinned)
-    try:
-        _manifest_of(store, snapshot_id)  # read again, because a removal may not have seen the pin
-    except FileNotFoundError:
-        store.pins.forget(snapshot_id)
-        raise
+    manifest = _manifest_of(store, snapshot_id)
+    if is_pinned == pins.is_pinned(store.pins.log(snapshot_id), manifest.pinned):
+        return
+    if not store.hold(snapshot_id, PinKind.PINNED if is_pinned else PinKind.UNPINNED):
+        raise FileNotFoundError(f"{store.backend}: run {store.run!r} has no snapshot {snapshot_id}: it is removed")
 
 
-def check_removable(store: RunStore, history: Sequence[int], snapshot_id: int) -> None:
-    """Refuse to remove a snapshot that is needed. `history` lists the run's snapshots, ascending.
+def check_removable(store: RunStore, snapshots: Sequence[int], snapshot_id: int) -> None:
+    """Refuse to remove a snapshot that is needed. `snapshots` is the run's history, ascending.
 
     Raises
     ------
@@ -45,9 +47,9 @@ def check_removable(store: RunStore, history: Sequence[int], snapshot_id: int) -
     """
     manifest = _manifest_of(store, snapshot_id)
     where = f"{store.backend}: snapshot {snapshot_id} of run {store.run!r}"
-    if snapshot_id in history[-1:]:
+    if snapshot_id in snapshots[-1:]:
         raise SnapshotInUse(f"{where} is the newest, from which the run continues; take a newer snapshot first")
-    if store.pins.is_pinned(snapshot_id, manifest.pinned):
+    if pins.is_pinned(store.pins.log(snapshot_id), manifest.pinned):
         raise SnapshotInUse(f"{where} is pinned; unpin it first")
 
 
@@ -64,12 +66,19 @@ def remove_snapshot(store: RunStore, snapshot_id: int) -> None:
         if the run was started meanwhile. Nothing was removed.
     """
     claim = max((claim.number for claim in store.claims()), default=0)
-    check_removable(store, stored_history(store), snapshot_id)
+    bases = store.bases()
+    check_removable(store, history(bases, store.manifests(bases)), snapshot_id)
+    where = f"{store.backend}: run {store.run!r}"
+    if claim not in (base.claim for base in bases):
+        raise Fenced(
+            f"{where}: a start has taken claim {claim} and has not said from which snapshot it goes on, so nothing was "
+            "removed; try again. If the start has failed, start the run once"
+        )
     keep = [each for each in store.manifests() if each != snapshot_id]
     if store.read_claim(claim + 1) is not None:
-        raise Fenced(f"{store.backend}: run {store.run!r} was started meanwhile; nothing was removed; try again")
-    if not store.delete_snapshot(snapshot_id, keep):
-        raise SnapshotInUse(f"{store.backend}: snapshot {snapshot_id} of run {store.run!r} is needed, and stays")
+        raise Fenced(f"{where} was started meanwhile; nothing was removed; try again")
+    if not store.delete_snapshot(snapshot_id, keep, claim):
+        raise SnapshotInUse(f"{where}: a start, a fork or a pin needs snapshot {snapshot_id}, so it stays")
 
 
 def _manifest_of(store: RunStore, snapshot_id: int) -> Manifest:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, assert_never
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import (
     Answer,
+    BaseHeld,
     BaseWritten,
     CheckForClaim,
     ClaimLost,
@@ -24,6 +25,7 @@ from snapshot.coordinator.fence_events import (
     DecideManifest,
     FenceEvent,
     HistoryListed,
+    HoldBase,
     ListClaims,
     ListHistory,
     ManifestAborted,
@@ -305,7 +307,7 @@ class Model:
             case DecideManifest(snapshot_id):
                 if snapshot_id not in world.manifests:
                     world = world._replace(aborted=_with(world.aborted, snapshot_id))
-            case ListClaims() | ListHistory() | CheckForClaim():
+            case ListClaims() | ListHistory() | HoldBase() | CheckForClaim():
                 pass
             case WriteCheckpoint(checkpoint):
                 world = world._replace(checkpoints=_with(world.checkpoints, checkpoint))
@@ -344,6 +346,8 @@ def _answer(before: World, after: World, bases: tuple[Base, ...], asked: StoreEf
             return ClaimTaken(asked) if holder == claim else ClaimLost(asked, holder)
         case ListHistory():
             return HistoryListed(asked, bases, after.manifests)
+        case HoldBase():
+            return BaseHeld(asked, True)  # because nothing is removed in this model
         case WriteBase():
             return BaseWritten(asked)
         case CheckForClaim(number):

@@ -6,6 +6,7 @@ import pytest
 
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import (
+    BaseHeld,
     BaseWritten,
     CheckForClaim,
     ClaimLost,
@@ -17,6 +18,7 @@ from snapshot.coordinator.fence_events import (
     FenceEffect,
     FenceEvent,
     HistoryListed,
+    HoldBase,
     ListClaims,
     ListHistory,
     ManifestAborted,
@@ -41,7 +43,11 @@ OTHERS = Claim(2, "other", "other-1")
 
 
 def drive(
-    fence: Fence, *claims: Claim, bases: tuple[Base, ...] = (), manifests: tuple[int, ...] = ()
+    fence: Fence,
+    *claims: Claim,
+    bases: tuple[Base, ...] = (),
+    manifests: tuple[int, ...] = (),
+    is_held: bool = True,
 ) -> list[FenceEffect]:
     """Start `fence` on a store that holds this, and answer until it continues or stops."""
     effects = fence.step(Start())
@@ -53,6 +59,8 @@ def drive(
                 effects = fence.step(ClaimTaken(asked))
             case [ListHistory() as asked]:
                 effects = fence.step(HistoryListed(asked, bases, manifests))
+            case [HoldBase() as asked]:
+                effects = fence.step(BaseHeld(asked, is_held))
             case [WriteBase() as asked]:
                 effects = fence.step(BaseWritten(asked))
             case [CheckForClaim() as asked]:
@@ -166,7 +174,21 @@ def test_a_rollback_may_go_behind_a_damaged_snapshot() -> None:
     assert fence.step(Rollback(to=1_000_001)) == [take]
     assert fence.step(ClaimTaken(take)) == [ListHistory(3)]
     bases = (*BASES, Base(2, 1_000_002))
-    assert fence.step(HistoryListed(ListHistory(3), bases, MANIFESTS)) == [WriteBase(Base(3, 1_000_001))]
+    older = Base(3, 1_000_001)
+    assert fence.step(HistoryListed(ListHistory(3), bases, MANIFESTS)) == [HoldBase(older)]
+    assert fence.step(BaseHeld(HoldBase(older), True)) == [WriteBase(older)]
+
+
+def test_what_is_being_removed_cannot_be_restored() -> None:
+    """It is refused by name, before any base is written (7.8). The newest is never asked for, nor is a fresh start."""
+    fence = Fence("driver", "driver-1", restore_from=1_000_001)
+    with pytest.raises(RestoreRefused, match="1000001 is being removed"):
+        drive(fence, Claim(1, "other", "other-1"), bases=BASES, manifests=MANIFESTS, is_held=False)
+    assert fence.step(Rollback()) == []
+    for restore_from in (1_000_002, "latest", None):
+        fence = Fence("driver", "driver-1", restore_from)
+        effects = drive(fence, Claim(1, "other", "other-1"), bases=BASES, manifests=MANIFESTS, is_held=False)
+        assert isinstance(effects[0], Continue)
 
 
 def test_what_is_not_history_cannot_be_restored() -> None:

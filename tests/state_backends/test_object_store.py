@@ -60,7 +60,7 @@ def test_a_run_in_a_bucket(s3_backend: ObjectStoreBackend) -> None:
     findings = verify_run(s3_backend, sample.RUN)
     assert (findings.problems, findings.history) == ((), (sample.SNAPSHOT_ID,))
     assert store.read_snapshots(sample.CODEC)[0].node("P").state == {"balance": 1}
-    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[])
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[], claim=9)
     assert (store.manifests(), runs(s3_backend)) == ((), [sample.RUN])
 
 

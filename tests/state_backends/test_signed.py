@@ -362,7 +362,7 @@ def test_any_mixture_of_stores(data: st.DataObject) -> None:
 
 
 def test_what_a_signature_cannot_show() -> None:
-    """An older copy of the whole store, and a lost record, are validly signed: PROTOCOL 7.8 says what to do."""
+    """An older copy of the whole store, and a lost record, are validly signed: PROTOCOL 7.9 says what to do."""
     files = stored_run()
     newest = next(path for path in files if path.endswith(f"{sample.SNAPSHOT_ID}.manifest"))
     rolled_back = {path: data for path, data in files.items() if path != newest}

@@ -176,7 +176,7 @@ def test_the_topology() -> None:
 
 def test_a_pinned_snapshot_stays() -> None:
     """Retention spares a snapshot that an old manifest marks as pinned."""
-    assert not store_of("pinned").delete_snapshot(1_000_000, [1_000_001])
+    assert not store_of("pinned").delete_snapshot(1_000_000, [1_000_001], claim=9)
     assert store_of("pinned").manifests() == (1_000_000, 1_000_001)
 
 

@@ -294,7 +294,7 @@ class SimulatedCoordinator:
             if snapshot_id not in self._store.manifests():
                 self._world.see("another coordinator had removed a snapshot")
             try:
-                if self._store.delete_snapshot(snapshot_id, kept):
+                if self._store.delete_snapshot(snapshot_id, kept, self.coordinator.incarnation):
                     removed.append(snapshot_id)
             except FileNotFoundError:
                 continue  # a snapshot to be kept is gone, because another coordinator has taken the run

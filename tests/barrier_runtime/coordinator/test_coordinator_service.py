@@ -122,7 +122,7 @@ def test_who_orders_waits_for_what_comes_of_it(leak_check: LeakCheck) -> None:
 
 
 class SlowRemoval(MemoryBackend):
-    """Ends a removal only when the test says so, and records when pins are written."""
+    """Ends a removal only when the test says so, and records when entries of pin logs are written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,8 @@ def test_a_pin_waits_for_the_removal_before_it(leak_check: LeakCheck) -> None:
         pins[1].result(_DEADLINE_S)
     closed = service.request(RemovalRequested(RemovalRequest(1, first)))
     assert closed is not None and closed.snapshot_id == first and service.status()["snapshots"] == [second]
-    assert backend.pinned_early == [False] and store.read_snapshot(second, sample.CODEC).pinned
+    assert backend.pinned_early == [True, False], "the removal is decided first, then the second is pinned"
+    assert store.read_snapshot(second, sample.CODEC).pinned
     service.close()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -29,12 +30,14 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
-from snapshot.stored.backend import StoreRefused
+from snapshot.stored.backend import StateBackend, StoreRefused
 from snapshot.stored.history import Base, Claim
+from snapshot.stored.pins import PinKind
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
 
 RUN = "bank"
+Result = TypeVar("Result")
 OURS, THEIRS = Claim(1, "driver-1", "life-1"), Claim(1, "driver-2", "life-2")
 
 
@@ -150,9 +153,74 @@ def test_retention_removes_all_but_the_pinned() -> None:
     for each in (manifest, pinned):
         store.answer(AskStore(WriteManifest(each.snapshot_id), each))
     gone = manifest.snapshot_id - 1
-    removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
+    removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=(), claim=9)
     assert removed == (gone, manifest.snapshot_id)
     assert store.store.manifests() == (pinned.snapshot_id,)
+
+
+def _published(backend: StateBackend, run: str, *numbers: int) -> CoordinatorStore:
+    """A run with a claim, its base, and snapshots with these numbers."""
+    store = CoordinatorStore(backend, run)
+    store.store.take_claim(Claim(1, "driver", run))
+    store.store.write_base(Base(1, None))
+    for number in numbers:
+        store.store.write_manifest(replace(make_manifest(), run=run, snapshot_id=1_000_000 + number, pinned=False))
+    return store
+
+
+def test_a_fork_keeps_what_it_reads_until_it_stands_alone() -> None:
+    """Neither retention, nor a sweep of a claim that left the snapshot behind, takes it before (PROTOCOL 10.5)."""
+    backend = MemoryBackend()
+    origin, fork = _published(backend, RUN, 0, 1), CoordinatorStore(backend, "fork")
+    source, newest = 1_000_000, 1_000_001
+    for _ in range(2):  # at each restore anew
+        assert isinstance(fork.read_manifest(RUN, source), ManifestRead)
+    assert origin.delete_snapshots((source,), keep=(newest,), claim=1) == ()
+    origin.store.collect_orphans([newest], 2, grace=0, now=0)
+    assert origin.store.manifests() == (source, newest)
+    _published(backend, "fork")
+    own = replace(make_manifest(), run="fork", snapshot_id=1_000_000)
+    shared = tuple(replace(each, run=RUN, path="parts/x", inline=None) for each in own.records[0].handles)
+    fork.store.write_manifest(replace(own, records=(replace(own.records[0], handles=shared), *own.records[1:])))
+    assert origin.delete_snapshots((source,), keep=(newest,), claim=1) == (), (
+        "a part of the fork is a file of the origin"
+    )
+    fork.store.write_manifest(replace(own, snapshot_id=1_000_001))
+    assert fork.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == ()
+    fork.store.pins.hold(1_000_000, PinKind.UNPINNED)
+    assert fork.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
+    assert origin.delete_snapshots((source,), keep=(newest,), claim=1) == (source,)
+    assert isinstance(fork.read_manifest(RUN, source), ManifestUnreadable)
+    assert isinstance(fork.read_manifest(RUN, newest), ManifestRead)
+    assert backend.files(f"{RUN}/pins") == [f"{RUN}/pins/{newest:016}-0001"]
+
+
+def test_a_snapshot_whose_removal_is_decided_is_not_read_by_a_fork() -> None:
+    """Its files may still be there. The fork is told why, and the removal goes on where it stopped."""
+    backend = MemoryBackend()
+    origin = _published(backend, RUN, 0, 1)
+    origin.store.pins.remove(1_000_000, in_manifest=False, claim=1, is_needed_by=lambda fork: False)
+    answer = CoordinatorStore(backend, "fork").read_manifest(RUN, 1_000_000)
+    assert isinstance(answer, ManifestUnreadable) and "is being removed" in answer.reason
+    assert origin.store.read_manifest(1_000_000)
+    assert origin.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
+    assert not origin.store.pins.logs()
+
+
+def test_a_removal_and_its_decision_are_three_requests() -> None:
+    """The decision takes the place of the read of the pin, so a snapshot costs the store no more than before."""
+
+    class Counting(MemoryBackend):
+        calls = 0
+
+        def _call(self, what: str, function: Callable[[], Result]) -> Result:
+            Counting.calls += 1
+            return super()._call(what, function)
+
+    origin = _published(Counting(), RUN, 0, 1)
+    Counting.calls = 0
+    assert origin.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
+    assert Counting.calls == 3
 
 
 def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +229,7 @@ def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.Log
     kept = replace(manifest, snapshot_id=manifest.snapshot_id + 1)
     for each in (manifest, kept):
         store.answer(AskStore(WriteManifest(each.snapshot_id), each))
-    store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,))
+    store.delete_snapshots((manifest.snapshot_id,), keep=(kept.snapshot_id,), claim=9)
     store.collect_orphans((manifest.snapshot_id, kept.snapshot_id), incarnation=9)
     assert caplog.text == ""
     store.collect_orphans((manifest.snapshot_id, kept.snapshot_id + 1), incarnation=9)
@@ -173,5 +241,5 @@ def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None
     store, manifest = CoordinatorStore(MemoryBackend(), RUN), replace(make_manifest(), run=RUN, pinned=False)
     store.answer(AskStore(WriteManifest(manifest.snapshot_id), manifest))
     gone = manifest.snapshot_id + 1
-    assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,)) == ()
+    assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,), claim=9) == ()
     assert store.store.manifests() == (manifest.snapshot_id,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.coordinator.retention import RemovalRequest, Retention
+from snapshot.coordinator.retention import SWEEP_INTERVAL_SECONDS, RemovalRequest, Retention
 
 
 def test_the_newest_are_kept() -> None:
@@ -21,12 +21,23 @@ def test_the_newest_are_kept() -> None:
 
 
 def test_what_was_left_is_not_asked_for_again() -> None:
-    """It is pinned, or the store failed; a later life asks again."""
+    """It is held, or the store failed; it is asked for again after a sweep."""
     retention = Retention(1)
     retention.take_over([1, 2, 3])
     assert retention.next_removal() == (1, 2)
     retention.removed((2,))
     assert (retention.history, retention.next_removal()) == ([1, 3], ())
+
+
+def test_what_was_left_is_asked_for_again_after_a_sweep() -> None:
+    """A fork that held it may have its own snapshot by now. Nobody says so to this run."""
+    retention = Retention(1)
+    assert retention.is_sweep_due(0.0)
+    retention.take_over([1, 2])
+    assert retention.next_removal() == (1,)
+    retention.removed(())
+    assert not retention.is_sweep_due(SWEEP_INTERVAL_SECONDS - 1) and retention.next_removal() == ()
+    assert retention.is_sweep_due(SWEEP_INTERVAL_SECONDS) and retention.next_removal() == (1,)
 
 
 def test_a_claim_in_between_changes_nothing_of_what_is_under_way() -> None:

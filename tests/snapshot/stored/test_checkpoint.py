@@ -79,7 +79,7 @@ def test_starts_and_rollbacks_read_few_records() -> None:
         assert store.write_manifest(Aborted(sample.RUN, first))
         assert store.write_manifest(replace(sample.manifest(), pinned=False, snapshot_id=first + 1))
         if newest is not None:
-            assert store.delete_snapshot(newest, keep=[])
+            assert store.delete_snapshot(newest, keep=[], claim=9)
         newest = first + 1
         void = first_snapshot_id(fence.claim - 1) + 5  # written by the coordinator before, too late
         assert store.write_manifest(replace(sample.manifest(), pinned=False, snapshot_id=void))

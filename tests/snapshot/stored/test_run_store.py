@@ -18,6 +18,7 @@ from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import Handle, state_part
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore, runs
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
@@ -241,13 +242,13 @@ def test_a_snapshot_is_deleted_manifest_first() -> None:
     store = new_store(backend := Recording())
     written(store)
     kept = written(store, OTHER_ID)
-    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID], claim=sample.INCARNATION)
     assert backend.deleted[0] == f"{sample.RUN}/{layout.manifest_path(sample.SNAPSHOT_ID)}"
-    assert len(backend.deleted) == 1 + len(sample.taken())
+    assert len(backend.deleted) == 1 + len(sample.taken()) + 1, "its manifest, its parts, the log of its removal"
     assert store.manifests() == (OTHER_ID,)
     store.read_snapshot(OTHER_ID, sample.CODEC).verify()
     assert len(backend.files()) == 1 + len(sample.taken())
-    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID], claim=sample.INCARNATION)
     assert store.read_manifest(OTHER_ID) == kept
 
 
@@ -260,9 +261,9 @@ def test_what_a_manifest_says_about_its_removal_is_read_once(is_own: bool) -> No
     first.write_manifest(pinned)
     store = first if is_own else other
     backend.read.clear()
-    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID])
-    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
-    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID])
+    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID], claim=sample.INCARNATION)
+    assert store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID], claim=sample.INCARNATION)
+    assert not store.delete_snapshot(pinned.snapshot_id, keep=[OTHER_ID], claim=sample.INCARNATION)
     assert store.manifests() == (OTHER_ID, pinned.snapshot_id)
     assert sum(backend.read.values()) == (0 if is_own else 3) + 2  # `manifests` looks at each
 
@@ -272,19 +273,19 @@ def test_shared_parts_stay() -> None:
     store = new_store()
     first = written(store)
     store.write_manifest(replace(first, snapshot_id=OTHER_ID))
-    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+    store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID], claim=sample.INCARNATION)
     store.read_snapshot(OTHER_ID, sample.CODEC).verify()
-    store.delete_snapshot(OTHER_ID, keep=[])
+    store.delete_snapshot(OTHER_ID, keep=[], claim=sample.INCARNATION)
     assert store.backend.files() == []
 
 
-@pytest.mark.parametrize("at", range(1 + len(sample.taken())))
+@pytest.mark.parametrize("at", range(2 + len(sample.taken())))
 def test_a_deletion_that_stops_halfway_is_collected(at: int) -> None:
     """Wherever it stops, the snapshot is whole or gone, and what is left over is collected later."""
     store = new_store(backend := Recording(at))
     written(store)
     with pytest.raises(OSError, match="away"):
-        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[])
+        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[], claim=sample.INCARNATION)
     backend._fails_at = -1
     if at == 0:
         store.read_snapshot(sample.SNAPSHOT_ID, sample.CODEC).verify()
@@ -302,7 +303,7 @@ def test_nothing_is_deleted_when_a_kept_manifest_is_damaged() -> None:
     backend.put_if_absent(f"{sample.RUN}/{layout.manifest_path(OTHER_ID)}", [b"damaged"])
     before = backend.files()
     with pytest.raises(SnapshotCorrupt, match="ends at offset 7"):
-        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID])
+        store.delete_snapshot(sample.SNAPSHOT_ID, keep=[OTHER_ID], claim=sample.INCARNATION)
     assert backend.files() == before
 
 
@@ -331,11 +332,40 @@ def test_what_is_referred_to_in_between_is_no_orphan() -> None:
     """The grace time starts again when a part was needed in between."""
     store = new_store()
     manifest = written(store)
-    below = sample.INCARNATION + 1
+    below, path = sample.INCARNATION + 1, f"{sample.RUN}/{layout.manifest_path(manifest.snapshot_id)}"
+    store.backend.delete(path)
     store.collect_orphans([], below, grace=60, now=1000)
+    store.write_manifest(manifest)
     store.collect_orphans([manifest.snapshot_id], below, grace=60, now=1060)
+    store.backend.delete(path)
     assert store.collect_orphans([], below, grace=60, now=1060) == []
     assert len(store.collect_orphans([], below, grace=60, now=1120)) == len(manifest.records)
+
+
+def test_a_void_snapshot_goes_unless_it_is_held() -> None:
+    """A manifest that is there never lists parts that were swept (PROTOCOL 10.3)."""
+    store = new_store()
+    manifest = written(store)
+    held = written(store, OTHER_ID)
+    assert store.hold(OTHER_ID, PinKind.FORK, "fork")
+    below = sample.INCARNATION + 1
+    assert store.collect_orphans([], sample.INCARNATION, grace=0, now=1000) == [], "of the own claim"
+    assert store.collect_orphans([], below, grace=60, now=1000) == []
+    for now, removed in ((1059, []), (1060, [layout.manifest_path(manifest.snapshot_id)]), (1120, [])):
+        assert store.collect_orphans([], below, grace=60, now=now) == removed
+        store.read_snapshot(OTHER_ID, sample.CODEC).verify()
+    assert store.manifests() == (OTHER_ID,) and store.read_manifest(OTHER_ID) == held
+    assert len(store.backend.files(f"{sample.RUN}/parts")) == len(held.records)
+
+
+def test_the_log_of_a_snapshot_that_is_gone_is_collected() -> None:
+    """A removal that stops before its last request leaves it."""
+    store = new_store()
+    written(store)
+    assert store.hold(sample.SNAPSHOT_ID, PinKind.FORK, "fork")
+    store.backend.delete(f"{sample.RUN}/{layout.manifest_path(sample.SNAPSHOT_ID)}")
+    assert store.collect_orphans([], 1, grace=0, now=1000) == [layout.pin_path(sample.SNAPSHOT_ID, 1)]
+    assert not store.pins.logs()
 
 
 def test_half_written_files_are_collected(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
 from snapshot.stored import layout
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
 from state_backends import MemoryBackend
@@ -42,24 +44,25 @@ def pins(store: RunStore) -> dict[int, bool]:
 
 @given(st.booleans(), st.lists(st.booleans(), max_size=6))
 def test_the_last_change_of_a_pin_counts(in_manifest: bool, changes: list[bool]) -> None:
-    """Whatever the manifest holds, and however often the pin is changed. At most one record is left."""
+    """Whatever the manifest holds, and however often the pin is changed. Only a change writes an entry."""
     store = stored(pinned=(SECOND,) if in_manifest else ())
     for is_pinned in changes:
         set_pinned(store, SECOND, is_pinned)
     expected = [in_manifest, *changes][-1]
     assert pins(store) == {FIRST: False, SECOND: expected, THIRD: False}
     assert store.read_snapshot(SECOND, sample.CODEC).pinned == expected
-    assert len(store.pins.changed()) == (expected != in_manifest)
-    assert store.delete_snapshot(SECOND, [FIRST, THIRD]) != expected
+    changed = sum(before != after for before, after in itertools.pairwise([in_manifest, *changes]))
+    assert len(store.pins.log(SECOND)) == changed
+    assert store.delete_snapshot(SECOND, [FIRST, THIRD], claim=sample.INCARNATION) != expected
 
 
 def test_a_pin_of_another_process_stops_retention() -> None:
     """The store of a coordinator knows its manifests, and reads the pin at each removal all the same."""
     coordinator = stored()
     set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, True)
-    assert not coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+    assert not coordinator.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION)
     set_pinned(RunStore(coordinator.backend, sample.RUN), FIRST, False)
-    assert coordinator.delete_snapshot(FIRST, [SECOND, THIRD])
+    assert coordinator.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION)
 
 
 def test_a_removed_snapshot_leaves_no_pin() -> None:
@@ -67,17 +70,17 @@ def test_a_removed_snapshot_leaves_no_pin() -> None:
     store = stored(pinned=(FIRST,))
     set_pinned(store, FIRST, False)
     remove_snapshot(store, FIRST)
-    change = store.pins.change
+    hold = store.pins.hold
 
-    def change_late(snapshot_id: int, in_manifest: bool, is_pinned: bool) -> None:
-        store.backend.delete(f"{layout.run_folder(sample.RUN)}/{layout.manifest_path(snapshot_id)}")
-        change(snapshot_id, in_manifest, is_pinned)
+    def hold_late(*entry: Any) -> bool:
+        assert store.delete_snapshot(SECOND, [THIRD], claim=sample.INCARNATION)
+        return hold(*entry)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.pins, "change", change_late)
+        patch.setattr(store.pins, "hold", hold_late)
         with pytest.raises(FileNotFoundError, match=f"has no snapshot {SECOND}"):
             set_pinned(store, SECOND, True)
-    assert not store.pins.changed() and stored_history(store) == (THIRD,)
+    assert not store.pins.logs() and stored_history(store) == (THIRD,)
 
 
 @pytest.mark.parametrize("edit", [lambda store, each: set_pinned(store, each, True), remove_snapshot])
@@ -124,6 +127,28 @@ def test_a_claim_that_comes_meanwhile_stops_the_removal(monkeypatch: pytest.Monk
     assert stored_history(store) == (FIRST,)
 
 
+def test_a_start_without_a_base_stops_the_removal() -> None:
+    """Nobody knows from which snapshot it continues, because its listing may be old (PROTOCOL 10.6)."""
+    store = stored()
+    store.take_claim(Claim(sample.INCARNATION + 1, "another", "instance"))
+    with pytest.raises(Fenced, match=f"has taken claim {sample.INCARNATION + 1} and has not said"):
+        remove_snapshot(store, FIRST)
+    assert stored_history(store) == IDS and not store.pins.logs()
+    store.write_base(Base(sample.INCARNATION + 1, THIRD))
+    remove_snapshot(store, FIRST)
+    assert stored_history(store) == (SECOND, THIRD)
+
+
+@pytest.mark.parametrize(("above", "is_removed"), [(0, True), (1, False)])
+def test_a_base_above_the_claim_of_a_removal_holds_its_snapshot(above: int, is_removed: bool) -> None:
+    """A claim up to that of the removal needs its older base no more (PROTOCOL 10.5)."""
+    store = stored()
+    assert store.hold(FIRST, PinKind.BASE, str(sample.INCARNATION + above))
+    assert store.delete_snapshot(FIRST, [SECOND, THIRD], claim=sample.INCARNATION) == is_removed
+    assert stored_history(store) == (IDS[1:] if is_removed else IDS)
+    assert bool(store.pins.logs()) != is_removed
+
+
 def test_a_removed_snapshot_is_gone_and_the_others_are_whole() -> None:
     """In whatever order all but the newest are removed."""
     for order in itertools.permutations((FIRST, SECOND)):
@@ -142,7 +167,7 @@ def test_damaged_pins_are_found() -> None:
     set_pinned(store, FIRST, True)
     assert not verify_run(store.backend, sample.RUN).problems
     folder = layout.run_folder(sample.RUN)
-    path, other = (f"{folder}/{layout.pin_path(each)}" for each in (FIRST, SECOND))
+    path, other = (f"{folder}/{layout.pin_path(each, 1)}" for each in (FIRST, SECOND))
     data = store.backend.get(path)
     store.backend.put_if_absent(other, [data])
     store.backend.delete(path)
@@ -150,4 +175,4 @@ def test_damaged_pins_are_found() -> None:
     found = verify_run(store.backend, sample.RUN).problems
     assert len(found) == 2 and all(any(each in problem for problem in found) for each in (path, other))
     with pytest.raises(SnapshotCorrupt, match="not what belongs here"):
-        store.pins.check(SECOND)
+        store.pins.read(SECOND, 1)
