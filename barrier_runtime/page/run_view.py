@@ -62,9 +62,6 @@ POINT_SECONDS = 1.0
 #: newest points that are kept: ten minutes
 POINTS_MAX = 600
 
-#: newest restarts whose reasons are shown; `restartCount` counts all restarts
-RESTARTS_MAX = 50
-
 #: key of a counter: ("sent", node), ("processed", node), ("edge", source, target) or ("bytes", source, target)
 _Counter = tuple[str, ...]
 
@@ -96,7 +93,6 @@ class RunView:
         self._rates: Rates[_Counter] = Rates()
         self._counters: CumulativeCounters[_Counter] = CumulativeCounters()
         self._metrics: CumulativeCounters[str] = CumulativeCounters()
-        self._restarts: dict[tuple[float, str], None] = {}
         self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
         self._next_point = 0.0
 
@@ -112,7 +108,6 @@ class RunView:
             self._counters.see(incarnation, counts)
             self._metrics.see(incarnation, _finite(report["progress"]["metrics"]))
             self.snapshots.see(self.version, report["snapshotReports"], report["snapshots"])
-            self._restarts |= {(each["timestamp"], each["reason"]): None for each in report["restarts"]}
             if now >= self._next_point:
                 self._next_point = now + POINT_SECONDS
                 self._points.append((self.version, {"timestamp": time.time(), **self._flow()}))
@@ -175,8 +170,8 @@ class RunView:
                 "retained": report.get("snapshots", []),
                 "published": self.snapshots.published,
                 "aborted": self.snapshots.aborted,
-                "restarts": self._restarts_document(),
-                "restartCount": len(self._restarts),
+                "restarts": report.get("restarts", []),
+                "restartCount": report.get("restartCount", 0),
                 "invariants": report.get("invariants", {}),
                 "metrics": self._metrics.totals(),
                 "commands": self.commands.as_document(),
@@ -186,9 +181,6 @@ class RunView:
         """Return the counters, cumulative over all incarnations."""
         with self._lock:
             return self._counters.totals()
-
-    def _restarts_document(self) -> list[dict[str, Any]]:
-        return [{"timestamp": at, "reason": reason} for at, reason in list(self._restarts)[-RESTARTS_MAX:]]
 
     def _flow(self) -> dict[str, float]:
         into = sum(self._rates.per_second(("sent", node)) for node in self._into)

@@ -113,6 +113,32 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
     print(f"coordinator killed {sign} {what}: longest pause of data {gap:.3f} s, {_finish(job, run)} records exact")
 
 
+def test_histories_outlive_the_coordinator(live: Live) -> None:
+    """SIGKILL of the coordinator's process, twice: restarts and aborted snapshots of all instances stay, each once."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    known: list[str] = []
+    for number in (1, 2):
+        await_snapshots(run, 1)
+        workers = run.status["workers"]
+        kill(workers[0])
+        wait_for("the restart", lambda: run.status["restartCount"] == number)
+        wait_for("new processes", lambda: _all_new(run, workers))
+        before = run.status
+        [coordinator] = coordinators()
+        kill(coordinator)
+        wait_for("the death of the coordinator", lambda: is_gone(coordinator))
+        await_snapshots(run, 1)
+        after = run.status
+        assert after["coordinator_start"] > before["coordinator_start"]
+        assert after["restarts"] == before["restarts"] and after["restartCount"] == number
+        assert after["aborted"][: len(before["aborted"])] == before["aborted"]
+        assert after["abortedCount"] == len(after["aborted"])
+        known.append(after["restarts"][-1]["reason"])
+    assert [each["reason"] for each in run.status["restarts"]] == known
+    print(f"coordinator killed twice: {known}, {_finish(job, run)} records exact")
+
+
 def test_coordinator_and_worker_killed(live: Live) -> None:
     """Nobody is there to be told of the worker's death; the next life of the coordinator finds out and rolls back."""
     job = pipeline(live.folder)
