@@ -20,6 +20,7 @@ from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
 from barrier_runtime.cli.stored import find_fork
 from barrier_runtime.cli.top import top
 from snapshot.errors import CutlineError
+from snapshot.stored.signed import with_signing_key
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -106,7 +107,8 @@ def fork(
     """
     wish = _snapshot_wish("--from", snapshot, ("latest",))
     request = run_request(name=name, **options)
-    found = find_fork(request.backend, origin, None if wish == "latest" else int(wish), name)
+    backend = with_signing_key(request.backend, request.options["signingKey"])
+    found = find_fork(backend, origin, None if wish == "latest" else int(wish), name)
     _start(context, replace(request, restore_from=found))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import typer
 
 from barrier_runtime.cli.formatting import time_text
-from barrier_runtime.cli.stored import open_backend, read_run
+from barrier_runtime.cli.stored import open_unsigned, read_run, signing_key
 from snapshot.drawing.labels import size_text
 from snapshot.errors import CutlineError
 from snapshot.stored.run_store import runs
+from snapshot.stored.signed import with_signing_key
 from state_backends.filesystem import FileSystemBackend
 
 #: names of the parameters for the store, and of the parameters for the run
@@ -32,7 +33,8 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[tuple[str
     if backend is None or len(names) != 1:
         return []
     try:
-        snapshots = read_run(backend, names[0]).snapshots
+        key = signing_key(context.params.get("key_file"))
+        snapshots = read_run(with_signing_key(backend, key), names[0]).snapshots
     except (CutlineError, OSError, ValueError):
         return []
     offered = [
@@ -47,7 +49,7 @@ def _backend(context: typer.Context) -> FileSystemBackend | None:
     if place is None and context.args and any(each.name in ("store", "place") for each in context.command.params):
         place = context.args[0]  # because arguments are not assigned yet while an option is completed
     try:
-        backend = open_backend(place) if place else None
+        backend = open_unsigned(place) if place else None
     except typer.BadParameter:
         return None
     return backend if isinstance(backend, FileSystemBackend) else None

@@ -12,7 +12,8 @@ import typer
 
 from barrier_runtime.cli.completion import complete_run
 from barrier_runtime.cli.session import default_master
-from barrier_runtime.cli.stored import open_backend
+from barrier_runtime.cli.snapshot_commands import KeyOption
+from barrier_runtime.cli.stored import open_unsigned, signing_key
 from barrier_runtime.page.settings import PORT_DEFAULT, Page
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def run_request(
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
     ] = None,
+    key_file: KeyOption = None,
     safe: Annotated[bool, typer.Option("--safe", help="Refuse pickle in messages and states.")] = False,
     page: Annotated[
         str, typer.Option(metavar="WISH", help="Live page: none, a port, or HOST:PORT; the next free port is taken.")
@@ -90,7 +92,7 @@ def run_request(
     return RunRequest(
         graph=graph,
         name=name,
-        backend=open_backend(backend),
+        backend=open_unsigned(backend),
         master=master or default_master(workers),
         settings=_settings(conf or []),
         python_files=py_files or [],
@@ -106,6 +108,7 @@ def run_request(
             "alignment": _alignment(alignment),
             "rayAddress": ray,
             "safe": safe,
+            "signingKey": signing_key(key_file),
             "page": _page(page),
         },
         as_json=as_json,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from barrier_runtime.cli.difference import difference
 from barrier_runtime.cli.difference_tables import difference_tables
 from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, print_all, print_json, time_text
 from barrier_runtime.cli.stored import (
+    KEY_VARIABLE,
     StoredRun,
     find_snapshot,
     known_run,
@@ -37,15 +39,25 @@ RunOption = Annotated[
 OneRunOption = Annotated[
     str | None, typer.Option("--run", help="Name of the run; default: the only one.", autocompletion=complete_run)
 ]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--signing-key-file",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help=f"File with the signing key; default: ${KEY_VARIABLE}.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
+def list_runs(store: StoreArgument, key_file: KeyOption = None, as_json: JsonOption = False) -> None:
     """List the runs that a store holds, each with its newest snapshot.
 
     Example: `cutline runs /data/snapshots`
     """
-    backend = open_backend(store)
+    backend = open_backend(store, key_file)
     found = [read_run(backend, name) for name in run_names(backend)]
     lines = [records.run_record(run) for run in found]
     if as_json:
@@ -59,12 +71,14 @@ def list_runs(store: StoreArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command("list")
-def list_snapshots(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+def list_snapshots(
+    store: StoreArgument, run: RunOption = None, key_file: KeyOption = None, as_json: JsonOption = False
+) -> None:
     """List the snapshots that can be restored, oldest first. Damaged snapshots are named; then the exit code is 1.
 
     Example: `cutline snapshots list /data/snapshots --run bank`
     """
-    backend = open_backend(store)
+    backend = open_backend(store, key_file)
     found = [read_run(backend, name) for name in ([known_run(backend, run)] if run else run_names(backend))]
     if as_json:
         print_json([line for each in found for line in _lines(each)])
@@ -84,13 +98,14 @@ def show(
         int | None, typer.Argument(metavar="ID", help="Default: the newest.", autocompletion=complete_snapshot)
     ] = None,
     run: OneRunOption = None,
+    key_file: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show one snapshot: the states of its subtasks, and the messages in flight on its channels.
 
     Example: `cutline snapshots show /data/snapshots 7000042 --run bank`
     """
-    backend = open_backend(store)
+    backend = open_backend(store, key_file)
     snapshot = find_snapshot(backend, known_run(backend, run), snapshot_id)
     record = {
         **records.summary(snapshot),
@@ -111,12 +126,14 @@ def show(
 
 
 @app.command()
-def verify(store: StoreArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+def verify(
+    store: StoreArgument, run: RunOption = None, key_file: KeyOption = None, as_json: JsonOption = False
+) -> None:
     """Read every file and check every byte. Damage is named by file and offset; then the exit code is 1.
 
     Example: `cutline snapshots verify /data/snapshots`
     """
-    backend = open_backend(store)
+    backend = open_backend(store, key_file)
     names = [known_run(backend, run)] if run else run_names(backend)
     findings = [verify_run(backend, name) for name in names]
     if as_json:
@@ -134,6 +151,7 @@ def compare(
     before: Annotated[int, typer.Argument(metavar="A", help="Id of a snapshot.", autocompletion=complete_snapshot)],
     after: Annotated[int, typer.Argument(metavar="B", help="Id of another one.", autocompletion=complete_snapshot)],
     full: Annotated[bool, typer.Option("--full", help="Read states of any size; without it up to 16 MiB.")] = False,
+    key_file: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the differences between two snapshots of a run: graph, states, and messages by channel.
@@ -143,7 +161,7 @@ def compare(
 
     Example: `cutline snapshots diff /data/snapshots bank 7000042 7000045`
     """
-    backend = open_backend(store)
+    backend = open_backend(store, key_file)
     name = known_run(backend, run)
     found = [find_snapshot(backend, name, snapshot_id) for snapshot_id in (before, after)]
     record = difference(backend, found[0], found[1], reads_all=full)

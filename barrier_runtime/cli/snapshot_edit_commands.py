@@ -7,6 +7,7 @@ place is a store, in which the command is carried out here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ from barrier_runtime.cli.live_run import (
     carry_out,
     open_page_client,
 )
+from barrier_runtime.cli.snapshot_commands import KeyOption
 from barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
 from barrier_runtime.page.commands import Kind
 from snapshot.stored.run_store import RunStore
@@ -70,21 +72,33 @@ def take(
         print_all(f"run {name}: {command['text']}{', pinned' if pin else ''}")
 
 
-def pin(place: PlaceArgument, ids: IdsArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+def pin(
+    place: PlaceArgument,
+    ids: IdsArgument,
+    run: RunOption = None,
+    key_file: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Pin snapshots, so that retention never removes them.
 
     Example: `cutline snapshots pin /data/snapshots 7000042 --run bank`
     """
-    name, change = _changer(place, run, Kind.PIN)
+    name, change = _changer(place, run, key_file, Kind.PIN)
     _change_all(name, ids, change, Kind.PIN, as_json)
 
 
-def unpin(place: PlaceArgument, ids: IdsArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
+def unpin(
+    place: PlaceArgument,
+    ids: IdsArgument,
+    run: RunOption = None,
+    key_file: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Unpin snapshots. Retention removes them when the run goes on, unless they are among the newest.
 
     Example: `cutline snapshots unpin /data/snapshots 7000042 --run bank`
     """
-    name, change = _changer(place, run, Kind.UNPIN)
+    name, change = _changer(place, run, key_file, Kind.UNPIN)
     _change_all(name, ids, change, Kind.UNPIN, as_json)
 
 
@@ -92,6 +106,7 @@ def delete(
     place: PlaceArgument,
     ids: IdsArgument,
     run: RunOption = None,
+    key_file: KeyOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without a question.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -99,13 +114,13 @@ def delete(
 
     Example: `cutline snapshots delete /data/snapshots 7000040 7000041 --run bank --yes`
     """
-    name, change = _changer(place, run, Kind.DELETE)
+    name, change = _changer(place, run, key_file, Kind.DELETE)
     if not yes:
         _confirm(f"Delete {', '.join(map(str, ids))} of run {name} for good?")
     _change_all(name, ids, change, Kind.DELETE, as_json)
 
 
-def _changer(place: str, run: str | None, kind: Kind) -> tuple[str, Callable[[int], None]]:
+def _changer(place: str, run: str | None, key_file: Path | None, kind: Kind) -> tuple[str, Callable[[int], None]]:
     """Return the name of the run, and the function that changes one of its snapshots."""
     if place.startswith(("http://", "https://")):
         client = open_page_client(place)
@@ -115,7 +130,7 @@ def _changer(place: str, run: str | None, kind: Kind) -> tuple[str, Callable[[in
             carry_out(client, name, kind, {"snapshotId": snapshot_id}, Console(stderr=True))
 
         return name, change_live
-    backend = open_backend(place)
+    backend = open_backend(place, key_file)
     name = known_run(backend, run)
 
     def change_stored(snapshot_id: int) -> None:

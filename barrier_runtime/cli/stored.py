@@ -7,6 +7,7 @@ user, and opens no pickle.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,16 @@ from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.run_store import RunStore, runs, stored_history
+from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, SignedBackend, with_signing_key
 from snapshot.stored.snapshot import Snapshot
 from state_backends.filesystem import FileSystemBackend
 from state_backends.verify import backend_of
 
 #: codec that refuses pickle, because the data that is shown contains none
 CODEC = Codec(safe=True)
+
+#: environment variable with the signing key, which no command line may hold, because others see command lines
+KEY_VARIABLE = "CUTLINE_SIGNING_KEY"
 
 #: ids or names that an error suggests instead of a wrong id or name
 _OFFERED_MAX = 5
@@ -48,12 +53,34 @@ class StoredRun:
     unreadable: tuple[Unreadable, ...]
 
 
-def open_backend(url: str) -> StateBackend:
-    """Return the backend at a URL or a path. A path may be relative to the current folder."""
+def open_unsigned(url: str) -> StateBackend:
+    """Return the backend at a URL or a path, without a signing key. A path may be relative to the current folder."""
     try:
         return backend_of(url if "://" in url or url.startswith("file:") else str(Path(url).absolute()))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def open_backend(url: str, key_file: Path | None = None) -> StateBackend:
+    """Return the backend at a URL or a path, behind the check of signatures if there is a signing key."""
+    return with_signing_key(open_unsigned(url), signing_key(key_file))
+
+
+def signing_key(key_file: Path | None) -> bytes | None:
+    """Return the key in the file, or else in the environment, without blanks around it. None if there is neither.
+
+    Raises
+    ------
+    BadParameter
+        if the key is too short, because an empty key must not mean that nothing is checked.
+    """
+    if key_file is None and KEY_VARIABLE not in os.environ:
+        return None
+    key = (os.environb[os.fsencode(KEY_VARIABLE)] if key_file is None else key_file.read_bytes()).strip()
+    if len(key) < SIGNING_KEY_BYTES_MIN:
+        text = f"a signing key of {len(key)} bytes; it has at least {SIGNING_KEY_BYTES_MIN}, as of openssl rand -hex 32"
+        raise typer.BadParameter(text, param_hint=KEY_VARIABLE if key_file is None else str(key_file))
+    return key
 
 
 def run_names(backend: StateBackend) -> list[str]:
@@ -150,6 +177,7 @@ def find_fork(backend: StateBackend, origin: str | None, snapshot_id: int | None
 
 def _hint_of_place(backend: StateBackend) -> str:
     """Return a hint for a store that holds no run."""
+    backend = backend.unsigned if isinstance(backend, SignedBackend) else backend
     if not isinstance(backend, FileSystemBackend):
         return "runs are kept one folder below what the runtime was given as its backend"
     folder = Path(backend.root)

@@ -24,8 +24,8 @@ from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
 from snapshot.channel.frame import Buffer
 from snapshot.coordinator.events import CloseRequest, Event, RemovalRequested, SnapshotRequested, StopRequested
 from snapshot.errors import RunFailed
+from snapshot.stored.backend import StateBackend
 from state_backends.base import DeadlineBackend
-from state_backends.memory import MemoryBackend
 
 #: Seconds that one call of the coordinator may take, a restart by Ray included.
 ANSWER_SECONDS_MAX = 60.0
@@ -194,13 +194,13 @@ class CoordinatorMemory(DeadlineBackend):
     Parameters
     ----------
     client : CoordinatorClient
-    home : MemoryBackend
-        The driver's backend, with the files of runs that have ended in this process.
+    home : StateBackend
+        The driver's `MemoryBackend`, signed if the run is, with the files of runs that have ended in this process.
     folder : str
         Folder of the run.
     """
 
-    def __init__(self, client: CoordinatorClient, home: MemoryBackend, folder: str) -> None:
+    def __init__(self, client: CoordinatorClient, home: StateBackend, folder: str) -> None:
         super().__init__()
         self._client = client
         self._home = home

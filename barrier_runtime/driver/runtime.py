@@ -41,6 +41,7 @@ from snapshot.plan.partitions import with_partitions
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
 from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.signed import with_signing_key
 from snapshot.stored.snapshot import Snapshot
 from snapshot.subtask.limits import SubtaskLimits
 from state_backends.filesystem import FileSystemBackend
@@ -95,6 +96,9 @@ class BarrierRuntime:
     restartPolicy : RestartPolicy
     safe : bool
         Refuse pickles of classes and functions in messages and states.
+    signingKey : bytes or None
+        Sign all stored records of runs with this key, and refuse unsigned or wrongly signed ones. Without it whoever
+        may write the store may run code in the driver and the workers. None: nothing is signed or checked.
     page : bool or Page
         Serve a live page and metrics while a run is active, at port 4640 of this machine or the next free port. A
         `Page` sets another address. `Run.pageAddress` holds the address, which is printed too.
@@ -119,6 +123,7 @@ class BarrierRuntime:
         alignment: AlignmentWish = "unaligned",
         restartPolicy: RestartPolicy = RestartPolicy(),  # noqa: B008  # frozen
         safe: bool = False,
+        signingKey: bytes | None = None,
         trace: bool = False,
         page: bool | Page = True,
     ) -> None:
@@ -130,6 +135,8 @@ class BarrierRuntime:
             raise ValueError(f"workers is {workers}; a stage has at least one")
         self._spark = _session(spark)
         self._backend = backend
+        #: the door to all records of runs; `_backend` itself, if nothing is signed
+        self._records = with_signing_key(backend, signingKey)
         self._workers = workers
         self._ray_address = rayAddress
         self._policy = SnapshotPolicy(
@@ -268,7 +275,7 @@ class BarrierRuntime:
         ensure_ray(self._ray_address)
         host = bind_host(self._spark)
         submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
-        backend = pickle.dumps(self._backend)
+        backend = pickle.dumps(self._records)
         setup = CoordinatorSetup(
             settings=RunSettings(
                 run=name,
@@ -286,7 +293,7 @@ class BarrierRuntime:
             owner=submission,
             restore_from=origin.restore,
             backend=backend,
-            files=_contents(self._backend),
+            files=self._memory_contents(),
             secret=secret,
             host=host,
             port=port,
@@ -318,11 +325,16 @@ class BarrierRuntime:
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
         """Return the backend through which the driver reads the run's files."""
         if isinstance(self._backend, MemoryBackend):
-            return CoordinatorMemory(client, self._backend, run_folder(name))
-        return self._backend
+            return CoordinatorMemory(client, self._records, run_folder(name))
+        return self._records
+
+    def _memory_contents(self) -> dict[str, bytes]:
+        """Return the files of a memory backend, because a pickled copy of the backend is empty."""
+        in_memory = isinstance(self._backend, MemoryBackend)
+        return {path: self._records.get(path) for path in self._records.files()} if in_memory else {}
 
     def _store(self, name: str) -> RunStore:
-        return self._live[name][1] if name in self._live else RunStore(self._backend, name)
+        return self._live[name][1] if name in self._live else RunStore(self._records, name)
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -343,8 +355,3 @@ def _encode_launch(launch: WorkerLaunch, token: str, port: int) -> bytes:
 def _application(spark: SparkSession) -> str:
     """Return the id of the Spark application, whose sessions share their slots; "" for Connect."""
     return "" if is_connect(spark) else str(spark.sparkContext.applicationId)
-
-
-def _contents(backend: StateBackend) -> dict[str, bytes]:
-    """Return the files of a memory backend, because a pickled copy of the backend is empty."""
-    return {path: backend.get(path) for path in backend.files()} if isinstance(backend, MemoryBackend) else {}

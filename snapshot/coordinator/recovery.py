@@ -57,6 +57,7 @@ def plan_restore(
         )  # fmt: skip
     _refuse_rescaling(where, topology, stored)
     _refuse_dropping(where, topology, manifest, allow)
+    _refuse_edges_into_ended(where, topology, stored, manifest)
     assigned = _assigned(where, topology, manifest, allow, partitions)
     return _Plan(topology, manifest, assigned).subtasks()
 
@@ -101,6 +102,18 @@ def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: 
             f"{where} holds messages of channels that the graph no longer has:\n  " + "\n  ".join(counts)
             + f"\nallow={{'{DROPPED_MESSAGES}'}} drops them"
         )  # fmt: skip
+
+
+def _refuse_edges_into_ended(where: str, topology: Topology, stored: Topology, manifest: Manifest) -> None:
+    """Refuse a new edge to a node that has ended, because an ended node processes no message."""
+    ended = {record.subtask for record in manifest.records if record.status.ended}
+    known = dict.fromkeys(stored.channels)
+    for channel in topology.channels:
+        if channel not in known and channel.target in ended and channel.source not in ended:
+            raise RestoreRefused(
+                f"{where}: the edge {topology.edge_of(channel)} is new, and {channel.target} has ended in the "
+                "snapshot: it would take no message. Lead the edge to a new node, or restore an earlier snapshot"
+            )
 
 
 class _Plan:

@@ -27,6 +27,9 @@ from snapshot.errors import RestoreRefused, SnapshotCorrupt
 #: Version of all stored records. Raise it when the content of any sealed record changes its meaning.
 FORMAT_VERSION = 1
 
+#: First bytes of a signed file, whose envelope only a holder of the signing key reads (`snapshot.stored.signed`).
+SIGNED_MAGIC = b"CLSG"
+
 _BUFFER_BYTES = 4096
 
 _PREFIX = struct.Struct(">4sHQ")
@@ -58,12 +61,17 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
     SnapshotCorrupt
             if a byte is missing, damaged or too many, or the record is of another kind.
     RestoreRefused
-        if the record is whole, but of a format version that this Cutline does not read.
+        if the record is whole, but of a format version that this Cutline does not read, or the file is signed.
     """
     view = memoryview(data).cast("B")
     if view.nbytes < ENVELOPE_BYTES:
         raise SnapshotCorrupt(f"{name}: ends at offset {view.nbytes}, inside its envelope of {ENVELOPE_BYTES} bytes")
     found, version, length = _PREFIX.unpack_from(view)
+    if found == SIGNED_MAGIC:
+        raise RestoreRefused(
+            f"{name}: is signed, and no signing key was given; give BarrierRuntime the run's signingKey, or the "
+            "command line --signing-key-file"
+        )
     if found != magic:
         raise SnapshotCorrupt(f"{name}: offset 0: {found!r} instead of {magic!r}, so this is no such record")
     end = ENVELOPE_BYTES + length

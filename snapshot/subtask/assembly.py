@@ -260,12 +260,10 @@ def _input(
     )
     code = compiled.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
+    isolated = tuple(each for each in restored.isolated if each.channel == channel)
     on_error = compiled.topology.edge_of(channel).on_error
-    isolation = Isolation(
-        channel,
-        tuple(isolated for isolated in restored.isolated if isolated.channel == channel),
-        next((edge for edge in edges if edge.target == on_error), None),
-    )
+    edge = next((edge for edge in edges if edge.target == on_error), None)
+    isolation = Isolation(channel, isolated, edge) if isolated else None
     return InputProcessor(
         end, node, context, backpressure, codec,
         key_of=key_of, schema=code.schema, isolation=isolation, observer=observer,

@@ -81,8 +81,8 @@ class InputProcessor:
         Returns the key of a message of a hash edge; None for edges without a key.
     schema : pyarrow.Schema or None
         Schema of the edge, or None if none was declared. Gathering messages needs a schema.
-    isolation : Isolation
-        Messages of the channel that failed before.
+    isolation : Isolation or None
+        Messages of the channel that failed before, or None without such messages.
     observer : Observer, optional
     """
 
@@ -96,7 +96,7 @@ class InputProcessor:
         *,
         key_of: Callable[[Any], Any] | None,
         schema: pa.Schema | None,
-        isolation: Isolation,
+        isolation: Isolation | None,
         observer: Observer | None = None,
     ) -> None:
         self.end = end
@@ -130,44 +130,46 @@ class InputProcessor:
         takes_batch = self._takes_batches and (frame.kind is PayloadKind.BATCH or not self._takes_messages)
         self._passed = None
         with calling("onBatch" if takes_batch else "onMessage", self.end.channel.target, self._failed):
-            if self._isolation.concerns(frame):
-                done = self._handle_isolated(frame, limit)
+            if self._isolation is not None and self._isolation.concerns(frame):
+                done = self._handle_isolated(self._isolation, frame, limit)
             else:
                 messages = self._messages(frame)
                 start = self.end.processed + 1 - frame.first
                 if isinstance(messages, pa.RecordBatch):
                     done = self._handle_rows(messages.slice(start) if start else messages)
                 else:
-                    done = self._handle_some(
-                        messages if not start and len(messages) <= limit else messages[start : start + limit]
-                    )
+                    some = messages if not start and len(messages) <= limit else messages[start : start + limit]
+                    done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
         self.end.advance(done)
         return done
 
-    def _handle_isolated(self, frame: Frame, limit: int) -> int:
+    def _handle_isolated(self, isolation: Isolation, frame: Frame, limit: int) -> int:
         """Pass messages up to the next isolated ones, or isolated ones, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
-        last, error = self._isolation.until(number, frame.last)
+        last, error = isolation.until(number, frame.last)
         start, count = number - frame.first, last - number + 1
         # Decoded anew, because the messages behind the isolated ones may not fit the shape that the node takes.
         messages = messages_of(frame, self._codec)
         some = messages.slice(start, count) if isinstance(messages, pa.RecordBatch) else messages[start : start + count]
         self._passed = count
         if error is not None:
-            self._set_aside(some, number, error)
+            isolation.set_aside(self._observed(some), number, error)
             return 1
         shaped = self._shaped(some)
-        return self._handle_rows(shaped) if isinstance(shaped, pa.RecordBatch) else self._handle_some(shaped[:limit])
+        if isinstance(shaped, pa.RecordBatch):
+            return self._handle_rows(shaped)
+        some = shaped[:limit]
+        return self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
 
-    def _set_aside(self, one: list[Any] | pa.RecordBatch, number: int, error: str) -> None:
-        """Send one message along the dead-letter edge."""
+    def _observed(self, one: list[Any] | pa.RecordBatch) -> Any:
+        """Return the message of a list of one, or the row of a batch as a dict, and report it as received."""
         observer = self._observer
         message = one.to_pylist()[0] if isinstance(one, pa.RecordBatch) else one[0]
         if observer is not None and isinstance(one, pa.RecordBatch):
             observer.rows_received(self.end.channel, one)
         elif observer is not None:
             observer.message_received(self.end.channel, message)
-        self._isolation.set_aside(message, number, error)
+        return message
 
     def _failed(self) -> FailedMessages | None:
         """Return the messages that the hook was called with, or None if the frame cannot be decoded."""
@@ -186,9 +188,6 @@ class InputProcessor:
         self._passed = rows = int(batch.num_rows)
         self._node.onBatch(batch, self._context)
         return rows
-
-    def _handle_some(self, messages: list[Any]) -> int:
-        return self._handle_each(messages) if self._key_of is None else self._handle_keyed(messages, self._key_of)
 
     def _handle_each(self, messages: list[Any]) -> int:
         """Call `onMessage` for each message. The iterator counts, because this loop is hot."""
@@ -219,7 +218,7 @@ class InputProcessor:
     def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:
             messages = messages_of(frame, self._codec)
-            self._passed = frame.last - self.end.processed
+            self._passed = frame.first + frame.count - 1 - self.end.processed
             self._decoded = (frame, self._shaped(messages))
         return self._decoded[1]
 

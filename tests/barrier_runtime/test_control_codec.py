@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from snapshot.coordinator import control
+from snapshot.culprit import Culprit, FailedMessages, FailedTimer, IsolatedMessages
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
@@ -43,6 +44,8 @@ _RECORDS = st.builds(
 _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
+    st.none() | st.lists(st.text(max_size=3), max_size=2).map(tuple),
+    st.lists(st.builds(IsolatedMessages, _CHANNELS, _NUMBERS, _NUMBERS, st.none() | st.text()), max_size=2).map(tuple),
 )  # fmt: skip
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
@@ -58,6 +61,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),
     tuple[Subtask, ...]: st.lists(_SUBTASKS, max_size=3).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
+    Culprit | None: st.none()
+    | st.builds(FailedMessages, _CHANNELS, _NUMBERS, _NUMBERS)
+    | st.builds(FailedTimer, _SUBTASKS, st.text(max_size=8), _SECONDS),
     dict[int, EdgeSent]: st.dictionaries(
         _NUMBERS, st.builds(EdgeSent, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _SECONDS), max_size=3
     ),

@@ -43,14 +43,14 @@ NAMES = {
     "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions",
     "TOPOLOGY": "name nodes edges components",
     "NODE": "name parallelism component is_source is_sink guarantee class_name",
-    "EDGE": "source target spread alignment in_cycle reason key",
+    "EDGE": "source target spread alignment in_cycle reason key on_error",
     "ALIGNMENT": "aligned timeout",
     "COMPONENT": "nodes cyclic",
     "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners",
 }
 
 #: {record: names that were added later, and are stored only where they have a value}
-ADDED = {"SUBTASK_STATUS": ["partitions"]}
+ADDED = {"SUBTASK_STATUS": ["partitions"], "EDGE": ["on_error"]}
 
 
 def names(record: str) -> list[str]:

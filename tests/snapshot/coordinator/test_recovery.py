@@ -57,3 +57,20 @@ def test_another_parallelism_is_refused() -> None:
     wider = replace(TOPOLOGY, nodes=(replace(TOPOLOGY.nodes[0], parallelism=2), TOPOLOGY.nodes[1]))
     with pytest.raises(RestoreRefused, match="'P' had parallelism 1, now 2"):
         plan_restore(wider, sample.manifest(), ("changedGraph",), {})
+
+
+def test_a_new_edge_to_a_node_that_has_ended_is_refused() -> None:
+    """It would take no message. From a node that has ended, too, the edge carries an end and nothing else."""
+    first, second = sample.manifest().records
+    grown = replace(
+        TOPOLOGY,
+        nodes=(*TOPOLOGY.nodes, replace(TOPOLOGY.nodes[0], name="R")),
+        edges=(*TOPOLOGY.edges, replace(TOPOLOGY.edges[0], source="R", target="Q")),
+    )
+    ended = replace(second, status=replace(second.status, ended=True))
+    assert len(plan_restore(grown, sample.manifest(), ("changedGraph",), {})) == 3
+    with pytest.raises(RestoreRefused, match=r"edge R->Q is new, and Q\[0\] has ended"):
+        plan_restore(grown, sample.manifest((first, ended)), ("changedGraph",), {})
+    both = tuple(replace(record, status=replace(record.status, ended=True)) for record in (first, second))
+    inner = replace(grown, edges=(*TOPOLOGY.edges, replace(TOPOLOGY.edges[0], source="Q", target="Q")))
+    assert len(plan_restore(inner, sample.manifest(both), ("changedGraph",), {})) == 3

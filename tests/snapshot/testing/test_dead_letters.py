@@ -147,11 +147,11 @@ def test_a_timer_that_fails_ends_the_run_by_name() -> None:
 def test_the_edge_is_none_of_the_nodes() -> None:
     """A node neither sees it nor sends along it, and no other edge may take its place."""
 
-    class Looks(Node):
+    class ShowsOutputs(Node):
         def onMessage(self, message: Any, context: Context) -> None:
             context.send(context.outputs)
 
-    history = Simulator(parsing(Looks(), ListSource(1)), 0).run()
+    history = Simulator(parsing(ShowsOutputs(), ListSource(1)), 0).run()
     assert history.output("out") == [("out",)] and history.output("dead") == []
     with pytest.raises(GraphError, match=r"edge parser->dead: declared 2 times"):
         Simulator(parsing(Parser(), ListSource(1)).connect("parser", "dead"), 0)
