@@ -20,7 +20,7 @@ from snapshot.coordinator.fence_events import (
 from snapshot.errors import CutlineError
 from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, pinned_off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
 #: short enough to report a dead store while the user still waits.
@@ -93,6 +93,12 @@ class CoordinatorStore:
     def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...]) -> tuple[int, ...]:
         """Remove snapshots that retention no longer keeps, except pinned snapshots. Return the removed ids."""
         removed: list[int] = []
+        try:
+            apart = pinned_off_chain(self.store, (*keep, *snapshot_ids))
+        except OSError as error:
+            _logger.warning("snapshots could not be removed: %s", error)
+            snapshot_ids, apart = (), []
+        keep = (*keep, *(snapshot.id for snapshot in apart))
         for snapshot_id in snapshot_ids:
             try:
                 if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id]):

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
@@ -76,10 +76,14 @@ class RunView:
     topology : Topology
     actions : mapping of Kind to callable
         Functions that carry out commands.
+    pinned : sequence of int
+        Ids of the snapshots that were pinned at the submission.
     """
 
-    def __init__(self, key: str, topology: Topology, actions: Actions) -> None:
+    def __init__(self, key: str, topology: Topology, actions: Actions, pinned: Sequence[int] = ()) -> None:
         self.key = key
+        #: ids of the snapshots that were pinned at the submission and still are
+        self._pinned = tuple(pinned)
         self.commands = Commands(actions, self._changed)
         self.snapshots = SnapshotTable()
         #: number of changes so far
@@ -127,6 +131,11 @@ class RunView:
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
 
+    def note_unpinned(self, snapshot_id: int) -> None:
+        """Note that a snapshot is not pinned any more."""
+        self._pinned = tuple(each for each in self._pinned if each != snapshot_id)
+        self._changed()
+
     def command(self, kind: Kind, arguments: Arguments) -> int | None:
         """Start a command and return its number, or None while the same command waits."""
         return self.commands.submit(kind, arguments)
@@ -168,6 +177,7 @@ class RunView:
                 "points": [point for version, point in self._points if version > since],
                 "snapshotReports": self.snapshots.since(since),
                 "retained": report.get("snapshots", []),
+                "pinnedBefore": self._pinned_before(report),
                 "published": self.snapshots.published,
                 "aborted": self.snapshots.aborted,
                 "restarts": report.get("restarts", []),
@@ -176,6 +186,11 @@ class RunView:
                 "metrics": self._metrics.totals(),
                 "commands": self.commands.as_document(),
             }
+
+    def _pinned_before(self, report: Mapping[str, Any]) -> list[int]:
+        """Return the pinned snapshots that the history of this submission lacks, once the history is known."""
+        kept = report.get("snapshots", [])
+        return [each for each in self._pinned if report.get("incarnation") and each not in kept]
 
     def counters(self) -> dict[tuple[str, ...], float]:
         """Return the counters, cumulative over all incarnations."""

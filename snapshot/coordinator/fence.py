@@ -45,7 +45,7 @@ from snapshot.coordinator.fence_events import (
 )
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
-from snapshot.stored.history import Base, Claim, history
+from snapshot.stored.history import Base, Claim, bases_to, history
 
 
 class FenceState(Enum):
@@ -159,8 +159,8 @@ class Fence:
                 return self._on_claim_taken(asked.claim.number)
             case ClaimLost(_, holder):
                 return self._on_claim_lost(holder)
-            case HistoryListed(_, bases, manifests):
-                return self._on_history_listed(bases, manifests)
+            case HistoryListed():
+                return self._on_history_listed(event)
             case BaseWritten(asked):
                 return self._check_claim()
             case ManifestWritten():
@@ -202,12 +202,16 @@ class Fence:
         """
         self.claim = number
         self._own_claims += (number,)
-        return self._ask(ListHistory(number))
+        return self._ask(ListHistory(number, self.restore_from if isinstance(self.restore_from, int) else None))
 
-    def _on_history_listed(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> list[FenceEffect]:
-        if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in bases):
+    def _on_history_listed(self, listed: HistoryListed) -> list[FenceEffect]:
+        if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in listed.bases):
             self.restore_from = "latest"
-        self._history = self._history_to_restore(self._snapshots(bases, manifests))
+        snapshots = self._snapshots(listed.bases, listed.manifests)
+        if isinstance(self.restore_from, int) and self.restore_from in listed.wanted_chain:
+            # PROTOCOL 7.3: the snapshot is pinned, so the run may return to the chain that ends in the snapshot.
+            snapshots = history(bases_to(listed.bases, self.claim, self.restore_from), listed.wanted_chain)
+        self._history = self._history_to_restore(snapshots)
         newest = self._history[-1] if self._history else None
         return self._ask(WriteBase(Base(self.claim, newest)))
 

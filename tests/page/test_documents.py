@@ -89,6 +89,18 @@ def test_a_document_says_what_has_changed() -> None:
     assert view.document()["restarts"] == restarts
 
 
+def test_snapshots_that_were_pinned_before_this_start_are_shown() -> None:
+    """Those that the history lacks, once the history is known, and until they are unpinned."""
+    view = RunView("orders", pipeline(), NOTHING, pinned=(1, 2, 3))
+    assert view.document()["pinnedBefore"] == []
+    view.see(report(pipeline(), 1, incarnation=0))
+    assert view.document()["pinnedBefore"] == []
+    view.see(report(pipeline(), 1, snapshots=[2, 7]))
+    assert view.document()["pinnedBefore"] == [1, 3]
+    view.note_unpinned(3)
+    assert view.document()["pinnedBefore"] == [1]
+
+
 def test_a_number_that_json_lacks_is_left_out() -> None:
     """A node may count up to infinity; the page goes on."""
     view = RunView("orders", pipeline(), NOTHING)

@@ -30,9 +30,11 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.stored.backend import StoreRefused
+from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Base, Claim
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
+from tests.snapshot.sample import taken
 
 RUN = "bank"
 OURS, THEIRS = Claim(1, "driver-1", "life-1"), Claim(1, "driver-2", "life-2")
@@ -153,6 +155,28 @@ def test_retention_removes_all_but_the_pinned() -> None:
     removed = store.delete_snapshots((gone, manifest.snapshot_id, pinned.snapshot_id), keep=())
     assert removed == (gone, manifest.snapshot_id)
     assert store.store.manifests() == (pinned.snapshot_id,)
+
+
+class Apart(MemoryBackend):
+    """Stores no part inline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline_bytes_max = 0
+
+
+def test_parts_that_a_pinned_snapshot_off_the_chain_shares_stay() -> None:
+    """The history went back to before the pinned snapshot, which lists the same files as what is removed now."""
+    store, manifest = CoordinatorStore(Apart(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    parts = [handle for each in taken() for handle in store.store.put_parts(parts_of(each, RUN, manifest.incarnation))]
+    handles = {subtask: tuple(h for h in parts if h.subtask == subtask) for subtask in (each.subtask for each in parts)}
+    records = tuple(replace(record, handles=handles[record.subtask]) for record in manifest.records)
+    pinned = replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=True, records=records)
+    for each in (replace(manifest, records=records), pinned):
+        store.answer(AskStore(WriteManifest(each.snapshot_id), each))
+    assert store.delete_snapshots((manifest.snapshot_id,), keep=()) == (manifest.snapshot_id,)
+    for handle in parts:
+        store.store.read_part(handle)
 
 
 def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.LogCaptureFixture) -> None:
