@@ -187,7 +187,7 @@ def _print_end(status: Mapping[str, Any], conservation: Conservation, killer: Ki
     _print(
         console,
         f"{len(verdicts)} snapshots, {moving} of them with transfers in flight; {killer.kills} workers killed, "
-        f"{len(status['restarts'])} restarts; money was {'NOT ' if violations else ''}constant",
+        f"{status['restartCount']} restarts; money was {'NOT ' if violations else ''}constant",
     )
     if not (killer.kills and moving):
         _print(

@@ -196,7 +196,8 @@ def _count(
     for _ in watch(run, graph, console):
         pass  # `watch` prints the progress
     run.awaitTermination()
-    snapshots, restarts = run.snapshots(), len(run.status["restarts"])
+    snapshots = run.snapshots()
+    restarts: int = run.status["restartCount"]
     killed_at = None if kill is None else kill.at
     recovered = ""
     if killed_at is not None:

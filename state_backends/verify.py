@@ -19,7 +19,7 @@ from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.envelope import envelopes, unseal
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import PART_MAGIC
-from snapshot.stored.run_store import RunStore, stored_history
+from snapshot.stored.run_store import RunStore, restorable
 from state_backends.filesystem import FileSystemBackend
 from state_backends.object_store import ObjectStoreBackend
 
@@ -30,7 +30,7 @@ class Findings:
 
     run: str
     files: int
-    history: tuple[int, ...]  #: ids of the snapshots that can be restored, ascending
+    history: tuple[int, ...]  #: ids of the snapshots that can be restored, ascending; the newest of the history is last
     problems: tuple[str, ...]  #: faults; empty when every byte is proved
     unreferenced: tuple[
         str, ...
@@ -77,7 +77,7 @@ class _Verification:
             f"{layout.manifest_path(n)}: the base of claim {claim_of_snapshot(n)} is missing" for n in baseless
         ]
         ids: list[int] = []
-        self._try(lambda: ids.extend(stored_history(self._store)))
+        self._try(lambda: ids.extend(restorable(self._store)))
         self._problems += [f"{layout.manifest_path(n)}: the file is missing" for n in ids if n not in manifests]
         return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
 

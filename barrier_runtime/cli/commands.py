@@ -76,7 +76,7 @@ def restore(
 ) -> None:
     """Run a graph from a stored snapshot of its run. A run without a snapshot is refused, unlike by `cutline run`.
 
-    Later snapshots leave the history of the run, so they cannot be restored any more.
+    Later snapshots leave the history of the run. Only pinned ones can be restored again.
 
     Example: `cutline restore jobs.bank:graph --backend /data/snapshots --from 7000042`
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,10 +83,15 @@ def rate_text(per_second: float) -> str:
 
 def verdict_lines(invariants: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Describe the invariants of a run's status that are violated, or that cannot be judged."""
-    lines = (("violations", "does not hold in"), ("unreadable", "cannot judge"))
+    lines = (("violations", "violationCount", "does not hold in"), ("unreadable", "unreadableCount", "cannot judge"))
     return [
-        f"invariant {name} {what} the snapshots {', '.join(map(str, verdict[field]))}"
+        f"invariant {name} {what} {_earlier(verdict[field], verdict[count])}{', '.join(map(str, verdict[field]))}"
         for name, verdict in invariants.items()
-        for field, what in lines
+        for field, count, what in lines
         if verdict[field]
     ]
+
+
+def _earlier(ids: Sequence[int], count: int) -> str:
+    """Return how the list of the newest `ids` begins, of `count` snapshots in all."""
+    return "the snapshots " if count == len(ids) else f"{count:,} snapshots, the last "

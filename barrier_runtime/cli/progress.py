@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from barrier_runtime.driver.failed_snapshots import is_failure
+from barrier_runtime.driver.run_histories import history_of
 from barrier_runtime.page.counting import RATE_SECONDS, flow_ends
 from snapshot.drawing.labels import duration_text, size_text
 from snapshot.errors import CutlineError
@@ -95,20 +96,19 @@ class _View:
         self._console = console
         self._began = time.monotonic()
         self._next_line = self._began
-        self._printed: dict[tuple[str, Any], None] = {}
+        #: {key of a history in the progress: number of its entries at the last call}
+        self._seen = {"restarts": 0, "aborted": 0}
         self._snapshot: Snapshot | None = None
         self._newest = 0
 
     def show_events(self, progress: Mapping[str, Any]) -> None:
         """Print the restarts and aborted snapshots that are new since the last call."""
-        for number, restart in enumerate(progress["restarts"], 1):
-            self._print_line(
-                ("restart", restart["timestamp"]), f"[yellow]restart {number}[/]: {_short(restart['reason'])}"
-            )
+        restarts = self._new(progress, "restarts")
+        for number, restart in enumerate(restarts, self._seen["restarts"] - len(restarts) + 1):
+            self._print_line(f"[yellow]restart {number}[/]: {_short(restart['reason'])}")
         # Failures are left out here, because `Run` logs each cause once and then counts.
-        for aborted in (each for each in progress["aborted"] if not is_failure(each["reason"])):
-            text = f"[yellow]snapshot {aborted['id']} aborted[/]: {_short(aborted['reason'])}"
-            self._print_line(("aborted", aborted["id"]), text)
+        for aborted in (each for each in self._new(progress, "aborted") if not is_failure(each["reason"])):
+            self._print_line(f"[yellow]snapshot {aborted['id']} aborted[/]: {_short(aborted['reason'])}")
         self._note_snapshots(progress["snapshots"])
 
     def show(self, progress: Mapping[str, Any], live: Live) -> None:
@@ -119,10 +119,15 @@ class _View:
             self._next_line = time.monotonic() + PLAIN_SECONDS
             self._console.print(self._line(progress), markup=False, highlight=False, soft_wrap=True)
 
-    def _print_line(self, key: tuple[str, Any], text: str) -> None:
-        if key not in self._printed:
-            self._printed[key] = None
-            self._console.print(text, highlight=False, soft_wrap=True)
+    def _new(self, progress: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+        """Return the entries of a history that are new since the last call."""
+        history = history_of(progress, key)
+        new = history.since(self._seen[key])
+        self._seen[key] = max(history.count, self._seen[key])
+        return new
+
+    def _print_line(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def _note_snapshots(self, ids: Sequence[int]) -> None:
         new = [snapshot_id for snapshot_id in ids if snapshot_id > self._newest]
@@ -133,9 +138,7 @@ class _View:
             self._snapshot = self._run.snapshots()[-1]
         except (OSError, CutlineError) as error:
             self._snapshot = None
-            self._print_line(
-                ("unreadable", new[-1]), f"[red]snapshot {new[-1]} cannot be read[/]: {_short(str(error))}"
-            )
+            self._print_line(f"[red]snapshot {new[-1]} cannot be read[/]: {_short(str(error))}")
 
     def _display(self, progress: Mapping[str, Any]) -> Group:
         rows_in, rows_out = self._flow.rates(self._run.recentProgress)
@@ -149,7 +152,7 @@ class _View:
             f"  rows in    {rows_in:>12,.0f}/s  {total_in:>14,} in all",
             f"  rows out   {rows_out:>12,.0f}/s  {total_out:>14,} in all",
             f"  snapshot   {self._snapshot_text()}",
-            f"  restarts   {len(progress['restarts'])}",
+            f"  restarts   {progress['restartCount']}",
         ]
         return Group(head, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
@@ -157,7 +160,7 @@ class _View:
         rows_in, rows_out = self._flow.rates(self._run.recentProgress)
         return (
             f"{self._elapsed()} {progress['phase']}: in {rows_in:,.0f}/s, out {rows_out:,.0f}/s, "
-            f"snapshot {self._snapshot_text()}, restarts {len(progress['restarts'])}"
+            f"snapshot {self._snapshot_text()}, restarts {progress['restartCount']}"
         )
 
     def _snapshot_text(self) -> str:

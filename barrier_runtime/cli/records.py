@@ -41,7 +41,7 @@ def run_record(run: StoredRun) -> dict[str, Any]:
         for record in snapshot.manifest.records
         for handle in record.handles
     }
-    newest = run.snapshots[-1] if run.snapshots else None
+    newest = run.newest
     return {
         "run": run.name,
         "snapshots": len(run.snapshots),

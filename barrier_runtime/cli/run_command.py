@@ -141,7 +141,7 @@ def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console)
     status = run.status
     complaints = verdict_lines(status["invariants"])
     _print(console, *complaints)
-    restarts = len(status["restarts"])
+    restarts = status["restartCount"]
     _print(console, f"run {run.name} {status['outcome']}: {status['reason']}; {restarts} restarts")
     if status["outcome"] == Outcome.STOPPED.value:
         _print(console, "To go on:", f"  {command}")

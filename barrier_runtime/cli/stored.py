@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import CutlineError, RestoreRefused, SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
-from snapshot.stored.run_store import RunStore, runs, stored_history
+from snapshot.stored.run_store import RunStore, pinned_off_chain, restorable, runs, stored_history
 from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, SignedBackend, with_signing_key
 from snapshot.stored.snapshot import Snapshot
 from state_backends.filesystem import FileSystemBackend
@@ -49,8 +49,9 @@ class StoredRun:
     """The readable and the unreadable snapshots of a run."""
 
     name: str
-    snapshots: tuple[Snapshot, ...]  #: snapshots that can be restored, with ascending ids
+    snapshots: tuple[Snapshot, ...]  #: snapshots that can be restored, as `RunStore.read_snapshots` lists them
     unreadable: tuple[Unreadable, ...]
+    newest: Snapshot | None = None  #: newest readable snapshot of the history, or None without any
 
 
 def open_unsigned(url: str) -> StateBackend:
@@ -128,24 +129,24 @@ def read_run(backend: StateBackend, name: str) -> StoredRun:
         except FileNotFoundError as error:
             if snapshot_id == ids[-1]:  # because retention may have removed an older snapshot meanwhile
                 unreadable.append(Unreadable(name, snapshot_id, str(error)))
-    return StoredRun(name, tuple(snapshots), tuple(unreadable))
+    others = sorted((*pinned_off_chain(store, ids, CODEC), *snapshots[:-1]))
+    newest = snapshots[-1] if snapshots else None
+    return StoredRun(name, (*others, *snapshots[-1:]), tuple(unreadable), newest)
 
 
 def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> Snapshot:
-    """Return a snapshot of `run`'s history, or the newest snapshot when `snapshot_id` is None.
+    """Return a snapshot of `run` that can be restored. None means the newest of the history.
 
     Raises
     ------
     BadParameter
-        if the history has no such snapshot.
+        if there is no such snapshot.
     SnapshotCorrupt, RestoreRefused
         if the snapshot cannot be read. A note lists readable snapshots.
     """
     store = RunStore(backend, run)
-    ids = stored_history(store)
-    if not ids:
-        raise _not_there("RUN", f"run {run!r} has no published snapshot", "it has none before its first interval")
-    wanted = ids[-1] if snapshot_id is None else snapshot_id
+    ids = restorable(store)
+    wanted = _newest(store, ids) if snapshot_id is None else snapshot_id
     if wanted not in ids:
         near = sorted(sorted(ids, key=lambda each: abs(each - wanted))[:_OFFERED_MAX])
         there = f"there are {_some(near)}" if len(near) == len(ids) else f"near it are {_some(near)}"
@@ -158,6 +159,14 @@ def find_snapshot(backend: StateBackend, run: str, snapshot_id: int | None) -> S
         if whole:
             error.add_note(f"hint: of this run the snapshots {_some(whole[-_OFFERED_MAX:])} can be read")
         raise
+
+
+def _newest(store: RunStore, ids: Sequence[int]) -> int:
+    chain = stored_history(store)
+    if chain:
+        return chain[-1]
+    hint = f"name one of the pinned snapshots: {_some(ids)}" if ids else "it has none before its first interval"
+    raise _not_there("RUN", f"run {store.run!r} has no published snapshot of its present history", hint)
 
 
 def find_fork(backend: StateBackend, origin: str | None, snapshot_id: int | None, name: str) -> Snapshot:

@@ -109,11 +109,11 @@ def _invariants(document: Record) -> Iterator[Text]:
     )
     for name, verdict in found[:INVARIANTS_MAX]:
         if verdict["violations"]:
-            first, count = verdict["violations"][0], len(verdict["violations"])
-            yield cell(f"invariant {name} is violated in {count} snapshots, first in {first}", "bold red")
+            last, count = verdict["violations"][-1], verdict["violationCount"]
+            yield cell(f"invariant {name} is violated in {count} snapshots, last in {last}", "bold red")
         elif verdict["unreadable"]:
-            first, count = verdict["unreadable"][0], len(verdict["unreadable"])
-            yield cell(f"invariant {name}: {count} snapshots are not judged, first {first}", "bold red")
+            last, count = verdict["unreadable"][-1], verdict["unreadableCount"]
+            yield cell(f"invariant {name}: {count} snapshots are not judged, last {last}", "bold red")
         elif verdict["holds"] is None:
             yield cell(f"invariant {name} is not judged yet", "dim")
         else:

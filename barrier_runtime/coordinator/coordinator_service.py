@@ -17,6 +17,7 @@ from typing import Any, assert_never
 
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from barrier_runtime.coordinator.endpoint import Endpoint
+from barrier_runtime.coordinator.request_results import RequestResults
 from barrier_runtime.progress import ProgressTracker, WorkerProgress
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.tracing.chunks import WorkerTrace
@@ -52,10 +53,6 @@ from snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
 SLEEP_SECONDS_MAX = 0.5
-
-#: Seconds that a call for a pending request waits at most. The wait is short, because a driver must notice its own
-#: timeout, or a new coordinator instance, at once.
-REQUEST_SECONDS_MAX = 0.25
 
 _logger = logging.getLogger("cutline.coordinator")
 
@@ -93,10 +90,9 @@ class CoordinatorService:
         self._store = store
         self._trace = trace
         self._events: deque[Event] = deque()
-        #: requests that this instance has received
-        self._seen_requests: dict[int, None] = {}
-        self._requests: dict[int, CloseRequest] = {}
-        self._request_closed = threading.Condition()
+        #: monotonic seconds; later instances start later, because all instances of a run are on one machine
+        self._started_at = time.monotonic()
+        self._requests = RequestResults()
         self._progress = ProgressTracker(coordinator.settings.topology)
         #: newest launch that this instance has received; tokens of one submission ascend
         self._newest_launch = ""
@@ -139,17 +135,13 @@ class CoordinatorService:
     def request(self, event: SnapshotRequested | StopRequested | RemovalRequested) -> CloseRequest | None:
         """Return the result of a request, which is placed if this instance does not know it.
 
-        Blocks until it is known, `REQUEST_SECONDS_MAX` at most; then None: it waits.
+        Blocks for a moment until the result is known. None: the request is pending.
         """
         self._refuse_if_broken()
         assert event.request is not None
-        request = event.request.request_id
-        if request not in self._seen_requests:
-            self._seen_requests[request] = None
+        if self._requests.place(event.request.request_id):
             self.post(event)
-        with self._request_closed:
-            self._request_closed.wait_for(lambda: request in self._requests, REQUEST_SECONDS_MAX)
-        return self._requests.get(request)
+        return self._requests.wait(event.request.request_id)
 
     def set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
         """Pin or unpin a published snapshot. Blocks until the removals that were requested before are done.
@@ -165,9 +157,9 @@ class CoordinatorService:
         self.post(PinChanged(snapshot_id, is_pinned))
 
     def closed_requests(self) -> dict[int, CloseRequest]:
-        """Return the results of all requests to this instance."""
+        """Return the results of the newest requests to this instance."""
         self._refuse_if_broken()
-        return dict(self._requests)
+        return self._requests.all_closed()
 
     def trace(self) -> KeptTrace:
         """Return the stored trace of a traced run, without the events that its workers have not sent yet."""
@@ -179,6 +171,7 @@ class CoordinatorService:
         """Return the status of the run, as plain data."""
         self._refuse_if_broken()
         c = self._coordinator
+        restarts, aborted = c.restarts, c.aborted  # read once, because the loop's thread replaces them
         return {
             "phase": c.phase.value,
             "outcome": c.outcome.value if c.outcome else None,
@@ -186,9 +179,12 @@ class CoordinatorService:
             "incarnation": c.incarnation,
             "snapshots": list(c.history),
             "pending": c.pending,
-            "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in list(c.aborted)],
-            "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in list(c.restarts)],
+            "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in aborted.newest],
+            "abortedCount": aborted.count,
+            "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in restarts.newest],
+            "restartCount": restarts.count,
             "workers": c.workers,
+            "coordinator_start": self._started_at,
             "port": self._endpoint.port,
             "newest_launch": self._newest_launch,
             "cancelled_launch": self._cancelled_launch,
@@ -272,10 +268,8 @@ class CoordinatorService:
                 self._submit(self._sweeper, self._store.collect_orphans, tuple(self._coordinator.history), incarnation)
             case CancelStage(launch):
                 self._cancelled_launch = launch
-            case CloseRequest(request):
-                with self._request_closed:
-                    self._requests[request] = effect
-                    self._request_closed.notify_all()
+            case CloseRequest():
+                self._requests.close(effect)
             case _:
                 assert_never(effect)
 

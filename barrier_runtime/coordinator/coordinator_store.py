@@ -21,7 +21,7 @@ from snapshot.errors import CutlineError
 from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, pinned_off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
 #: short enough to report a dead store while the user still waits.
@@ -50,6 +50,8 @@ class CoordinatorStore:
         self.store = RunStore(backend, run)
         #: snapshots of the last removal, because a sweep that was requested before may still count on them
         self._removed: tuple[int, ...] = ()
+        #: a claim, and the pinned snapshots off its chain
+        self._apart: tuple[int, tuple[int, ...]] = (0, ())
 
     def answer(self, ask: AskStore) -> StoreAnswered:
         """Perform what the fence asks for, and the check behind a manifest that was written.
@@ -101,7 +103,8 @@ class CoordinatorStore:
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
-                if self.store.delete_snapshot(snapshot_id, [k for k in keep if k != snapshot_id], claim):
+                others = [k for k in (*keep, *self._pinned_apart((*keep, *snapshot_ids), claim)) if k != snapshot_id]
+                if self.store.delete_snapshot(snapshot_id, others, claim):
                     removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
                 # Raised also when a kept snapshot is missing, because the parts that it shares are then unknown.
@@ -119,6 +122,12 @@ class CoordinatorStore:
         else:
             if removed:
                 _logger.info("removed %d parts that nothing refers to", len(removed))
+
+    def _pinned_apart(self, chain: tuple[int, ...], claim: int) -> tuple[int, ...]:
+        """Return the pinned snapshots off the chain. Only a claim leaves a chain, so they are read once."""
+        if self._apart[0] != claim:
+            self._apart = (claim, tuple(snapshot.id for snapshot in pinned_off_chain(self.store, chain)))
+        return self._apart[1]
 
     def _write_manifest(self, effect: WriteManifest, manifest: Manifest) -> Answer:
         try:

@@ -18,6 +18,7 @@ from tenacity import retry, stop_after_attempt
 
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
 from barrier_runtime.driver.ray_messages import are_messages_logged, log_ray_messages
+from barrier_runtime.driver.run_histories import RunHistories
 from barrier_runtime.tracing.trace_store import KeptTrace
 from barrier_runtime.worker.control_link import FAREWELL_SECONDS_MAX
 from snapshot.channel.frame import Buffer
@@ -98,6 +99,7 @@ class CoordinatorClient:
         self.actor: Any = ray.remote(CoordinatorActor).options(**options).remote(setup)
         self._run = setup.settings.run
         self._restarts = restarts
+        self._histories = RunHistories()
         self.status()  # because the first call awaits the actor's start
 
     def post(self, event: Event) -> None:
@@ -105,8 +107,9 @@ class CoordinatorClient:
         self._ask("post", event)
 
     def status(self) -> dict[str, Any]:
-        """Return the status of the run."""
+        """Return the status of the run, with the histories of all its coordinator instances."""
         status: dict[str, Any] = self._ask("status")
+        self._histories.complete(status)
         return status
 
     def trace(self) -> KeptTrace:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from barrier_runtime.driver.run_histories import history_of
+
 #: Seconds without a failure after which the cause is printed again in full. A user may have forgotten the first line.
 QUIET_SECONDS = 600.0
 
@@ -33,16 +35,17 @@ class FailedSnapshots:
     """The failed snapshots of one run."""
 
     def __init__(self) -> None:
-        #: ids of the aborted snapshots in the last status
-        self._seen: frozenset[int] = frozenset()
+        #: number of aborted snapshots in the last status
+        self._seen = 0
         #: {reason without numbers: failures}, the most recent last
         self._causes: dict[str, _Cause] = {}
 
     def lines(self, status: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines to print about the snapshots that failed since the last call."""
-        new = [each for each in status["aborted"] if each["id"] not in self._seen and is_failure(each["reason"])]
-        self._seen = frozenset(each["id"] for each in status["aborted"])
-        for each in new:
+        aborted = history_of(status, "aborted")
+        new = aborted.since(self._seen)
+        self._seen = aborted.count
+        for each in (each for each in new if is_failure(each["reason"])):
             count = self._count(each["reason"])
             reason = _one_line(each["reason"])
             if count == 1:

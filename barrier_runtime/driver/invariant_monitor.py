@@ -11,11 +11,12 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from snapshot.channel.serialization import Codec
+from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.errors import RunFailed, SnapshotCorrupt
 from snapshot.plan.declarations import Invariant
 from snapshot.stored.run_store import RunStore
@@ -32,7 +33,7 @@ _logger = logging.getLogger("cutline.run")
 
 @dataclass(slots=True)
 class _Verdict:
-    """The verdict on one invariant. The fields are those of ``run.status["invariants"][name]``."""
+    """The verdict on one invariant."""
 
     #: whether the invariant holds in the last judged snapshot, or None before the first
     holds: bool | None = None
@@ -41,9 +42,21 @@ class _Verdict:
     #: why the invariant does not hold in the last judged snapshot, or "" when the invariant holds
     reason: str = ""
     #: ids of the snapshots in which the invariant does not hold
-    violations: list[int] = field(default_factory=list)
+    violations: BoundedHistory[int] = field(default_factory=BoundedHistory)
     #: ids of the snapshots that cannot be judged, because they are damaged, or the invariant hangs in an earlier one
-    unreadable: list[int] = field(default_factory=list)
+    unreadable: BoundedHistory[int] = field(default_factory=BoundedHistory)
+
+    def as_status(self) -> dict[str, Any]:
+        """Return the verdict as plain data."""
+        return {
+            "holds": self.holds,
+            "snapshot": self.snapshot,
+            "reason": self.reason,
+            "violations": list(self.violations.newest),
+            "violationCount": self.violations.count,
+            "unreadable": list(self.unreadable.newest),
+            "unreadableCount": self.unreadable.count,
+        }
 
 
 class _Outcome(NamedTuple):
@@ -131,7 +144,7 @@ class InvariantMonitor:
     def as_status(self) -> dict[str, dict[str, Any]]:
         """Return the verdicts as plain data, by invariant. May be called on any thread."""
         with self._lock:
-            return {name: asdict(verdict) for name, verdict in self._verdicts.items()}
+            return {name: verdict.as_status() for name, verdict in self._verdicts.items()}
 
     def judge(self, snapshot_ids: Iterable[int]) -> None:
         """Judge the published snapshots, given in ascending order, that are not judged yet. Blocks meanwhile.
@@ -164,7 +177,7 @@ class InvariantMonitor:
             _logger.warning("run %s: snapshot %d cannot be judged: %s", self._store.run, snapshot_id, _text(error))
             with self._lock:
                 for verdict in self._verdicts.values():
-                    verdict.unreadable.append(snapshot_id)
+                    verdict.unreadable = verdict.unreadable.add(snapshot_id)
             return True
         self._newest = snapshot_id
         for name, thread in self._threads.items():
@@ -180,11 +193,11 @@ class InvariantMonitor:
         with self._lock:
             verdict = self._verdicts[name]
             if outcome.holds is None:
-                verdict.unreadable.append(snapshot_id)
+                verdict.unreadable = verdict.unreadable.add(snapshot_id)
             else:
                 verdict.holds, verdict.snapshot, verdict.reason = outcome.holds, snapshot_id, reason
             if outcome.holds is False:
-                verdict.violations.append(snapshot_id)
+                verdict.violations = verdict.violations.add(snapshot_id)
         if outcome.holds is None:
             _logger.warning("run %s: invariant %s cannot judge snapshot %d: %s", run, name, snapshot_id, reason)
         elif not outcome.holds:

@@ -15,7 +15,7 @@ from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, stored_history
+from snapshot.stored.run_store import RunStore, restorable, stored_history
 from snapshot.stored.snapshot import Snapshot
 
 
@@ -59,10 +59,10 @@ def check_restore(
         if the manifest or the run's records are damaged.
     """
     chain = stored_history(store_of(run))
+    if isinstance(origin.restore, int) and origin.restore not in (there := restorable(store_of(run))):
+        raise RestoreRefused(f"run {run!r} has no snapshot {origin.restore}; it has {list(there)}")
     _refuse_repeating(run, compiled.topology, origin, allow, chain)
     if isinstance(origin.restore, int):
-        if origin.restore not in chain:
-            raise RestoreRefused(f"run {run!r} has no snapshot {origin.restore}; it has {list(chain)}")
         source = (run, origin.restore)
     elif origin.restore is None or not (chain or origin.fork):
         return
@@ -82,8 +82,10 @@ def _refuse_repeating(
     sinks = [node.name for node in topology.nodes if node.is_sink and node.guarantee == "exactly_once"]
     if not sinks or origin.restore == "latest" or REPEATED_OUTPUT in allow:
         return
-    if chain and (origin.restore is None or origin.restore < chain[-1]):
+    newest = chain[-1] if chain else None
+    if origin.restore != newest:  # also above the newest, where a pinned snapshot off the chain may be
+        committed = "after that snapshot" if newest is None else f"up to snapshot {newest}"
         raise RestoreRefused(
-            f"run {run!r}: {', '.join(sinks)} committed output up to snapshot {chain[-1]}; going back to "
+            f"run {run!r}: {', '.join(sinks)} committed output {committed}; going back to "
             f"{origin.restore or 'the beginning'} would repeat it. allow={{'{REPEATED_OUTPUT}'}} accepts that"
         )

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ class Run:
         *,
         is_traced: bool,
         page: PageServer | None,
+        pinned: Sequence[int],
     ) -> None:
         self.name = name
         self._supervisor = supervisor
@@ -86,7 +87,7 @@ class Run:
             Kind.UNPIN: self.unpinSnapshot,
             Kind.DELETE: self.deleteSnapshot,
         }
-        self._page = None if page is None else page.show(name, topology, actions)
+        self._page = None if page is None else page.show(name, topology, actions, pinned)
         #: address of the live page while the run is active, or None without a page
         self.pageAddress = None if self._page is None else self._page.address
         self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
@@ -295,6 +296,11 @@ class Run:
                 raise
 
     def _set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
+        self._write_pinned(snapshot_id, is_pinned)
+        if self._page is not None and not is_pinned:
+            self._page.note_unpinned(snapshot_id)
+
+    def _write_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
         try:
             if not self._ended.is_set():
                 self._client.set_pinned(snapshot_id, is_pinned)

@@ -38,14 +38,14 @@ def _facts(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "because", _line(status["reason"])
     yield "incarnation", str(status["incarnation"])
     yield "snapshots", str(len(status["snapshots"]))
-    yield "aborted", str(len(status["aborted"]))
-    yield "restarts", str(len(status["restarts"]))
+    yield "aborted", str(status["abortedCount"])
+    yield "restarts", str(status["restartCount"])
     done = status["progress"]
     yield "sent", f"{sum(done['sent'].values()):,}{_rate(status, 'sentMessagesPerSecond')}"
     yield "processed", f"{sum(done['processed'].values()):,}{_rate(status, 'processedMessagesPerSecond')}"
     for name, verdict in status.get("invariants", {}).items():
         holds = {None: "not judged yet", True: "holds", False: "does not hold"}[verdict["holds"]]
-        violated = f", violated in {len(verdict['violations'])} snapshots" if verdict["violations"] else ""
+        violated = f", violated in {verdict['violationCount']} snapshots" if verdict["violations"] else ""
         yield f"invariant {name}", holds + violated
 
 
@@ -75,7 +75,7 @@ def _snapshots(status: Mapping[str, Any]) -> str:
 
 def _restarts(status: Mapping[str, Any]) -> str:
     rows = [[_time(restart["timestamp"]), _line(restart["reason"])] for restart in reversed(status["restarts"])]
-    count = len(status["restarts"])
+    count = status["restartCount"]
     return (
         table(counted(count, "restart"), ["at", "reason"], rows, left_out=count - len(rows), is_open=True)
         if rows

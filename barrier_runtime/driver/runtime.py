@@ -40,7 +40,7 @@ from snapshot.plan.declarations import AlignmentWish
 from snapshot.plan.partitions import with_partitions
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
-from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.run_store import RunStore, pinned_off_chain, runs
 from snapshot.stored.signed import with_signing_key
 from snapshot.stored.snapshot import Snapshot
 from snapshot.subtask.limits import SubtaskLimits
@@ -272,24 +272,13 @@ class BarrierRuntime:
         allow: tuple[str, ...],
         page: PageServer | None,
     ) -> tuple[Run, RunStore]:
+        pinned = [] if page is None else [each.id for each in pinned_off_chain(self._store(name), ())]
         ensure_ray(self._ray_address)
         host = bind_host(self._spark)
         submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
         backend = pickle.dumps(self._records)
         setup = CoordinatorSetup(
-            settings=RunSettings(
-                run=name,
-                topology=compiled.topology,
-                partitions=compiled.partitions,
-                worker_count=workers,
-                policy=self._policy,
-                restart_policy=self._restart_policy,
-                retained=self._retained,
-                allow=allow,
-                forked_from=origin.fork,
-                gathering_timeout=GATHERING_SECONDS_MAX,
-                regathering_timeout=REGATHERING_SECONDS_MAX,
-            ),
+            settings=self._run_settings(name, compiled, workers, origin, allow),
             owner=submission,
             restore_from=origin.restore,
             backend=backend,
@@ -318,9 +307,35 @@ class BarrierRuntime:
         store = RunStore(self._reachable(client, name), name)
         codec, topology = Codec(safe=self._safe), compiled.topology
         run = Run(
-            name, supervisor, client, store, codec, compiled.invariants, topology, is_traced=self._trace, page=page
+            name,
+            supervisor,
+            client,
+            store,
+            codec,
+            compiled.invariants,
+            topology,
+            is_traced=self._trace,
+            page=page,
+            pinned=pinned,
         )
         return run, store
+
+    def _run_settings(
+        self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
+    ) -> RunSettings:
+        return RunSettings(
+            run=name,
+            topology=compiled.topology,
+            partitions=compiled.partitions,
+            worker_count=workers,
+            policy=self._policy,
+            restart_policy=self._restart_policy,
+            retained=self._retained,
+            allow=allow,
+            forked_from=origin.fork,
+            gathering_timeout=GATHERING_SECONDS_MAX,
+            regathering_timeout=REGATHERING_SECONDS_MAX,
+        )
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
         """Return the backend through which the driver reads the run's files."""

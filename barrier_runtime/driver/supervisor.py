@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from barrier_runtime.driver.coordinator_client import CoordinatorClient
 from barrier_runtime.driver.stage import cancel_stage, run_stage, why_final
+from snapshot.coordinator.bounded_history import HISTORY_MAX
 from snapshot.coordinator.events import RunGivenUp, StageEnded, StageLaunched
 from snapshot.coordinator.machine import Outcome
 from snapshot.errors import Fenced, RunFailed
@@ -68,6 +69,7 @@ class Supervisor:
         #: last status of the run, which holds its outcome; set before the thread ends
         self.status: dict[str, Any] = {}
         self.error: Exception | None = None
+        #: errors of the newest stages that failed, oldest first
         self.stage_failures: list[str] = []
         #: token of the submitted stage, and token of the last cancelled stage; "" before the first
         self._launch = self._cancelled = ""
@@ -138,7 +140,7 @@ class Supervisor:
             reason = "its tasks returned"
         except Exception as error:  # noqa: BLE001  # any type: Spark's clients differ
             reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
-            self.stage_failures.append(reason)
+            self.stage_failures = [*self.stage_failures, reason][-HISTORY_MAX:]
             final = None if self._cancelled == launch else why_final(self._spark, error)
             if final is not None:
                 self._give_up(final)

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barrier_runtime.page.commands import Actions, Arguments, Commands, Kind
@@ -62,9 +62,6 @@ POINT_SECONDS = 1.0
 #: newest points that are kept: ten minutes
 POINTS_MAX = 600
 
-#: newest restarts whose reasons are shown; `restartCount` counts all restarts
-RESTARTS_MAX = 50
-
 #: key of a counter: ("sent", node), ("processed", node), ("edge", source, target) or ("bytes", source, target)
 _Counter = tuple[str, ...]
 
@@ -79,10 +76,14 @@ class RunView:
     topology : Topology
     actions : mapping of Kind to callable
         Functions that carry out commands.
+    pinned : sequence of int
+        Ids of the snapshots that were pinned at the submission.
     """
 
-    def __init__(self, key: str, topology: Topology, actions: Actions) -> None:
+    def __init__(self, key: str, topology: Topology, actions: Actions, pinned: Sequence[int] = ()) -> None:
         self.key = key
+        #: ids of the snapshots that were pinned at the submission and still are
+        self._pinned = tuple(pinned)
         self.commands = Commands(actions, self._changed)
         self.snapshots = SnapshotTable()
         #: number of changes so far
@@ -96,7 +97,6 @@ class RunView:
         self._rates: Rates[_Counter] = Rates()
         self._counters: CumulativeCounters[_Counter] = CumulativeCounters()
         self._metrics: CumulativeCounters[str] = CumulativeCounters()
-        self._restarts: dict[tuple[float, str], None] = {}
         self._points: deque[tuple[int, dict[str, float]]] = deque(maxlen=POINTS_MAX)
         self._next_point = 0.0
 
@@ -112,7 +112,6 @@ class RunView:
             self._counters.see(incarnation, counts)
             self._metrics.see(incarnation, _finite(report["progress"]["metrics"]))
             self.snapshots.see(self.version, report["snapshotReports"], report["snapshots"])
-            self._restarts |= {(each["timestamp"], each["reason"]): None for each in report["restarts"]}
             if now >= self._next_point:
                 self._next_point = now + POINT_SECONDS
                 self._points.append((self.version, {"timestamp": time.time(), **self._flow()}))
@@ -131,6 +130,11 @@ class RunView:
             self._rates.stop()
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
+
+    def note_unpinned(self, snapshot_id: int) -> None:
+        """Note that a snapshot is not pinned any more."""
+        self._pinned = tuple(each for each in self._pinned if each != snapshot_id)
+        self._changed()
 
     def command(self, kind: Kind, arguments: Arguments) -> int | None:
         """Start a command and return its number, or None while the same command waits."""
@@ -173,22 +177,25 @@ class RunView:
                 "points": [point for version, point in self._points if version > since],
                 "snapshotReports": self.snapshots.since(since),
                 "retained": report.get("snapshots", []),
+                "pinnedBefore": self._pinned_before(report),
                 "published": self.snapshots.published,
                 "aborted": self.snapshots.aborted,
-                "restarts": self._restarts_document(),
-                "restartCount": len(self._restarts),
+                "restarts": report.get("restarts", []),
+                "restartCount": report.get("restartCount", 0),
                 "invariants": report.get("invariants", {}),
                 "metrics": self._metrics.totals(),
                 "commands": self.commands.as_document(),
             }
 
+    def _pinned_before(self, report: Mapping[str, Any]) -> list[int]:
+        """Return the pinned snapshots that the history of this submission lacks, once the history is known."""
+        kept = report.get("snapshots", [])
+        return [each for each in self._pinned if report.get("incarnation") and each not in kept]
+
     def counters(self) -> dict[tuple[str, ...], float]:
         """Return the counters, cumulative over all incarnations."""
         with self._lock:
             return self._counters.totals()
-
-    def _restarts_document(self) -> list[dict[str, Any]]:
-        return [{"timestamp": at, "reason": reason} for at, reason in list(self._restarts)[-RESTARTS_MAX:]]
 
     def _flow(self) -> dict[str, float]:
         into = sum(self._rates.per_second(("sent", node)) for node in self._into)

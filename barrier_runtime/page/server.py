@@ -12,7 +12,7 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -101,7 +101,7 @@ class PageServer:
         token = f"?token={self._token}" if self._token is not None and self.settings.token is None else ""
         return f"http://{name}:{self.port}{path}{token}"
 
-    def show(self, name: str, topology: Topology, actions: Actions) -> RunPage:
+    def show(self, name: str, topology: Topology, actions: Actions, pinned: Sequence[int] = ()) -> RunPage:
         """Show a run from now on. Number its key while a run of the same name, in another store, is active."""
         with self._lock:
             key, number = name, 1
@@ -109,7 +109,7 @@ class PageServer:
                 number += 1
                 key = f"{name}~{number}"
             self._views.pop(key, None)
-            view = self._views[key] = RunView(key, topology, actions)
+            view = self._views[key] = RunView(key, topology, actions, pinned)
             ended = [each for each, old in self._views.items() if old.has_ended]
             for each in ended[:-ENDED_RUNS_MAX]:
                 del self._views[each]
@@ -151,6 +151,10 @@ class RunPage:
     def end(self, status: Mapping[str, Any], error: Exception | None, invariants: Mapping[str, Any]) -> None:
         """Show how the run ended: its last status, or the error of its supervisor."""
         self._show(partial(self._view.end, status, error, invariants))
+
+    def note_unpinned(self, snapshot_id: int) -> None:
+        """Show that a snapshot is not pinned any more."""
+        self._show(partial(self._view.note_unpinned, snapshot_id))
 
     def close(self) -> None:
         """Release the share in the server. Block until the server has ended when this was the last share."""

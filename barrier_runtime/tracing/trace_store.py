@@ -73,15 +73,15 @@ class TraceStore:
         """Note the events of a coordinator's step, and the deployments among its `effects`."""
         for snapshot_id in [each for each in coordinator.history if each in self._started]:
             self._note(Kind.PUBLISHED, self._started.pop(snapshot_id), snapshot_id)
-        for restart in coordinator.restarts[self._restart_count :]:
+        for restart in coordinator.restarts.since(self._restart_count):
             self._note(Kind.FAILED, self._incarnation, text=restart.reason)
         if self._outcome is None and coordinator.outcome is Outcome.FAILED:
             self._note(Kind.FAILED, self._incarnation, text=coordinator.reason)
-        for snapshot_id, reason in coordinator.aborted[self._aborted_count :]:
+        for snapshot_id, reason in coordinator.aborted.since(self._aborted_count):
             self._note(Kind.ABORTED, self._incarnation, snapshot_id, reason)
         for snapshot_id in coordinator.pending:
             self._started.setdefault(snapshot_id, coordinator.incarnation)
-        self._aborted_count, self._restart_count = len(coordinator.aborted), len(coordinator.restarts)
+        self._aborted_count, self._restart_count = coordinator.aborted.count, coordinator.restarts.count
         self._incarnation, self._outcome = coordinator.incarnation, coordinator.outcome
         for effect in effects:
             if isinstance(effect, SendToWorker) and isinstance(effect.message, Deploy):

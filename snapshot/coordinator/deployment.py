@@ -185,7 +185,7 @@ class Deployment:
             return None  # repeated event
         result = self._lose_stage("another barrier stage was launched") if self._registry.launch else None
         self._registry.new_stage(launch)
-        self._never_started = not self._restarts.history and not self._must_restore
+        self._never_started = not self._restarts.history.count and not self._must_restore
         self._restarts.is_counted = False
         return result
 

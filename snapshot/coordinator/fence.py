@@ -47,7 +47,7 @@ from snapshot.coordinator.fence_events import (
 )
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
-from snapshot.stored.history import Base, Claim, history
+from snapshot.stored.history import Base, Claim, bases_to, history
 
 
 class FenceState(Enum):
@@ -162,8 +162,8 @@ class Fence:
                 return self._on_claim_taken(asked.claim.number)
             case ClaimLost(_, holder):
                 return self._on_claim_lost(holder)
-            case HistoryListed(_, bases, manifests):
-                return self._on_history_listed(bases, manifests)
+            case HistoryListed():
+                return self._on_history_listed(event)
             case BaseHeld(asked, is_held):
                 return self._on_base_held(asked.base, is_held)
             case BaseWritten(asked):
@@ -207,15 +207,18 @@ class Fence:
         """
         self.claim = number
         self._own_claims += (number,)
-        return self._ask(ListHistory(number))
+        return self._ask(ListHistory(number, self.restore_from if isinstance(self.restore_from, int) else None))
 
-    def _on_history_listed(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> list[FenceEffect]:
-        if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in bases):
+    def _on_history_listed(self, listed: HistoryListed) -> list[FenceEffect]:
+        if self.state is FenceState.STARTING and any(base.claim in self._own_claims for base in listed.bases):
             self.restore_from = "latest"
-        snapshots = self._snapshots(bases, manifests)
+        chain = snapshots = self._snapshots(listed.bases, listed.manifests)
+        if isinstance(self.restore_from, int) and self.restore_from in listed.wanted_chain:
+            # PROTOCOL 7.3: the snapshot is pinned, so the run may return to the chain that ends in the snapshot.
+            snapshots = history(bases_to(listed.bases, self.claim, self.restore_from), listed.wanted_chain)
         self._history = self._history_to_restore(snapshots)
         base = Base(self.claim, self._history[-1] if self._history else None)
-        is_newest = base.snapshot_id is None or base.snapshot_id == snapshots[-1]
+        is_newest = base.snapshot_id is None or chain[-1:] == (base.snapshot_id,)
         return self._ask(WriteBase(base) if is_newest else HoldBase(base))
 
     def _on_base_held(self, base: Base, is_held: bool) -> list[FenceEffect]:

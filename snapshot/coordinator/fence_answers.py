@@ -29,9 +29,10 @@ from snapshot.coordinator.fence_events import (
     WriteBase,
     WriteManifest,
 )
+from snapshot.stored.history import Base, bases_to
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore
+from snapshot.stored.run_store import RunStore, pinned_off_chain
 
 
 def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> Answer:
@@ -63,7 +64,7 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
             bases = store.bases()  # before the manifests, because a base may name the newest
             manifests = store.manifests(bases)
             store.write_checkpoint(claim, bases)
-            return HistoryListed(effect, bases, manifests)
+            return HistoryListed(effect, bases, manifests, _chain_of(store, effect, bases, manifests))
         case HoldBase(base):
             assert base.snapshot_id is not None
             return BaseHeld(effect, store.hold(base.snapshot_id, PinKind.BASE, str(base.claim)))
@@ -80,6 +81,18 @@ def perform(store: RunStore, effect: StoreEffect, manifest: Manifest | None) -> 
             return _decide(store, effect, snapshot_id)
         case _:
             assert_never(effect)
+
+
+def _chain_of(
+    store: RunStore, effect: ListHistory, bases: tuple[Base, ...], manifests: tuple[int, ...]
+) -> tuple[int, ...]:
+    """PROTOCOL 7.3: list the chain that ends in the wanted snapshot, if that is pinned off the chain of the bases."""
+    wanted = effect.wanted
+    if wanted is None or wanted in manifests:
+        return ()
+    if wanted not in [snapshot.id for snapshot in pinned_off_chain(store, manifests)]:
+        return ()
+    return store.manifests(bases_to(bases, effect.claim, wanted))
 
 
 def _decide(store: RunStore, effect: DecideManifest, snapshot_id: int) -> Answer:

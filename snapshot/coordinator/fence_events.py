@@ -40,6 +40,8 @@ class ListHistory:
     """
 
     claim: int
+    #: snapshot to restore, which may be pinned off the chain, or None
+    wanted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,8 @@ class HistoryListed:
     asked: ListHistory
     bases: tuple[Base, ...]
     manifests: tuple[int, ...]
+    #: ids of the manifests on the chain that ends in the wanted snapshot, if that is pinned off the chain of the bases
+    wanted_chain: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

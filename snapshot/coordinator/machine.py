@@ -19,6 +19,7 @@ from typing import assert_never
 
 from snapshot.coordinator import control, events
 from snapshot.coordinator import fence_events as fencing
+from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.coordinator.deployment import (
     Adopted,
     Deployment,
@@ -115,12 +116,12 @@ class Coordinator:
         return self._retention.history
 
     @property
-    def restarts(self) -> list[Restart]:
+    def restarts(self) -> BoundedHistory[Restart]:
         """Failures after which the run continued, in order."""
         return self._restarts.history
 
     @property
-    def aborted(self) -> list[tuple[int, str]]:
+    def aborted(self) -> BoundedHistory[tuple[int, str]]:
         """(id, reason) of the aborted snapshots, in order."""
         return self._tracker.aborted
 

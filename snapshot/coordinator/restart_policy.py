@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import Subtask
@@ -64,7 +65,7 @@ class Restarts:
     """Apply a restart policy to the failures of one run."""
 
     def __init__(self, policy: RestartPolicy, topology: Topology) -> None:
-        self.history: list[Restart] = []
+        self.history: BoundedHistory[Restart] = BoundedHistory()
         #: monotonic seconds before which workers are not deployed again
         self.not_before = 0.0
         #: whether the present failure is counted; its consequences are not counted again
@@ -106,7 +107,7 @@ class Restarts:
     def _restart(self, not_before: float, epoch: float, reason: str) -> None:
         self.is_counted = True
         self.not_before = not_before
-        self.history.append(Restart(epoch, reason))
+        self.history = self.history.add(Restart(epoch, reason))
 
     def _start_row(self) -> None:
         self._in_a_row = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.coordinator.control import (
     AnnouncePublished,
     AnswerSnapshotRequest,
@@ -57,7 +58,7 @@ class SnapshotTracker:
     ) -> None:
         self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset)
         #: (id, reason) of the aborted snapshots, in order
-        self.aborted: list[tuple[int, str]] = []
+        self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run
         self._topology = topology
         self._placement = placement
@@ -77,7 +78,7 @@ class SnapshotTracker:
     def give_up_all(self, reason: str) -> None:
         """Abort all incomplete snapshots. Complete snapshots stay undecided until the next listing (PROTOCOL 7.6)."""
         for snapshot in self.table.collecting():
-            self.aborted.append((snapshot.snapshot_id, reason))
+            self.aborted = self.aborted.add((snapshot.snapshot_id, reason))
         self.table.give_up_all(reason, self._outbox.now)
         self._manifests.clear()
         self._ended_components.clear()
@@ -169,7 +170,7 @@ class SnapshotTracker:
             if lower.snapshot_id < snapshot.snapshot_id:
                 reason = f"snapshot {snapshot.snapshot_id} was whole first"
                 self.table.close_superseded(lower.snapshot_id, snapshot.snapshot_id, reason, now)
-                self.aborted.append((lower.snapshot_id, reason))
+                self.aborted = self.aborted.add((lower.snapshot_id, reason))
         snapshot.is_publishing = True
         records = tuple(snapshot.records[subtask] for subtask in self._topology.subtasks)
         self._manifests[snapshot.snapshot_id] = Manifest(
@@ -208,7 +209,7 @@ class SnapshotTracker:
     def abort(self, snapshot_id: int, reason: str) -> None:
         """Abort a snapshot, and refuse its requests. `announce_min_snapshot_id` reports the abort to the workers."""
         self._manifests.pop(snapshot_id, None)
-        self.aborted.append((snapshot_id, reason))
+        self.aborted = self.aborted.add((snapshot_id, reason))
         for request in self.table.close_failed(snapshot_id, reason, self._outbox.now).requests:
             self.refuse(request, f"snapshot {snapshot_id}: {reason}")
 

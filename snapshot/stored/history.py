@@ -67,6 +67,11 @@ def history(bases: Iterable[Base], manifests: Iterable[int]) -> tuple[int, ...]:
     return tuple(chain)
 
 
+def bases_to(bases: Iterable[Base], claim: int, snapshot_id: int) -> tuple[Base, ...]:
+    """Return the bases as they are after the holder of `claim` has continued from `snapshot_id`."""
+    return (*(base for base in bases if base.claim < claim), Base(claim, snapshot_id))
+
+
 def may_discard(left_by: int, incarnation: int) -> bool:
     """Return whether a rollback to `incarnation` may remove unpublished data of incarnation `left_by` (PROTOCOL 7.4).
 

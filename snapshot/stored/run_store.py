@@ -7,6 +7,7 @@ OSError. After an OSError nobody knows whether a write happened.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
-from snapshot.errors import SnapshotCorrupt
+from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
 from snapshot.stored import checkpoint, keys, layout
 from snapshot.stored.backend import StateBackend
@@ -43,6 +44,9 @@ _CHECKPOINT = StoredArray(
         "aborted": tuple,
     },
 )
+
+#: Codec for manifests, which hold no pickle.
+_SAFE_CODEC = Codec(safe=True)
 
 #: Tries to read a checkpoint that the holder of a newer claim replaces at the same time.
 _CHECKPOINT_TRIES = 3
@@ -245,12 +249,16 @@ class RunStore:
         return self._open(snapshot_id, codec, self.pins.log(snapshot_id))
 
     def read_snapshots(self, codec: Codec) -> list[Snapshot]:
-        """Open all snapshots of the run's history, ascending. Snapshots off its chain are void (PROTOCOL 7.3).
+        """Open all snapshots that can be restored: those of the run's history, and pinned ones off its chain.
+
+        Ids ascend, and the newest snapshot of the history is last. Other snapshots off the chain are void
+        (PROTOCOL 7.3).
 
         Raises
         ------
         SnapshotCorrupt
-            if a snapshot is damaged, or the newest is gone. Older snapshots may be removed during the call.
+            if a snapshot of the history is damaged, or the newest is gone. Older snapshots may be removed during the
+            call.
         """
         ids = stored_history(self)
         logs = self.pins.logs()
@@ -262,7 +270,7 @@ class RunStore:
                 if snapshot_id == ids[-1]:
                     name = self._name(layout.manifest_path(snapshot_id))
                     raise SnapshotCorrupt(f"{name}: the newest snapshot's manifest is missing") from error
-        return snapshots
+        return [*sorted((*pinned_off_chain(self, ids, codec), *snapshots[:-1])), *snapshots[-1:]]
 
     # ---- parts
 
@@ -442,6 +450,35 @@ def stored_history(store: RunStore) -> tuple[int, ...]:
     """
     bases = store.bases()  # read before the manifests, because a base may name the newest manifest
     return history(bases, store.manifests(bases))
+
+
+def pinned_off_chain(store: RunStore, chain: Collection[int], codec: Codec = _SAFE_CODEC) -> list[Snapshot]:
+    """Open the pinned snapshots that are not in `chain`, ascending. They stay, but are no history (PROTOCOL 7.3).
+
+    A damaged manifest off the chain is left out, because nothing else shows that its snapshot was pinned. Only
+    `state_backends.verify` names it. A damaged history must not prevent a fresh start, nor the listing after the start.
+    """
+    folder = layout.run_folder(store.run)
+    paths = store.backend.files(f"{folder}/snapshots")
+    ids = [layout.manifest_id(path.removeprefix(f"{folder}/")) for path in paths]
+    found: list[Snapshot] = []
+    for snapshot_id in sorted(each for each in ids if each is not None and each not in chain):
+        with contextlib.suppress(FileNotFoundError, SnapshotCorrupt, RestoreRefused):
+            found.append(store.read_snapshot(snapshot_id, codec))
+    return [snapshot for snapshot in found if snapshot.pinned]
+
+
+def restorable(store: RunStore) -> tuple[int, ...]:
+    """Return the ids of all snapshots that can be restored, as `RunStore.read_snapshots` lists them.
+
+    Raises
+    ------
+    SnapshotCorrupt
+        if the run's records are damaged.
+    """
+    chain = stored_history(store)
+    apart = (snapshot.id for snapshot in pinned_off_chain(store, chain))
+    return (*sorted((*apart, *chain[:-1])), *chain[-1:])
 
 
 def runs(backend: StateBackend) -> list[str]:

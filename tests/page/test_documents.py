@@ -84,9 +84,21 @@ def test_a_document_says_what_has_changed() -> None:
     assert (len(first["points"]), len(then["points"])) == (1, 0)
     assert then["graph"]["into"] == ["clicks", "payments"] and then["graph"]["outOf"] == ["ledger"]
     assert then["inPerSecond"] > 0 and then["edges"][3]["messagesPerSecond"] > then["edges"][0]["messagesPerSecond"]
-    view.see(report(pipeline(), 1, incarnation=2))  # by a coordinator that began anew, and knows no restarts
-    assert (view.document()["restartCount"], view.document()["incarnation"]) == (1, 2)
+    view.see(report(pipeline(), 1, incarnation=2, restarts=restarts, restartCount=207))
+    assert (view.document()["restartCount"], view.document()["incarnation"]) == (207, 2)
     assert view.document()["restarts"] == restarts
+
+
+def test_snapshots_that_were_pinned_before_this_start_are_shown() -> None:
+    """Those that the history lacks, once the history is known, and until they are unpinned."""
+    view = RunView("orders", pipeline(), NOTHING, pinned=(1, 2, 3))
+    assert view.document()["pinnedBefore"] == []
+    view.see(report(pipeline(), 1, incarnation=0))
+    assert view.document()["pinnedBefore"] == []
+    view.see(report(pipeline(), 1, snapshots=[2, 7]))
+    assert view.document()["pinnedBefore"] == [1, 3]
+    view.note_unpinned(3)
+    assert view.document()["pinnedBefore"] == [1]
 
 
 def test_a_number_that_json_lacks_is_left_out() -> None:

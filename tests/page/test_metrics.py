@@ -72,4 +72,11 @@ def test_the_documentation_lists_them_all(show: ShowPage) -> None:
 
 
 def _verdict(holds: bool | None) -> dict[str, object]:
-    return {"holds": holds, "snapshot": 1, "violations": [], "unreadable": []}
+    return {
+        "holds": holds,
+        "snapshot": 1,
+        "violations": [],
+        "violationCount": 0,
+        "unreadable": [],
+        "unreadableCount": 0,
+    }

@@ -172,10 +172,10 @@ def test_a_rollback_may_go_behind_a_damaged_snapshot() -> None:
     drive(fence, Claim(1, "other", "other-1"), bases=BASES, manifests=MANIFESTS)
     take = TakeClaim(Claim(3, "driver", "driver-1"))
     assert fence.step(Rollback(to=1_000_001)) == [take]
-    assert fence.step(ClaimTaken(take)) == [ListHistory(3)]
+    assert fence.step(ClaimTaken(take)) == [ListHistory(3, 1_000_001)]
     bases = (*BASES, Base(2, 1_000_002))
     older = Base(3, 1_000_001)
-    assert fence.step(HistoryListed(ListHistory(3), bases, MANIFESTS)) == [HoldBase(older)]
+    assert fence.step(HistoryListed(ListHistory(3, 1_000_001), bases, MANIFESTS)) == [HoldBase(older)]
     assert fence.step(BaseHeld(HoldBase(older), True)) == [WriteBase(older)]
 
 
@@ -189,6 +189,23 @@ def test_what_is_being_removed_cannot_be_restored() -> None:
         fence = Fence("driver", "driver-1", restore_from)
         effects = drive(fence, Claim(1, "other", "other-1"), bases=BASES, manifests=MANIFESTS, is_held=False)
         assert isinstance(effects[0], Continue)
+
+
+def test_a_pinned_snapshot_off_the_chain_can_be_restored() -> None:
+    """The base names it, and the history is the chain that ends in it; a later claim's base has no say in that."""
+    bases = (*BASES, Base(2, None), Base(9, None))
+    fence = Fence("driver", "driver-1", restore_from=1_000_001)
+    claims = (Claim(1, "other", "other-1"), Claim(2, "other", "other-2"))
+    fence.step(Start())
+    (take,) = fence.step(ClaimsListed(ListClaims(), claims))
+    assert isinstance(take, TakeClaim)
+    (asked,) = fence.step(ClaimTaken(take))
+    assert asked == ListHistory(3, 1_000_001)
+    listed = HistoryListed(asked, bases, (2_000_000,), MANIFESTS)
+    assert fence.step(listed) == [HoldBase(Base(3, 1_000_001))]
+    assert fence.step(BaseHeld(HoldBase(Base(3, 1_000_001)), True)) == [WriteBase(Base(3, 1_000_001))]
+    assert fence.step(BaseWritten(WriteBase(Base(3, 1_000_001)))) == [CheckForClaim(4)]
+    assert fence.step(ClaimSeen(CheckForClaim(4), None)) == [Continue(3, (1_000_000, 1_000_001))]
 
 
 def test_what_is_not_history_cannot_be_restored() -> None:

@@ -77,7 +77,7 @@ def test_killed_again_while_it_recovers(live: Live) -> None:
 
 def _all_new(run: Run, before: dict[int, int]) -> bool:
     now = run.status["workers"]
-    return len(now) == len(before) and all(now[number] != pid for number, pid in before.items())
+    return all(now.get(number, pid) != pid for number, pid in before.items())
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,36 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
     for snapshot in run.snapshots():
         snapshot.verify()
     print(f"coordinator killed {sign} {what}: longest pause of data {gap:.3f} s, {_finish(job, run)} records exact")
+
+
+def test_histories_outlive_the_coordinator(live: Live) -> None:
+    """SIGKILL of the coordinator's process, twice: restarts and aborted snapshots of all instances stay, each once."""
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    reasons = [_kill_worker_and_coordinator(run, restarts) for restarts in (1, 2)]
+    assert [each["reason"] for each in run.status["restarts"]] == reasons
+    print(f"coordinator killed twice: {reasons}, {_finish(job, run)} records exact")
+
+
+def _kill_worker_and_coordinator(run: Run, restarts: int) -> str:
+    """Kill a worker, and after the restart the coordinator. Return the reason of the restart."""
+    await_snapshots(run, 1)
+    workers = run.status["workers"]
+    kill(workers[0])
+    wait_for("the restart", lambda: run.status["restartCount"] == restarts)
+    wait_for("new processes", lambda: _all_new(run, {0: workers[0]}))
+    before = run.status
+    [coordinator] = coordinators()
+    kill(coordinator)
+    wait_for("the death of the coordinator", lambda: is_gone(coordinator))
+    await_snapshots(run, 1)
+    after = run.status
+    assert after["coordinator_start"] > before["coordinator_start"]
+    assert after["restarts"] == before["restarts"] and after["restartCount"] == restarts
+    assert after["aborted"][: len(before["aborted"])] == before["aborted"]
+    assert after["abortedCount"] == len(after["aborted"]) >= len(before["aborted"])
+    reason: str = after["restarts"][-1]["reason"]
+    return reason
 
 
 def test_coordinator_and_worker_killed(live: Live) -> None:

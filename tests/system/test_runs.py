@@ -151,6 +151,7 @@ def test_invariants_are_judged(live: Live) -> None:
     verdicts = run.status["invariants"]
     newest = run.status["snapshots"][-1]
     sound = {"holds": True, "snapshot": newest, "reason": "", "violations": [], "unreadable": []}
+    sound |= {"violationCount": 0, "unreadableCount": 0}
     assert verdicts["verifies"] == sound
     assert "no node 'nobody'" in verdicts["broken"]["reason"]
     assert verdicts["never"]["violations"][-1] == verdicts["broken"]["violations"][-1] == newest

@@ -42,6 +42,11 @@ function take(change) {
   show(change);
 }
 
+function snapshotCounts(run) {
+  const counts = `${run.published} published, ${run.aborted} aborted, ${run.retained.length} kept`;
+  return run.pinnedBefore.length ? `${counts}, pinned before this start: ${run.pinnedBefore.join(", ")}` : counts;
+}
+
 function show(run) {
   hasEnded = !run.isActive;
   const state = run.isActive ? run.phase : run.outcome ?? "failed";
@@ -51,7 +56,7 @@ function show(run) {
   graph.show(run);
   charts.show(points, reports, run.graph);
   table.show(reports);
-  setText(at("snapshot-counts"), `${run.published} published, ${run.aborted} aborted, ${run.retained.length} kept`);
+  setText(at("snapshot-counts"), snapshotCounts(run));
   showNodes(at("nodes"), run);
   showEdges(at("edges"), run);
   showInvariants(at("invariants"), run.invariants);

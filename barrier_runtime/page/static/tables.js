@@ -56,10 +56,10 @@ function verdictText(verdict) {
   else parts.push(element("span", { class: "violated" }, `✗ violated in snapshot ${verdict.snapshot}: ${verdict.reason}`));
   if (verdict.violations.length) {
     const ids = verdict.violations.slice(-5).join(", ");
-    parts.push(element("div", { class: "violated" }, `violated ${verdict.violations.length} times, last in ${ids}`));
+    parts.push(element("div", { class: "violated" }, `violated ${verdict.violationCount} times, last in ${ids}`));
   }
   if (verdict.unreadable.length) {
-    parts.push(element("div", { class: "violated" }, `not judged: ${verdict.unreadable.slice(-5).join(", ")}`));
+    parts.push(element("div", { class: "violated" }, `${verdict.unreadableCount} not judged, last ${verdict.unreadable.slice(-5).join(", ")}`));
   }
   return parts;
 }

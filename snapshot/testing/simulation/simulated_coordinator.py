@@ -200,7 +200,7 @@ class SimulatedCoordinator:
         self._world.check_published(coordinator.history)
         if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
             self._world.see("a run was adopted")
-        for snapshot_id, reason in coordinator.aborted[self._aborted_seen :]:
+        for snapshot_id, reason in coordinator.aborted.since(self._aborted_seen):
             self._world.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:
                 raise CheckFailed("certificate", f"snapshot {snapshot_id}: {reason}")
@@ -208,7 +208,7 @@ class SimulatedCoordinator:
                 self._world.see("a snapshot overtook another")
             if "not whole after" in reason:
                 self._world.see("a snapshot was aborted by its deadline")
-        self._aborted_seen = len(coordinator.aborted)
+        self._aborted_seen = coordinator.aborted.count
         if len(coordinator.pending) > 1:
             self._world.see("two snapshots at a time")
 

@@ -227,10 +227,10 @@ class World:
             self._triggered[snapshot_id] = who
 
     def check_settled(self, machines: Iterable[SubtaskMachine], coordinator: Coordinator) -> None:
-        """Check at the end of the run that no subtask still records an aborted snapshot (PROTOCOL 3.4)."""
-        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted if reason.startswith(_RUN_OVER)]
+        """Check at the end of the run that no subtask records one of the newest aborted snapshots (PROTOCOL 3.4)."""
+        pending = [snapshot_id for snapshot_id, reason in coordinator.aborted.newest if reason.startswith(_RUN_OVER)]
         below = min(pending, default=1 << 63)
-        aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted if snapshot_id < below]
+        aborted = [snapshot_id for snapshot_id, _ in coordinator.aborted.newest if snapshot_id < below]
         for machine in machines:
             recorder = machine.snapshotter.recorder
             left = [snapshot_id for snapshot_id in aborted if recorder.phase(snapshot_id) is not None]

@@ -255,10 +255,13 @@ def test_sizes_and_durations_are_read_at_a_glance() -> None:
 def test_what_nobody_can_judge_is_said() -> None:
     """An invariant that is violated, and snapshots that cannot be read, are both named at the end of a run."""
     sound = {"holds": True, "snapshot": 4, "violations": [], "unreadable": []}
+    sound |= {"violationCount": 0, "unreadableCount": 0}
     assert verdict_lines({"sum": sound}) == []
-    assert verdict_lines({"sum": {**sound, "violations": [2], "unreadable": [1, 3]}}) == [
+    assert verdict_lines(
+        {"sum": {**sound, "violations": [2], "violationCount": 1, "unreadable": [1, 3], "unreadableCount": 1207}}
+    ) == [
         "invariant sum does not hold in the snapshots 2",
-        "invariant sum cannot judge the snapshots 1, 3",
+        "invariant sum cannot judge 1,207 snapshots, the last 1, 3",
     ]
 
 

@@ -68,6 +68,27 @@ def stored(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def started_afresh(stored: Path) -> Path:
+    """The same store after a fresh start of the bank, which has published nothing yet."""
+    store = RunStore(FileSystemBackend(stored), "bank")
+    store.take_claim(Claim(sample.INCARNATION + 1, "owner", "fresh"))
+    store.write_base(Base(sample.INCARNATION + 1, None))
+    return stored
+
+
+def test_a_pinned_snapshot_is_found_after_a_fresh_start(started_afresh: Path) -> None:
+    """It is listed, shown and proved by its id; the newest of the history is none of before."""
+    listed = json.loads(invoke("snapshots", "list", started_afresh, "--run", "bank", "--json").output)
+    assert [(each["id"], each["pinned"]) for each in listed] == [(FIRST, True)]
+    assert f"snapshot {FIRST}" in invoke("snapshots", "show", started_afresh, FIRST, "--run", "bank").output
+    assert "1 snapshots that can be restored" in invoke("snapshots", "verify", started_afresh, "--run", "bank").output
+    run = next(each for each in json.loads(invoke("runs", started_afresh, "--json").output) if each["run"] == "bank")
+    assert (run["snapshots"], run["newest"], run["pinned"], run["final"]) == (1, None, 1, False)
+    refused = invoke("snapshots", "show", started_afresh, "--run", "bank")
+    assert refused.exit_code == 2 and str(FIRST) in refused.output
+
+
+@pytest.fixture
 def damaged(stored: Path) -> Path:
     """The same store with one bit of the bank's second manifest flipped."""
     path = next(stored.glob(f"bank/snapshots/*{SECOND}.manifest"))

@@ -34,7 +34,12 @@ from tests.page.reports import pipeline, report, snapshot_report
 #: Seconds that anything may take here on a crowded machine.
 _DEADLINE_S = 30.0
 
-_VIOLATED = {"money": {"holds": False, "snapshot": 4, "violations": [3, 4], "unreadable": []}}
+_VIOLATED = {
+    "money": {
+        **{"holds": False, "snapshot": 4},
+        **{"violations": [3, 4], "violationCount": 102, "unreadable": [], "unreadableCount": 0},
+    }
+}
 _RESTARTS = [{"timestamp": 1.8e9, "reason": "worker 1 was lost:\n\x1b[31mkilled"}]
 
 
@@ -121,7 +126,7 @@ def test_a_violated_invariant_is_an_exit_code(watched: Watched) -> None:
     watched.run.see(busy_report(3, invariants=_VIOLATED))
     result = invoke("top", watched.address, "--once")
     assert result.exit_code == 1
-    assert "invariant money is violated in 2 snapshots, first in 3" in result.output
+    assert "invariant money is violated in 102 snapshots, last in 4" in result.output
 
 
 def test_a_token_is_sent(opened: Callable[[Page], Watched]) -> None:

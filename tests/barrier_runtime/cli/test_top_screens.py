@@ -40,8 +40,8 @@ snapshot  state       age   took  trigger  align  capture  upload  publish      
 has passed
 1         published  99 s  42 ms     2 ms  12 ms     4 ms   18 ms     6 ms  120.6 KiB         37  sessions[2], pinned
 
-invariant lost: 1 snapshots are not judged, first 2
-invariant money is violated in 2 snapshots, first in 3
+invariant lost: 1 snapshots are not judged, last 2
+invariant money is violated in 102 snapshots, last in 4
 invariant always holds in snapshot 3
 invariant later is not judged yet
 and 1 invariants more
@@ -108,7 +108,8 @@ run orders failed: no
 
 
 def _verdict(holds: bool | None, unreadable: tuple[int, ...] = ()) -> dict[str, Any]:
-    return {"holds": holds, "snapshot": 3, "violations": [], "unreadable": list(unreadable)}
+    ids = {"violations": [], "violationCount": 0, "unreadable": list(unreadable), "unreadableCount": len(unreadable)}
+    return {"holds": holds, "snapshot": 3, **ids}
 
 
 def _document(**changes: Any) -> dict[str, Any]:
@@ -145,8 +146,8 @@ def test_what_is_wrong_is_red() -> None:
     """Violations and bottlenecks are red, losses are yellow, what is good is green, the rest is dim."""
     found = _coloured(_document())
     wrong = (
-        "invariant lost: 1 snapshots are not judged, first 2",
-        "invariant money is violated in 2 snapshots, first in 3",
+        "invariant lost: 1 snapshots are not judged, last 2",
+        "invariant money is violated in 102 snapshots, last in 4",
     )
     assert {text: found[text] for text in wrong} == dict.fromkeys(wrong, "bold red")
     assert (found["running"], found["invariant always holds in snapshot 3"]) == ("bold green", "green")

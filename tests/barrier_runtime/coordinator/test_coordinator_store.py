@@ -31,10 +31,12 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.stored.backend import StateBackend, StoreRefused
+from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.pins import PinKind
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot.sample import manifest as make_manifest
+from tests.snapshot.sample import taken
 
 RUN = "bank"
 Result = TypeVar("Result")
@@ -217,10 +219,35 @@ def test_a_removal_and_its_decision_are_three_requests() -> None:
             Counting.calls += 1
             return super()._call(what, function)
 
-    origin = _published(Counting(), RUN, 0, 1)
+    origin = _published(Counting(), RUN, 0, 1, 2)
+    assert origin.delete_snapshots((1_000_000,), keep=(1_000_001, 1_000_002), claim=1) == (1_000_000,)
     Counting.calls = 0
-    assert origin.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
+    assert origin.delete_snapshots((1_000_001,), keep=(1_000_002,), claim=1) == (1_000_001,)
     assert Counting.calls == 3
+
+
+class Apart(MemoryBackend):
+    """Stores no part inline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline_bytes_max = 0
+
+
+def test_parts_that_a_pinned_snapshot_off_the_chain_shares_stay() -> None:
+    """The history went back to before the pinned snapshot, which lists the same files as what is removed now."""
+    store, manifest = CoordinatorStore(Apart(), RUN), replace(make_manifest(), run=RUN, pinned=False)
+    parts = [handle for each in taken() for handle in store.store.put_parts(parts_of(each, RUN, manifest.incarnation))]
+    handles = {subtask: tuple(h for h in parts if h.subtask == subtask) for subtask in (each.subtask for each in parts)}
+    records = tuple(replace(record, handles=handles[record.subtask]) for record in manifest.records)
+    pinned = replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=True, records=records)
+    for each in (replace(manifest, records=records), pinned):
+        store.answer(AskStore(WriteManifest(each.snapshot_id), each))
+    assert store.delete_snapshots((manifest.snapshot_id,), keep=(), claim=manifest.incarnation) == (
+        manifest.snapshot_id,
+    )
+    for handle in parts:
+        store.store.read_part(handle)
 
 
 def test_a_sweep_that_was_asked_for_before_a_removal_was_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,8 +16,9 @@ _FULL = "failing[0]: snapshotState raised OSError: the disk is full"
 
 
 def status(*aborted: tuple[int, str]) -> dict[str, Any]:
-    """Return a status with these aborted snapshots."""
-    return {"aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in aborted]}
+    """Return a status with these aborted snapshots as the newest. Ids count the aborted snapshots from 1."""
+    entries = [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in aborted]
+    return {"aborted": entries, "abortedCount": aborted[-1][0]}
 
 
 def lines(failed: FailedSnapshots, *aborted: tuple[int, str]) -> list[str]:
@@ -61,7 +62,7 @@ def test_causes_are_bounded() -> None:
     """User code may make each text another one: the least recent are forgotten, and the memory stays."""
     failed = FailedSnapshots()
     letters = "abcdefghijklmnopqrstuvwxyz"
-    aborted = [(n, f"{letters[n % 26]}{letters[n // 26]}") for n in range(4 * CAUSES_MAX)]
+    aborted = [(n, f"{letters[n % 26]}{letters[n // 26]}") for n in range(1, 4 * CAUSES_MAX + 1)]
     assert len(lines(failed, *aborted)) == len(aborted)
     assert len(failed._causes) == CAUSES_MAX
 
@@ -76,7 +77,7 @@ def test_what_is_no_failure() -> None:
     """Of the coordinator's own aborts, only a failure and a deadline are failures of the snapshot."""
 
     def reasons(led: Led) -> list[str]:
-        return [reason for _, reason in led.coordinator.aborted]
+        return [reason for _, reason in led.coordinator.aborted.newest]
 
     declined, rolled_back, ended, overtaken, late = (Led().run() for _ in range(5))
     for led in (declined, rolled_back, ended, overtaken, late):

@@ -13,6 +13,7 @@ import pytest
 from barrier_runtime.driver import invariant_monitor
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from benchmarks.live import wait_for
+from snapshot.coordinator import bounded_history
 from snapshot.errors import RunFailed
 from snapshot.stored.layout import manifest_path
 from snapshot.stored.run_store import RunStore
@@ -62,6 +63,12 @@ class Judge:
         return self.monitor.as_status()["one"]
 
 
+def ids(violations: Sequence[int], unreadable: Sequence[int]) -> dict[str, Any]:
+    """Return what a verdict says of these snapshots."""
+    counts = {"violationCount": len(violations), "unreadableCount": len(unreadable)}
+    return {"violations": list(violations), "unreadable": list(unreadable), **counts}
+
+
 MakeJudge: TypeAlias = Callable[..., Judge]
 
 
@@ -82,18 +89,36 @@ def judges(leak_check: LeakCheck) -> Iterator[MakeJudge]:
 def test_each_is_judged_once(judges: MakeJudge) -> None:
     """However often the monitor looks."""
     judge = judges()
-    assert judge.judge(()) == {"holds": None, "snapshot": 0, "reason": "", "violations": [], "unreadable": []}
+    assert judge.judge(()) == {"holds": None, "snapshot": 0, "reason": "", **ids([], [])}
     judge.judge(ALL[:1])
     judge.judge()
-    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", "violations": [], "unreadable": []}
+    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", **ids([], [])}
     assert judge.asked == list(ALL)
 
 
 def test_violations_are_kept(judges: MakeJudge) -> None:
     """Each with its snapshot."""
     assert judges(holds=False).judge() == {
-        "holds": False, "snapshot": THIRD, "reason": "it returned False", "violations": list(ALL), "unreadable": [],
+        "holds": False, "snapshot": THIRD, "reason": "it returned False", **ids(list(ALL), []),
     }  # fmt: skip
+
+
+def test_violations_are_bounded_and_counted(leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are listed, and all are counted, of snapshots that are judged and of those that cannot be."""
+    monkeypatch.setattr(bounded_history, "HISTORY_MAX", 5)
+    backend = Moody()
+    store = RunStore(backend, sample.RUN)
+    monitor = InvariantMonitor(store, sample.CODEC, {"one": lambda snapshot: False})
+    try:
+        for snapshot_id in range(1, 18):
+            assert store.write_manifest(sample.manifest(snapshot_id=snapshot_id))
+            backend.damaged = manifest_path(snapshot_id) if snapshot_id > 9 else ""
+            monitor.judge([snapshot_id])
+        verdict = monitor.as_status()["one"]
+    finally:
+        monitor.close()
+    assert (verdict["violations"], verdict["violationCount"]) == ([5, 6, 7, 8, 9], 9)
+    assert (verdict["unreadable"], verdict["unreadableCount"]) == ([13, 14, 15, 16, 17], 8)
 
 
 @pytest.mark.parametrize("damaged", ALL)
@@ -107,7 +132,7 @@ def test_a_damaged_snapshot_is_named_once_and_the_others_are_judged(
         verdict = judge.judge()
     rest = [each for each in ALL if each != damaged]
     assert judge.asked == rest
-    assert verdict == {"holds": True, "snapshot": rest[-1], "reason": "", "violations": [], "unreadable": [damaged]}
+    assert verdict == {"holds": True, "snapshot": rest[-1], "reason": "", **ids([], [damaged])}
     assert caplog.text.count(f"snapshot {damaged} cannot be judged: ") == len(caplog.records) == 1
 
 
@@ -121,7 +146,7 @@ def test_what_cannot_be_read_now_is_judged_later(
     for _ in range(3):
         assert judge.judge()["snapshot"] == FIRST
     judge.backend.unreachable = ""
-    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", "violations": [], "unreadable": []}
+    assert judge.judge() == {"holds": True, "snapshot": THIRD, "reason": "", **ids([], [])}
     assert judge.asked == list(ALL)
     assert caplog.text.count(f"snapshot {SECOND} is not judged yet: ") == len(caplog.records) == 1
 
@@ -170,7 +195,7 @@ def test_whatever_an_invariant_raises_is_a_verdict(raised: BaseException, reason
     judge = judges(raises=raises)
     judge.judge()
     assert judge.monitor.as_status()["raises"] == {
-        "holds": False, "snapshot": THIRD, "reason": reason, "violations": list(ALL), "unreadable": [],
+        "holds": False, "snapshot": THIRD, "reason": reason, **ids(list(ALL), []),
     }  # fmt: skip
     assert judge.asked == list(ALL)
 
@@ -194,14 +219,14 @@ def test_an_invariant_that_hangs_is_a_verdict(judges: MakeJudge, monkeypatch: py
         assert judge.judge(ALL[:2])["snapshot"] == SECOND
         assert judge.monitor.as_status()["hangs"] == {
             "holds": False, "snapshot": FIRST, "reason": "it did not return within 0.2 s",
-            "violations": [FIRST], "unreadable": [SECOND],
+            **ids([FIRST], [SECOND]),
         }  # fmt: skip
     finally:
         release.set()
     wait_for("its return", lambda: not judge.monitor._threads["hangs"].is_hanging)
     judge.judge()
     assert judge.monitor.as_status()["hangs"] == {
-        "holds": True, "snapshot": THIRD, "reason": "", "violations": [FIRST], "unreadable": [SECOND],
+        "holds": True, "snapshot": THIRD, "reason": "", **ids([FIRST], [SECOND]),
     }  # fmt: skip
     assert len(threads) == 2 and len(set(threads)) == 1 and threads[0] != threading.get_ident()
 

@@ -28,18 +28,29 @@ STATUS = {
     "incarnation": 2,
     "snapshots": [1_000_000],
     "aborted": [{"id": 1_000_001, "reason": "late"}],
+    "abortedCount": 1,
     "restarts": [{"timestamp": 60.0, "reason": "a <worker>\nleft"}],
+    "restartCount": 3,
     "progress": {"sent": {"P": 1000, "Q": 500}, "processed": {"P": 400, "Q": 900}},
     "sentMessagesPerSecond": 1234.5,
     "snapshotReports": [_report(1_000_000, "published", ""), _report(1_000_001, "aborted", "late")],
-    "invariants": {"conserved": {"holds": True, "snapshot": 1_000_000, "violations": [7], "unreadable": []}},
+    "invariants": {
+        "conserved": {
+            "holds": True,
+            "snapshot": 1_000_000,
+            "violations": [7],
+            "violationCount": 207,
+            "unreadable": [],
+            "unreadableCount": 0,
+        }
+    },
 }
 
 
 def test_a_run_shows_itself() -> None:
     """How it stands, its page, its graph, its snapshots, newest first, and restarts with their reasons."""
     html = html_of_run("bank", sample.TOPOLOGY, STATUS, "http://127.0.0.1:4640/runs/bank?a=1&b=2")
-    for word in ("Run bank", "running", "1,500 (1,234/s)", "1,300<", "conserved", "holds, violated in 1 snapshots"):
+    for word in ("Run bank", "running", "1,500 (1,234/s)", "1,300<", "conserved", "holds, violated in 207 snapshots"):
         assert word in html
     assert 'href="http://127.0.0.1:4640/runs/bank?a=1&amp;b=2"' in html
     assert html.index("1000001") < html.index("1000000")
@@ -47,6 +58,7 @@ def test_a_run_shows_itself() -> None:
     assert "published, pinned" in html
     assert "2.0 KiB" in html
     assert "a &lt;worker&gt; left" in html
+    assert "3 restarts" in html and "2 more" in html
     assert "00:01:00 UTC" in html
     assert "bank: 2 subtasks, 2 channels" in html
 

@@ -101,7 +101,7 @@ def test_a_signed_run_fails_goes_on_and_is_forked(cluster: LocalCluster, tmp_pat
     fork = made.submit(counting(upto), name="fork", restoreFrom=taken)
     assert fork.awaitTermination(_DEADLINE_S) and total_of(fork) == sum(range(upto))
     kinds = {path.relative_to(folder).parts[1] for path in files(folder)}
-    assert kinds == {"claims", "bases", "snapshots", "parts"}
+    assert kinds == {"claims", "bases", "snapshots", "parts", "pins"}
     assert all(path.read_bytes().startswith(b"CLSG") for path in files(folder))
     for name in ("counting", "fork"):
         for each in made.snapshots(name):

@@ -19,7 +19,7 @@ MUTANTS = (
     Mutant("the launch is known", Supervisor, _STAGE, "self._launch = launch", "pass"),
     Mutant("an end is said", Supervisor, _STAGE, "self._client.post(StageEnded(launch, reason))", "pass"),
     Mutant("errors are cut", Supervisor, _STAGE, "[:_REASON_CHARACTERS_MAX]", ""),
-    Mutant("failures are kept", Supervisor, _STAGE, "self.stage_failures.append(reason)", "pass"),
+    Mutant("failures are kept", Supervisor, _STAGE, "[*self.stage_failures, reason]", "[]"),
     Mutant("what is final is given up", Supervisor, _STAGE, "self._give_up(final)", "pass"),
     Mutant("what it cancelled itself is not", Supervisor, _STAGE, "None if self._cancelled == launch else ", ""),
     Mutant("it is given up until it is over", Supervisor, "_give_up", "while not self._is_over()", "for _ in range(1)"),

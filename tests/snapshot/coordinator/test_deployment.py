@@ -19,7 +19,7 @@ FIRST = 1_000_000
 
 def reasons(led: Led) -> list[str]:
     """Why the run was restarted, each time."""
-    return [restart.reason for restart in led.coordinator.restarts]
+    return [restart.reason for restart in led.coordinator.restarts.newest]
 
 
 def restoring() -> Led:

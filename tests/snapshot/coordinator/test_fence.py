@@ -10,6 +10,7 @@ import pytest
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import (
     FenceEffect,
+    HistoryListed,
     ListHistory,
     Unpublished,
     WriteBase,
@@ -193,8 +194,8 @@ class ListsBeforeItClaims(Fence):
         self._known = claims
         return self._ask(ListHistory(0))
 
-    def _on_history_listed(self, bases: tuple[Base, ...], manifests: tuple[int, ...]) -> list[FenceEffect]:
-        self._history = self._snapshots(bases, manifests)
+    def _on_history_listed(self, listed: HistoryListed) -> list[FenceEffect]:
+        self._history = self._snapshots(listed.bases, listed.manifests)
         return super()._on_claims_listed(self._known)
 
     def _on_claim_taken(self, number: int) -> list[FenceEffect]:

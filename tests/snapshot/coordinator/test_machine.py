@@ -131,7 +131,7 @@ def test_a_higher_one_that_is_whole_first_takes_over_the_orders() -> None:
     led.acknowledge(FIRST + 1)
     assert led.closed() == {2: FIRST + 1, 1: FIRST + 1}
     assert led.acknowledge(FIRST) == []
-    assert led.coordinator.aborted == [(FIRST, f"snapshot {FIRST + 1} was whole first")]
+    assert led.coordinator.aborted.newest == ((FIRST, f"snapshot {FIRST + 1} was whole first"),)
 
 
 def test_a_deadline_names_who_is_missing() -> None:
@@ -150,12 +150,12 @@ def test_too_many_failures_in_a_row_roll_back_once() -> None:
     for request in (1, 2):
         led.step(events.SnapshotRequested(order(request)))
     led.pass_time(10.0)
-    assert [restart.reason[:28] for restart in led.coordinator.restarts] == ["2 snapshots in a row failed,"]
+    assert [restart.reason[:28] for restart in led.coordinator.restarts.newest] == ["2 snapshots in a row failed,"]
     led.restored()
     led.connected()
     led.step(events.SnapshotRequested(order(3)))
     led.feed(0, control.SnapshotDeclined(led.coordinator.incarnation, 2 * FIRST, P, "no space"))
-    assert len(led.coordinator.restarts) == 1
+    assert led.coordinator.restarts.count == 1
 
 
 def test_declined_acknowledged_and_late_messages_of_what_is_over_do_nothing() -> None:
@@ -263,7 +263,7 @@ def test_a_manifest_that_cannot_be_written_counts_as_aborted() -> None:
     led.step(events.StoreAnswered(ManifestAborted(deciding.effect)))
     # The failure rolls back at once; what the fence had begun before goes first.
     assert [type(request.effect) for request in led.held] == [WriteManifest, TakeClaim]
-    assert led.coordinator.aborted[0] == (FIRST, "its manifest could not be written")
+    assert led.coordinator.aborted.newest[0] == (FIRST, "its manifest could not be written")
 
 
 def publishing() -> tuple[Led, WriteManifest]:
@@ -375,7 +375,7 @@ def test_commits_that_hang_are_ended() -> None:
     effects = led.pass_time(10.0)
     reason = "Q[0] have not committed the last snapshot in time"
     assert of_kind(effects, events.CancelStage) == [events.CancelStage("stage", reason)]
-    assert led.coordinator.restarts[0].reason == reason
+    assert led.coordinator.restarts.newest[0].reason == reason
     led.step(events.StageLaunched("next stage"))
     led.register(0, 1, launch="next stage")
     led.restored()

@@ -37,7 +37,7 @@ def test_progress_begins_a_new_row() -> None:
     assert restarts.count("two", 1.0, 1001.0) is None
     assert restarts.not_before == 1.0
     assert restarts.count("three", 2.0, 1002.0) == "three\n(after 1 restarts in a row; maxRestarts is 1)"
-    assert [(restart.at, restart.reason) for restart in restarts.history] == [(1000.0, "one"), (1001.0, "two")]
+    assert [(restart.at, restart.reason) for restart in restarts.history.newest] == [(1000.0, "one"), (1001.0, "two")]
 
 
 @pytest.mark.parametrize(
