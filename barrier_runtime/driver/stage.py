@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.utils import is_remote
 
+from barrier_runtime.driver.ray_gateway import own_address
 from snapshot.errors import GraphError, RunFailed
 
 if TYPE_CHECKING:
@@ -152,10 +153,4 @@ def bind_host(spark: SparkSession) -> str:
     master: Any = spark.conf.get("spark.master", "")
     if isinstance(master, str) and master.startswith("local"):
         return "127.0.0.1"
-    return str(spark.conf.get("spark.driver.host", None) or _own_address())
-
-
-def _own_address() -> str:
-    import ray.util
-
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray's
+    return str(spark.conf.get("spark.driver.host", None) or own_address())

@@ -124,6 +124,9 @@ class Supervisor:
                     continue
                 number += 1
                 self._run_stage(f"{number:06}", port)
+        except RunFailed as error:  # no coordinator is left
+            _logger.warning("%s", error)
+            self.error = error
         except Exception as error:  # any error must reach the callers that await the run
             _logger.exception("run %s: the supervisor failed", self._run_name)
             self.error = error
