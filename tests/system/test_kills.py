@@ -113,8 +113,9 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
-def test_embedded_ray_killed(live: Live, victim: str) -> None:
+def test_embedded_ray_killed(live_of_another_ray: Live, victim: str) -> None:
     """Ray is started again in the driver, which lives on. Data keeps flowing, and no worker leaves."""
+    live = live_of_another_ray
     job = pipeline(live.folder)
     run = live.run(job.graph)
     await_snapshots(run, 2)
