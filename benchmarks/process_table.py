@@ -80,8 +80,15 @@ def kill(pid: int) -> float:
 
 def coordinators() -> list[int]:
     """Process ids of the coordinators that the Ray of this driver runs."""
+    return ray_processes("ray::CoordinatorActor")
+
+
+def ray_processes(program: str) -> list[int]:
+    """Process ids below this driver whose command line has `program` before its first option."""
     table = {process.pid: process for process in process_table()}
-    return [p.pid for p in table.values() if "ray::CoordinatorActor" in p.command and _is_below(p, os.getpid(), table)]
+    return [
+        p.pid for p in table.values() if program in p.command.partition(" --")[0] and _is_below(p, os.getpid(), table)
+    ]
 
 
 def _is_below(process: Process | None, ancestor: int, table: Mapping[int, Process]) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import ray
 
 from barrier_runtime import Run
 from benchmarks.failing_node import FailingNode, Steady
@@ -187,7 +186,7 @@ def _lose_coordinator(job: Job, run: Run) -> float:
     await_snapshots(run, 2)
     [coordinator] = coordinators()
     at = time.monotonic()
-    ray.kill(run._client.actor, no_restart=False)
+    run._client.actor.kill(restart=True)
     wait_for("the death of the coordinator", lambda: is_gone(coordinator))
     await_snapshots(run, 1)
     return longest_gap(job, at)

@@ -37,13 +37,12 @@ class Session:
 
     def __init__(self, workers: int) -> None:
         _quieten_ray()
-        import ray
-
         from barrier_runtime.cli.session import default_master, spark_session
+        from barrier_runtime.driver.ray_gateway import end_ray
 
         with contextlib.ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cutline-notebook-")))
-            stack.callback(ray.shutdown)
+            stack.callback(end_ray)
             settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(self.folder / "warehouse")}
             log = self.folder / "spark.log"
             self.spark = stack.enter_context(spark_session(default_master(workers), settings=settings, log_path=log))

@@ -48,6 +48,11 @@ def headline(error: BaseException) -> str:
     return f"{_cut(_NAME(type(error)), TEXT_CHARACTERS_MAX)}: {_read(lambda: str(error))}"
 
 
+def without_traceback(text: str) -> str:
+    """Return the part of an error's text before the traceback. The console shows this part, and the status all."""
+    return text.partition("\nTraceback (most recent call last):\n")[0]
+
+
 def shown(value: object) -> str:
     """Return the `repr` of a value. Never raises."""
     return _read(lambda: repr(value))

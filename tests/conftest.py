@@ -177,13 +177,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def ray_instance() -> Iterator[None]:
     """The one Ray of this process, started as a driver starts it."""
-    import ray
-
-    from barrier_runtime.driver.coordinator_client import ensure_ray
+    from barrier_runtime.driver.ray_gateway import end_ray, ensure_ray
 
     ensure_ray(None)
     yield
-    ray.shutdown()
+    end_ray()
 
 
 @pytest.fixture

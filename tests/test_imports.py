@@ -112,6 +112,13 @@ def test_engines_stay_in_the_runtime(package: str) -> None:
     assert not _offences(package, _ENGINES)
 
 
+@pytest.mark.parametrize("package", _MAY_IMPORT)
+def test_ray_has_one_user(package: str) -> None:
+    """The gateway alone uses Ray, because each call may start another Ray, or block when Ray has died."""
+    users = ("barrier_runtime/driver/ray_gateway.py", "barrier_runtime/driver/ray_messages.py")
+    assert not [each for each in _offences(package, ("ray",)) if not each.startswith(users)]
+
+
 @pytest.mark.parametrize("between", [imports, lambda **how: folders(imports(**how))], ids=["files", "folders"])
 def test_no_import_circles(between: Callable[..., Edges]) -> None:
     """Neither files nor folders import each other in a circle, type-only imports included.

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from snapshot.error_text import without_traceback
 from snapshot.errors import CutlineError
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ class Interrupts:
             self.snapshot = self._run.stop(withSnapshot=True, timeout=self._timeout)
         except CutlineError as error:
             follows = "Stopping without one" if self._is_terminated else "Press Ctrl-C to stop without one"
-            self._console.print(f"no snapshot: {error}. {follows}", markup=False, soft_wrap=True)
+            self._console.print(
+                f"no snapshot: {without_traceback(str(error))}. {follows}", markup=False, soft_wrap=True
+            )
             if self._is_terminated:
                 self.count += 1  # because a process manager sends no second signal, and kills the program soon
 

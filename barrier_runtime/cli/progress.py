@@ -19,6 +19,7 @@ from barrier_runtime.driver.failed_snapshots import is_failure
 from barrier_runtime.driver.run_histories import history_of
 from barrier_runtime.page.counting import RATE_SECONDS, flow_ends
 from snapshot.drawing.labels import duration_text, size_text
+from snapshot.error_text import without_traceback
 from snapshot.errors import CutlineError
 from snapshot.node import Sink, Source
 
@@ -60,7 +61,7 @@ def watch(run: Run, graph: Graph, console: Console) -> Iterator[dict[str, Any]]:
 
 def _short(reason: str) -> str:
     """Shorten a reason to a single line, because reasons from Spark are whole stack traces."""
-    return escape(textwrap.shorten(reason, REASON_CHARACTERS_MAX))
+    return escape(textwrap.shorten(without_traceback(reason), REASON_CHARACTERS_MAX))
 
 
 class Flow:

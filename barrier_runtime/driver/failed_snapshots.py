@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barrier_runtime.driver.run_histories import history_of
+from snapshot.error_text import without_traceback
 
 #: Seconds without a failure after which the cause is printed again in full. A user may have forgotten the first line.
 QUIET_SECONDS = 600.0
@@ -74,5 +75,5 @@ def _is_power_of_ten(count: int) -> bool:
 
 def _one_line(reason: str) -> str:
     """Return the reason without line breaks and control characters, because user code writes parts of the reason."""
-    line = " ".join(reason[:REASON_CHARACTERS_MAX].split())
+    line = " ".join(without_traceback(reason)[:REASON_CHARACTERS_MAX].split())
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)

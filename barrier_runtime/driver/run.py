@@ -353,10 +353,11 @@ class Run:
         return self._last_requests[request]
 
     def _raise_for_end(self) -> None:
-        if self._supervisor.error is not None:
-            raise RunFailed(f"run {self.name!r}: its supervisor failed: {self._supervisor.error}") from (
-                self._supervisor.error
-            )
+        error = self._supervisor.error
+        if isinstance(error, RunFailed):
+            raise RunFailed(str(error)) from error
+        if error is not None:
+            raise RunFailed(f"run {self.name!r}: its supervisor failed: {error}") from error
         raise_for(self._supervisor.status, self.name)
 
     def _watch(self) -> None:

@@ -18,8 +18,9 @@ import cloudpickle
 
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
 from barrier_runtime.dataframes.nodes import DataFrameSource
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory, ensure_ray, free_port
+from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory, free_port
 from barrier_runtime.driver.preflight import HeldSlots, check_cluster, run_name_problem
+from barrier_runtime.driver.ray_gateway import ensure_ray
 from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of
 from barrier_runtime.driver.run import Run
 from barrier_runtime.driver.stage import bind_host, is_connect

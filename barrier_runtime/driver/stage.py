@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.utils import is_remote
 
+from barrier_runtime.driver.ray_gateway import own_address
 from snapshot.errors import GraphError, RunFailed
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ EXECUTORS_APART_SECONDS_MAX = 10.0
 _CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
 
 #: start of a worker's last error text, quoted by Spark, when the graph's modules are missing on the executors
-_GRAPH_ERROR = f"{GraphError.__module__}.{GraphError.__qualname__}: "
+_GRAPH_ERROR = f"{GraphError.__name__}: "
 
 #: Spark's text for a task that ended before its worker began. Resubmission is useless, because it installs no module.
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
@@ -152,10 +153,4 @@ def bind_host(spark: SparkSession) -> str:
     master: Any = spark.conf.get("spark.master", "")
     if isinstance(master, str) and master.startswith("local"):
         return "127.0.0.1"
-    return str(spark.conf.get("spark.driver.host", None) or _own_address())
-
-
-def _own_address() -> str:
-    import ray.util
-
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray's
+    return str(spark.conf.get("spark.driver.host", None) or own_address())

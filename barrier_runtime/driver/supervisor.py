@@ -75,6 +75,8 @@ class Supervisor:
         self._launch = self._cancelled = ""
         #: port of the coordinator that the submitted stage knows
         self._port = 0
+        #: why the submitted stage was cancelled for another port, or ""
+        self._move = ""
         #: monotonic time in seconds when the run was last known to continue
         self._last_on = time.monotonic()
         self._spark = spark
@@ -105,6 +107,8 @@ class Supervisor:
             self._last_on = now
         is_late = now >= self._last_on + _FAREWELL_SECONDS_MAX
         has_moved = status["port"] not in (None, self._port)
+        if has_moved:
+            self._move = f"the coordinator's port {self._port} is taken, the coordinator has port {status['port']} now"
         is_unwanted = status["cancelled_launch"] == self._launch or has_moved or is_late
         if status["newest_launch"] < self._launch:
             self._client.post(StageLaunched(self._launch))  # because a new coordinator instance does not know the stage
@@ -126,12 +130,16 @@ class Supervisor:
                     continue
                 number += 1
                 self._run_stage(f"{number:06}", port)
+        except RunFailed as error:  # no coordinator is left
+            _logger.warning("%s", error)
+            self.error = error
         except Exception as error:  # any error must reach the callers that await the run
             _logger.exception("run %s: the supervisor failed", self._run_name)
             self.error = error
 
     def _run_stage(self, launch: str, port: int) -> None:
         self._port = port
+        self._move = ""
         self._launch = launch
         self._client.post(StageLaunched(launch))
         description = f"cutline run {self._run_name}"
@@ -139,7 +147,7 @@ class Supervisor:
             run_stage(self._spark, self.group, description, self._worker_count, self._make_launch(launch, port))
             reason = "its tasks returned"
         except Exception as error:  # noqa: BLE001  # any type: Spark's clients differ
-            reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
+            reason = self._move or f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
             self.stage_failures = [*self.stage_failures, reason][-HISTORY_MAX:]
             final = None if self._cancelled == launch else why_final(self._spark, error)
             if final is not None:

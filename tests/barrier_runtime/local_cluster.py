@@ -6,6 +6,7 @@ Everything of ours is real: driver, coordinator, workers, sockets, files. Real S
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -14,10 +15,10 @@ from typing import Any
 
 import pyspark
 import pytest
-import ray.exceptions
+from ray.exceptions import ActorDiedError
 
 from barrier_runtime.coordinator import coordinator_actor
-from barrier_runtime.driver import coordinator_client
+from barrier_runtime.driver import ray_gateway
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.worker import control_link, task
 from barrier_runtime.worker.worker import Worker
@@ -38,7 +39,7 @@ class LocalSpark:
         self.sparkContext = self
         self.master = self.conf["spark.master"]
         self.applicationId = "local-1"
-        self.pythonExec = "python3"
+        self.pythonExec = sys.executable
         self.is_stopped = False
         #: (group, description) of all stages
         self.groups: list[tuple[str, str]] = []
@@ -64,14 +65,14 @@ class LocalSpark:
 
     # the context and the session
 
-    def statusTracker(self) -> Any:
-        return types.SimpleNamespace(getActiveStageIds=lambda: [])
-
     def addPyFile(self, path: str) -> None:
         self.files.append(path)
 
     def stop(self) -> None:
         self.is_stopped = True
+
+    def statusTracker(self) -> Any:
+        return types.SimpleNamespace(getActiveStageIds=list)
 
     def setJobGroup(self, group: str, description: str, interruptOnCancel: bool) -> None:
         assert interruptOnCancel
@@ -143,7 +144,7 @@ class _Actor:
 
     def __getattr__(self, name: str) -> _Call:
         if self.is_dead:
-            raise ray.exceptions.ActorDiedError
+            raise ActorDiedError
         return _Call(getattr(self._instance, name))
 
     def end(self) -> None:
@@ -152,9 +153,7 @@ class _Actor:
 
 
 class LocalRay:
-    """A Ray whose actors are objects of this process. Has what `barrier_runtime.driver.coordinator_client` uses."""
-
-    exceptions = ray.exceptions
+    """A Ray whose actors are objects of this process. Has what `barrier_runtime.driver.ray_gateway` uses."""
 
     def __init__(self) -> None:
         self.actors: list[_Actor] = []
@@ -179,7 +178,7 @@ class LocalRay:
         return types.SimpleNamespace(options=options)
 
     def get(self, call: Callable[[], Any], timeout: float) -> Any:
-        assert timeout > 0
+        assert timeout >= 0
         return call()
 
     def kill(self, actor: _Actor, *, no_restart: bool) -> None:
@@ -202,7 +201,7 @@ def local_cluster(slots: int = 4) -> Iterator[LocalCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pyspark.TaskContext, "get", lambda: cluster.spark)
         patch.setattr(task, "host_worker", cluster.spark.host_worker)
-        patch.setattr(coordinator_client, "ray", cluster.ray)
+        patch.setattr(ray_gateway, "ray", cluster.ray)
         patch.setattr(coordinator_actor, "configure", lambda name, level: None)
         # Short, because a thread that looks for an ended coordinator would outlive the test.
         patch.setattr(control_link, "COORDINATOR_SECONDS_MAX", _LOOKING_S)

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from barrier_runtime import BarrierRuntime
-from barrier_runtime.driver.coordinator_client import ensure_ray
+from barrier_runtime.driver.ray_gateway import ensure_ray
 from benchmarks.session import SPARK_SETTINGS
 from state_backends import FileSystemBackend
 from tests.stored_format.graphs import dataframe

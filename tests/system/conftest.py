@@ -21,3 +21,11 @@ def live(spark: SparkSession, ray_instance: None, leak_check: LeakCheck, tmp_pat
     there = Live(spark, tmp_path)
     yield there
     there.end()
+
+
+@pytest.fixture
+def live_of_another_ray(spark: SparkSession, ray_instance: None, tmp_path: Path) -> Iterator[Live]:
+    """Runs graphs on a Ray that is replaced. Connections to the new Ray stay, and so the leak check does not fit."""
+    there = Live(spark, tmp_path)
+    yield there
+    there.end()

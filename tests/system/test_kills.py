@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-import ray
 
 from barrier_runtime import Run
 from benchmarks.live import (
@@ -19,7 +18,7 @@ from benchmarks.live import (
     recovery_seconds,
     wait_for,
 )
-from benchmarks.process_table import coordinators, is_gone, kill, parent_of
+from benchmarks.process_table import coordinators, is_gone, kill, parent_of, ray_processes
 from tests.system.faults import HeldBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -98,7 +97,7 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
         wait_for("a write that is held", (signs / "held").exists)
     [coordinator] = coordinators()
     at = time.monotonic()
-    ray.kill(run._client.actor, no_restart=False)
+    run._client.actor.kill(restart=True)
     wait_for("the death of the coordinator", lambda: is_gone(coordinator))
     for path in signs.iterdir():
         path.unlink()
@@ -141,6 +140,29 @@ def _kill_worker_and_coordinator(run: Run, restarts: int) -> str:
     assert after["abortedCount"] == len(after["aborted"]) >= len(before["aborted"])
     reason: str = after["restarts"][-1]["reason"]
     return reason
+
+
+@pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
+def test_embedded_ray_killed(live_of_another_ray: Live, victim: str) -> None:
+    """Ray is started again in the driver, which lives on. Data keeps flowing, and no worker leaves."""
+    live = live_of_another_ray
+    job = pipeline(live.folder)
+    run = live.run(job.graph)
+    await_snapshots(run, 2)
+    before = run.status
+    [coordinator] = coordinators()
+    [pid] = ray_processes(victim)
+    at = kill(pid)
+    wait_for("the death of the coordinator", lambda: is_gone(coordinator))
+    fresh = await_snapshots(run, 2)
+    seconds, gap = time.monotonic() - at, longest_gap(job, at)
+    after = run.status
+    assert after["incarnation"] == before["incarnation"], "data was rolled back"
+    assert after["restarts"] == [] and after["workers"] == before["workers"]
+    assert set(fresh).isdisjoint(before["snapshots"]), "an id was used twice"
+    print(
+        f"{victim} killed: {seconds:.1f} s to snapshots, longest pause of data {gap:.3f} s, {_finish(job, run)} exact"
+    )
 
 
 def test_coordinator_and_worker_killed(live: Live) -> None:

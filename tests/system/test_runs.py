@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import ray
 
 from barrier_runtime import BarrierRuntime, RestartPolicy, Run
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
@@ -220,7 +219,7 @@ class _Doomed(Relay):
 def test_restarts_are_exhausted(live: Live) -> None:
     """After so many restarts in a row the run fails with the last reason, and every reason is kept."""
     job = pipeline(live.folder, middle=_Doomed())
-    run = live.run(job.graph, snapshotInterval=None, restartPolicy=RestartPolicy(maxRestarts=2, delay=0.05))
+    run = live.run(job.graph, snapshotInterval=None, restartPolicy=RestartPolicy(maxRestarts=2, delay=0.05, poisonAfter=None))
     with pytest.raises(RunFailed, match=r"doomed in incarnation 3(.|\n)*maxRestarts is 2"):
         run.awaitTermination(DEADLINE_S)
     assert isinstance(run.exception(), RunFailed)
@@ -250,7 +249,7 @@ def test_memory_backend_is_lost_with_the_coordinator(live: Live) -> None:
     """Nothing is made up: the run fails, says why and what would have survived."""
     run = live.run(pipeline(live.folder).graph, backend=MemoryBackend())
     await_snapshots(run, 1)
-    ray.kill(run._client.actor, no_restart=False)
+    run._client.actor.kill(restart=True)
     with pytest.raises(RunFailed, match="FileSystemBackend"):
         run.awaitTermination(DEADLINE_S)
 

@@ -99,6 +99,7 @@ def test_a_restart_is_printed_once(cluster: LocalCluster, tmp_path: Path) -> Non
     assert done.exit_code == 0
     (line,) = re.findall(r"^restart 1: .*", *_lines(done))
     assert "[bold]no more than 700" in line
+    assert "Traceback" not in line
     assert re.search(r"^run numbers finished: .*; 1 restarts$", *_lines(done))
 
 

@@ -94,7 +94,7 @@ def test_the_second_signal_does_not_wait(first: int, second: int) -> None:
 @pytest.mark.parametrize("number", _SIGNALS)
 def test_a_last_snapshot_that_fails(number: int) -> None:
     """After Ctrl-C a person decides; after SIGTERM nobody is there, and the run is stopped without a snapshot."""
-    run = FakeRun(SnapshotAborted("the disk is full"))
+    run = FakeRun(SnapshotAborted("the disk is full\nTraceback (most recent call last):\n  File ..."))
     run.released.set()
     stopping, printed = interrupts(run)
     with stopping:

@@ -9,6 +9,7 @@ import pytest
 
 from barrier_runtime.driver.failed_snapshots import CAUSES_MAX, QUIET_SECONDS, FailedSnapshots, is_failure
 from snapshot.coordinator import control, events
+from snapshot.error_text import describe
 from snapshot.ids import Subtask
 from tests.snapshot.led import Led, order
 
@@ -36,6 +37,15 @@ def test_a_cause_is_said_once_and_then_counted() -> None:
         "10 snapshots failed for this reason, the last is 10: failing[1]: snapshotState raised OSError: 10 left",
         "100 snapshots failed for this reason, the last is 100: failing[1]: snapshotState raised OSError: 100 left",
     ]
+
+
+def test_a_line_has_no_traceback() -> None:
+    """A traceback is for the status: in one line of the console it hides the rest."""
+    error = OSError("the disk\nis full")
+    reason = f"snapshotState of failing[0]: {describe(error)}"
+    assert "Traceback" in reason
+    [line] = lines(FailedSnapshots(), (1, reason))
+    assert line == "snapshot 1 failed: snapshotState of failing[0]: OSError: the disk is full"
 
 
 def test_every_cause_is_said() -> None:

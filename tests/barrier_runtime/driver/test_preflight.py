@@ -22,6 +22,7 @@ from barrier_runtime.driver.preflight import (
 from channels.handshake import ClientHandshake
 from channels.identity import Identity, Purpose
 from channels.limits import NAME_BYTES_MAX
+from snapshot import error_text
 from snapshot.errors import GraphError, RunFailed
 from snapshot.plan.validation import NAME_CHARACTERS_MAX
 
@@ -154,5 +155,7 @@ def test_other_errors_are_not_final() -> None:
     """A lost executor comes back; a fault of the graph is quoted."""
     session = cast(Any, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=1), _jsc=1))
     assert stage.why_final(session, RuntimeError("ExecutorLostFailure")) is None
-    text = f"Job aborted\n{GraphError.__module__}.GraphError: no module\nmore"
+    said = error_text.describe(GraphError("no module"))
+    missing = "Traceback\nModuleNotFoundError: No module named 'mine'"
+    text = f"Job aborted\nsnapshot.errors.RunFailed: worker 1 left with code 4: {said}\n{missing}"
     assert stage.why_final(session, RuntimeError(text)) == "no module"

@@ -279,6 +279,7 @@ def test_a_stage_follows_the_coordinator_to_another_port() -> None:
         script.ends.put(None)
         end_of(supervisor)
         assert script.ports == [7, 8]
+        assert supervisor.stage_failures[:1] == ["the coordinator's port 7 is taken, the coordinator has port 8 now"]
 
 
 def test_no_stage_is_submitted_before_the_port_is_bound() -> None:
