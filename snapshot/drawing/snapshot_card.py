@@ -27,6 +27,8 @@ _PART_BYTES_MAX = 262_144
 _ROWS_MAX = 40
 #: messages of a channel that are shown, characters of a text in the drawing, and characters of a state in a table
 _MESSAGES, _DRAWN_CHARACTERS, _CHARACTERS = 3, 26, 100
+#: seconds since the epoch below which a time is virtual: the end of 1970
+_VIRTUAL_SECONDS_MAX = 365 * 24 * 3600.0
 
 
 def card_of_snapshot(snapshot: Snapshot) -> str:
@@ -60,7 +62,7 @@ class _Card:
         snapshot = self._snapshot
         facts = [
             ("run", snapshot.run),
-            ("taken", datetime.fromtimestamp(snapshot.timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")),
+            ("taken", _time_of(snapshot)),
             ("in", duration_text(snapshot.manifest.duration)),
             ("size", size_text(snapshot.size)),
             ("in flight", str(sum(self._in_flight.values()))),
@@ -167,3 +169,10 @@ class _Card:
         return table(
             f"{counted(count, 'channel')} with messages", heads, rows, left_out=count - len(rows), is_open=False
         )
+
+
+def _time_of(snapshot: Snapshot) -> str:
+    """Return the time of a snapshot as text. The virtual time of a simulation begins at 0."""
+    if snapshot.timestamp < _VIRTUAL_SECONDS_MAX:
+        return f"at {snapshot.timestamp:.2f} s of virtual time"
+    return datetime.fromtimestamp(snapshot.timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

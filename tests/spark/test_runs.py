@@ -95,7 +95,7 @@ _SECRET = """
 import base64, ray
 from pathlib import Path
 from barrier_runtime.launch import WorkerLaunch
-secret = WorkerLaunch.decode(run._supervisor._make_launch("")).secret
+secret = WorkerLaunch.decode(run._supervisor._make_launch("", 0)).secret
 forms = [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode()]
 said = repr((run.status, run.recentProgress, run.exception(), run.snapshots(), run._supervisor.stage_failures)).encode()
 assert not any(form in said for form in forms), "the secret is in status or error"

@@ -70,11 +70,17 @@ def test_a_snapshot_shows_itself() -> None:
     """What it is, states in the nodes, messages on the edges, all of them in tables; the end of a stream is told."""
     written = texts(Snapshot(sample.manifest(), no_files, Codec())._repr_html_())
     assert written[0] == f"Snapshot {sample.SNAPSHOT_ID}"
-    assert {"bank", "pinned", "1970-01-01 00:00:01 UTC", "250 ms", "7"} <= set(written)
+    assert {"bank", "pinned", "at 1.50 s of virtual time", "250 ms", "7"} <= set(written)
     for word in ("{'balance': 1}", "[1, (2, 'x')]", "1 processed, 8 sent", "6 in flight", "1 in flight"):
         assert word in written
     assert "'three', (4, 'four'), (5, 'five'), ..." in written
     assert "the end of the stream" in written
+
+
+def test_a_real_time_is_a_date() -> None:
+    """A virtual time would be a date in 1970."""
+    manifest = replace(sample.manifest(), timestamp=1_700_000_000.0)
+    assert "2023-11-14 22:13:20 UTC" in texts(Snapshot(manifest, no_files, Codec())._repr_html_())
 
 
 def test_what_is_in_a_state_is_no_mark_up() -> None:
