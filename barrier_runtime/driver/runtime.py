@@ -32,7 +32,7 @@ from channels.sockets import Address
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.machine import RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotPolicy
-from snapshot.coordinator.recovery import ALLOWANCES
+from snapshot.coordinator.recovery import check_allowances
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
@@ -197,9 +197,7 @@ class BarrierRuntime:
         problem = run_name_problem(run_name)
         if problem is not None:
             raise GraphError(f"run name {run_name!r}: {problem}")
-        unknown = [each for each in allow if each not in ALLOWANCES]
-        if unknown:
-            raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
+        allowed = check_allowances(allow)
         origin = origin_of(restoreFrom, run_name)
         with _SUBMITTING:
             self._refuse_live(run_name)
@@ -208,8 +206,8 @@ class BarrierRuntime:
             compiled = with_partitions(build(graph, self._alignment), graph)
             workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
             check_cluster(self._spark, workers, self._held_slots())
-            check_restore(run_name, compiled, origin, allow, self._store)
-            self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, tuple(allow))
+            check_restore(run_name, compiled, origin, allowed, self._store)
+            self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, allowed)
             run = self._live[run_name][0]
             _LIVE_IN_DRIVER[self._place_of(run_name)] = run
             _HOLDERS[run] = (_application(self._spark), workers)

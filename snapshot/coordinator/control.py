@@ -156,6 +156,8 @@ class RestoredSubtask:
     partitions: tuple[str, ...] | None = None
     #: messages of the input channels that failed before, ascending in each channel
     isolated: tuple[IsolatedMessages, ...] = ()
+    #: output channels whose end is sent at the restore: the subtask has ended, and the snapshot's graph sent no end
+    missing_ends: tuple[ChannelId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

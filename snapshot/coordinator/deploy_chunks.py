@@ -78,7 +78,7 @@ def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
 
 def _weight(piece: RestoredSubtask) -> int:
     handles = (*piece.channel_parts, *(() if piece.state is None else (piece.state,)))
-    named = 1 + len(piece.processed) + len(piece.sent) + len(handles) + len(piece.isolated)
+    named = 1 + len(piece.processed) + len(piece.sent) + len(handles) + len(piece.isolated) + len(piece.missing_ends)
     texts = (*(piece.partitions or ()), *(isolated.error or "" for isolated in piece.isolated))
     return (
         named * _NAMES_BYTES

@@ -22,6 +22,21 @@ DROPPED_MESSAGES = "droppedMessages"
 REPEATED_OUTPUT = "repeatedOutput"
 ALLOWANCES = (CHANGED_GRAPH, DROPPED_MESSAGES, DROPPED_STATE, REPEATED_OUTPUT)
 
+
+def check_allowances(allow: Collection[str]) -> tuple[str, ...]:
+    """Return the allowances in order.
+
+    Raises
+    ------
+    ValueError
+        if a name is not in `ALLOWANCES`.
+    """
+    unknown = [each for each in allow if each not in ALLOWANCES]
+    if unknown:
+        raise ValueError(f"allow={set(unknown)} is unknown; there are {', '.join(ALLOWANCES)}")
+    return tuple(sorted(allow))
+
+
 #: {source: names that its `partitions` hook listed, in that order}
 Partitions = Mapping[str, tuple[str, ...]]
 
@@ -59,7 +74,7 @@ def plan_restore(
     _refuse_dropping(where, topology, manifest, allow)
     _refuse_edges_into_ended(where, topology, stored, manifest)
     assigned = _assigned(where, topology, manifest, allow, partitions)
-    return _Plan(topology, manifest, assigned).subtasks()
+    return _Plan(topology, manifest, assigned, _missing_ends(topology, stored, manifest)).subtasks()
 
 
 def _assigned(
@@ -106,7 +121,7 @@ def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: 
 
 def _refuse_edges_into_ended(where: str, topology: Topology, stored: Topology, manifest: Manifest) -> None:
     """Refuse a new edge to a node that has ended, because an ended node processes no message."""
-    ended = {record.subtask for record in manifest.records if record.status.ended}
+    ended = _ended_subtasks(manifest)
     known = dict.fromkeys(stored.channels)
     for channel in topology.channels:
         if channel not in known and channel.target in ended and channel.source not in ended:
@@ -116,12 +131,46 @@ def _refuse_edges_into_ended(where: str, topology: Topology, stored: Topology, m
             )
 
 
+def _missing_ends(topology: Topology, stored: Topology, manifest: Manifest) -> list[ChannelId]:
+    """Return the channels behind ended subtasks that the stored graph did not end (PROTOCOL 6.7).
+
+    Such a channel is new, or lay inside a cycle of the stored graph, where channels carry no end. A subtask that has
+    ended needs no end.
+    """
+    ended = _ended_subtasks(manifest)
+    had_end = dict.fromkeys(channel for channel in stored.channels if _carries_end(stored, channel))
+    return [
+        channel
+        for channel in topology.channels
+        if channel.source in ended
+        and channel.target not in ended
+        and channel not in had_end
+        and _carries_end(topology, channel)
+    ]
+
+
+def _ended_subtasks(manifest: Manifest) -> Collection[Subtask]:
+    return dict.fromkeys(record.subtask for record in manifest.records if record.status.ended)
+
+
+def _carries_end(topology: Topology, channel: ChannelId) -> bool:
+    """Return whether the end of the sender is a message of the channel. A cycle ends as a whole (PROTOCOL 5)."""
+    return channel.target.node not in topology.component_of(channel.source.node).nodes
+
+
 class _Plan:
     """Index the numbers and parts of a manifest by channel, because a manifest lists them by subtask."""
 
-    def __init__(self, topology: Topology, manifest: Manifest, assigned: Mapping[str, Assignment]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        manifest: Manifest,
+        assigned: Mapping[str, Assignment],
+        missing_ends: Collection[ChannelId],
+    ) -> None:
         self._topology = topology
         self._assigned = assigned
+        self._missing_ends = missing_ends
         self._records = {record.subtask: record for record in manifest.records}
         known = dict.fromkeys(topology.channels)
         sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
@@ -155,4 +204,5 @@ class _Plan:
             sent=tuple((channel, self._numbers[channel][1]) for channel in outputs),
             channel_parts=tuple(part for part in parts if part is not None),
             partitions=_share(self._assigned, subtask),
+            missing_ends=tuple(channel for channel in self._missing_ends if channel.source == subtask),
         )

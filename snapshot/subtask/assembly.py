@@ -95,6 +95,8 @@ class RestoredChannels:
     partitions: tuple[str, ...] | None = None
     #: messages of the inputs that failed before, ascending in each channel
     isolated: tuple[IsolatedMessages, ...] = ()
+    #: output channels whose end is sent at the restore (PROTOCOL 6.7)
+    missing_ends: tuple[ChannelId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class SubtaskParts:
     observer: Observer | None
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None
+    #: output channels whose end is sent at the restore (PROTOCOL 6.7)
+    missing_ends: tuple[ChannelId, ...]
 
     @property
     def is_source(self) -> bool:
@@ -205,7 +209,7 @@ def assemble(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
         lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
-        partitions=restored.partitions,
+        partitions=restored.partitions, missing_ends=restored.missing_ends,
     )  # fmt: skip
 
 

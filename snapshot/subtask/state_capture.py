@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer
 from snapshot.error_text import describe
 from snapshot.errors import SnapshotAborted
@@ -99,17 +98,8 @@ class StateCapture:
             context.close_outputs(self._ends.inner_outputs)
         if kept.ended:
             for output in self._parts.outputs.values():
-                self._end_again(output)
-
-    def _end_again(self, output: ChannelSender) -> None:
-        """End an output of a subtask that has ended.
-
-        Each channel to another component carried the end. A channel that carried nothing is not of the snapshot's
-        graph, and its end is sent now.
-        """
-        if output.sent or output.channel.target.node in self._ends.inner_outputs:
-            output.ended = True
-        else:
-            output.send_end()
+                output.ended = output.channel not in self._parts.missing_ends
+        for missing in self._parts.missing_ends:
+            self._parts.outputs[missing].send_end()
             if self._parts.observer is not None:
-                self._parts.observer.end_sent(output.channel)
+                self._parts.observer.end_sent(missing)

@@ -84,8 +84,12 @@ def judge(
 
 
 def _of_snapshot(history: History, snapshot: Snapshot) -> list[Verdict]:
-    """Apply the checkers of one snapshot. A damaged snapshot has the verdict of `integrity` only: it cannot be read."""
+    """Apply the checkers of one snapshot.
+
+    A damaged snapshot has the verdict of `integrity` only, because it cannot be read. So has a snapshot with which the
+    store began, because the history has no events of it.
+    """
     whole = integrity(snapshot)
-    if not whole.holds:
+    if not whole.holds or snapshot.id in history.adopted:
         return [whole]
     return [whole, exactCut(history, snapshot), causality(history, snapshot), completeness(history, snapshot)]

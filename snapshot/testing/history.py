@@ -60,6 +60,8 @@ class History:
         Steps that were taken. Equal schedules give equal histories.
     snapshots : list of Snapshot
         Published snapshots, in the order of publishing. Snapshots that retention removed from the store stay readable.
+    adopted : dict of int
+        Ids of the snapshots with which the store began. They may be of another graph. The values mean nothing.
     cuts : dict
         ``{(incarnation, snapshot_id, subtask): Cut}`` of every subtask and snapshot.
     sent : dict
@@ -81,6 +83,7 @@ class History:
     events: list[Event] = field(default_factory=list)
     schedule: list[Step] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
+    adopted: dict[int, None] = field(default_factory=dict)
     cuts: dict[CutKey, Cut] = field(default_factory=dict)
     sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)

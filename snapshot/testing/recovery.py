@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from snapshot.testing.checkers import Verdict, judge, restoreEquivalence
+from snapshot.testing.diagnosis.diagnose import Diagnosis
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
 from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
@@ -22,9 +24,11 @@ def checkRecovery(
 ) -> None:
     """Run a graph without faults, then by generated schedules with crashes, and check that each output is the same.
 
-    All checkers judge every snapshot and every run, too. The schedules are short. For every four of them comes one that
-    reaches the end of the run, so that late and large states are restored. After a pass, a warning names each attribute
-    that changed and that a restore did not bring back.
+    All checkers judge every snapshot and every run, too. The schedules are short. For every six of them comes a longer
+    one, whose snapshots lie anywhere in the run, so that late and large states are restored.
+
+    A pass still warns of each attribute that changed and that a restore did not bring back: a `UserWarning` each, whose
+    text has the filter for an attribute that needs no saving, such as a cache.
 
     Parameters
     ----------
@@ -37,7 +41,7 @@ def checkRecovery(
     faults : int
         Maximum number of faults in one run.
     examples : int
-        Number of schedules that are tried.
+        Number of short schedules that are tried.
 
     Raises
     ------
@@ -51,12 +55,17 @@ def checkRecovery(
     """
     trial = Trial(graph, output)
     trial.demand(recovers(trial), faults=faults, examples=examples)
-    suspicions = trial.suspicions() if faults else []
-    if suspicions:
-        named = "".join(f"\n  {each}.\n    {each.advice}" for each in suspicions)
-        warnings.warn(
-            f"no output differs, but attributes that a restore does not bring back changed:{named}", stacklevel=2
-        )
+    for suspicion in trial.suspicions() if faults else ():
+        warnings.warn(_warning(suspicion), stacklevel=2)
+
+
+def _warning(suspicion: Diagnosis) -> str:
+    """Return the text of a warning, with the filter that leaves out this attribute of this node and no other."""
+    pattern = f"{re.escape(suspicion.subtask.node)}.*attribute {suspicion.where!r}"
+    return (
+        f"{suspicion}. No output differs. {suspicion.advice} For a cache, which needs no saving, ignore this warning: "
+        f'warnings.filterwarnings("ignore", "{pattern}")'
+    )
 
 
 def recovers(trial: Trial) -> Judge:

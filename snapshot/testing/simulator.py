@@ -7,9 +7,10 @@ Equal seeds give equal histories, in every process. ::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from snapshot.coordinator.pending_snapshot import SnapshotPolicy
+from snapshot.coordinator.recovery import check_allowances
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import RunSettings
 from snapshot.graph import Graph
@@ -64,6 +65,9 @@ class Simulator:
     files : dict, optional
         ``{path: bytes}`` of the run's store, read and written. The run goes on from the newest snapshot in the store.
         None: an empty store.
+    allow : collection of str
+        Losses that are accepted where that snapshot is of another graph, as `BarrierRuntime.submit` accepts them. A
+        restore that is refused ends the run as failed, and ``History.reason`` gives the reason.
     mutation : Mutation, optional
         Classes that replace the real ones, to test that checkers find the difference.
 
@@ -75,6 +79,8 @@ class Simulator:
         if something is wrong with the graph.
     NodeError
         if the partitions of a source cannot be listed.
+    ValueError
+        if `allow` has an unknown name.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class Simulator:
         odds: Odds = Odds(),  # noqa: B008  # frozen
         validates: bool = True,
         files: dict[str, bytes] | None = None,
+        allow: Collection[str] = (),
         mutation: Mutation | None = None,
     ) -> None:
         compiled = with_partitions(build(graph, alignment), graph)
@@ -116,7 +123,7 @@ class Simulator:
             ),
             restart_policy=restartPolicy,
             retained=retainedSnapshots,
-            allow=(),
+            allow=check_allowances(allow),
             forked_from=None,
             gathering_timeout=3.0,
             regathering_timeout=3.0,

@@ -32,7 +32,7 @@ _REFERENCE_STEPS_MAX = 20_000
 #: steps for each event of the run without faults, and at least, before other runs are cut off: faults repeat parts
 _STEPS_FACTOR, _STEPS_MIN = 20, 5_000
 #: short schedules for each late schedule, because late states need few examples, and each takes a whole run
-_LATE_SHARE = 4
+_LATE_SHARE = 6
 #: sound runs whose nodes are observed for suspicious attributes
 _PROBED_RUNS = 4
 #: number of the last events of a failure that are drawn

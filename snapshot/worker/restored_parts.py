@@ -43,5 +43,10 @@ def _channels(restored: RestoredSubtask, read: Callable[[Handle], memoryview]) -
         assert handle.channel is not None
         frames[handle.channel] = (*frames.get(handle.channel, ()), *decode_frames(handle, read(handle)))
     return RestoredChannels(
-        dict(restored.processed), frames, dict(restored.sent), restored.partitions, restored.isolated
+        dict(restored.processed),
+        frames,
+        dict(restored.sent),
+        restored.partitions,
+        restored.isolated,
+        restored.missing_ends,
     )

@@ -46,6 +46,7 @@ _RESTORED = st.builds(
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
     st.none() | st.lists(st.text(max_size=3), max_size=2).map(tuple),
     st.lists(st.builds(IsolatedMessages, _CHANNELS, _NUMBERS, _NUMBERS, st.none() | st.text()), max_size=2).map(tuple),
+    st.lists(_CHANNELS, max_size=2).map(tuple),
 )  # fmt: skip
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {

@@ -219,7 +219,8 @@ class _Doomed(Relay):
 def test_restarts_are_exhausted(live: Live) -> None:
     """After so many restarts in a row the run fails with the last reason, and every reason is kept."""
     job = pipeline(live.folder, middle=_Doomed())
-    run = live.run(job.graph, snapshotInterval=None, restartPolicy=RestartPolicy(maxRestarts=2, delay=0.05, poisonAfter=None))
+    policy = RestartPolicy(maxRestarts=2, delay=0.05, poisonAfter=None)
+    run = live.run(job.graph, snapshotInterval=None, restartPolicy=policy)
     with pytest.raises(RunFailed, match=r"doomed in incarnation 3(.|\n)*maxRestarts is 2"):
         run.awaitTermination(DEADLINE_S)
     assert isinstance(run.exception(), RunFailed)

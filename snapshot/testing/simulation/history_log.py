@@ -75,15 +75,27 @@ class HistoryLog:
         """Adopt the cuts of a stored snapshot, and its messages, as those of an earlier run."""
         incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
         self.history.origins.setdefault(incarnation, None)
+        self.history.adopted[snapshot_id] = None
+        # Channels that the stored graph did not have are at their beginning.
+        sent = dict.fromkeys(self.history.topology.channels, 0)
+        processed = dict(sent)
         for record in manifest.records:
-            sent = {entry.channel: entry.sent for entry in record.sent}
-            processed = {entry.channel: entry.processed for entry in record.received}
-            cut = Cut(incarnation, snapshot_id, record.subtask, self._zero, sent, processed)
-            self.history.cuts[incarnation, snapshot_id, record.subtask] = cut
+            sent.update((entry.channel, entry.sent) for entry in record.sent)
+            processed.update((entry.channel, entry.processed) for entry in record.received)
             for handle in record.handles:
                 if handle.channel is not None:
                     for frame in frames_of(handle):
                         self._adopt_frame(incarnation, handle.channel, frame)
+        for subtask in self.history.topology.subtasks:
+            cut = Cut(
+                incarnation,
+                snapshot_id,
+                subtask,
+                self._zero,
+                {channel: sent[channel] for channel in self.history.topology.outputs_of(subtask)},
+                {channel: processed[channel] for channel in self.history.topology.inputs_of(subtask)},
+            )
+            self.history.cuts[incarnation, snapshot_id, subtask] = cut
 
     def _adopt_frame(self, incarnation: int, channel: ChannelId, frame: Frame) -> None:
         messages = messages_of(frame, self._codec)

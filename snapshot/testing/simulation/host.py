@@ -304,8 +304,7 @@ def make_host(
         if the restored messages of a channel are not in sequence.
     """
     chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
-    origin = None if restored.state is None else (restored.state.incarnation, restored.state.snapshot_id)
-    subtask_history = world.history_log.watch(restored.subtask, incarnation, origin)
+    subtask_history = world.watch(restored.subtask, incarnation)
     other = world.mutation.observer(restored.subtask, incarnation)
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(

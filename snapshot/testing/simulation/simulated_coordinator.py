@@ -171,6 +171,7 @@ class SimulatedCoordinator:
         if isinstance(event, events.StageLaunched):
             self.driver.announced(self, event.launch)
         self._world.check_triggers(self.number, effects)
+        self._world.note_deployment(effects)
         for effect in effects:
             self._perform(effect)
         self._watch(before)
@@ -215,8 +216,6 @@ class SimulatedCoordinator:
     def _perform(self, effect: events.Effect) -> None:
         match effect:
             case events.SendToWorker(worker, message):
-                if isinstance(message, control.Deploy):
-                    self._world.deployed(message)
                 connection = self.connections.get(worker)
                 if connection is not None:
                     connection.send_to_worker(message)

@@ -28,7 +28,7 @@ from snapshot.subtask.observer import Observer
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
-from snapshot.testing.simulation.history_log import HistoryLog
+from snapshot.testing.simulation.history_log import HistoryLog, SubtaskHistory
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.testing.simulation.store import SimulatedBackend
 from snapshot.testing.steps import Land
@@ -107,7 +107,8 @@ class World:
         self._store = self.open_store(None)
         self._backends: dict[int, SimulatedBackend] = {}
         self._checked: dict[int, None] = {}
-        self._deployed: dict[int, None] = {}
+        #: {deployed incarnation: (incarnation, snapshot_id) of its snapshot, or None}
+        self._deployed: dict[int, tuple[int, int] | None] = {}
         #: {snapshot_id: the coordinator that triggered the snapshot}
         self._triggered: dict[int, str] = {}
         self._coordinators = 0
@@ -175,13 +176,23 @@ class World:
         self.history.seen["refused"] += 1
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
-    def deployed(self, message: control.Deploy) -> None:
-        """Note that a coordinator sent the deployment of an incarnation. Perhaps no worker receives the deployment."""
-        if message.incarnation not in self._deployed:
-            self._deployed[message.incarnation] = None
-            states = [restored.state for restored in message.subtasks if restored.state is not None]
+    def note_deployment(self, effects: Sequence[events.Effect]) -> None:
+        """Note that a coordinator deploys an incarnation. Perhaps no worker receives the deployment.
+
+        Nodes that are new in a changed graph restore nothing. Their incarnation begins at the snapshot, too.
+        """
+        sent = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
+        deployed = [message for message in sent if isinstance(message, control.Deploy)]
+        if deployed and deployed[0].incarnation not in self._deployed:
+            incarnation = deployed[0].incarnation
+            states = [each.state for message in deployed for each in message.subtasks if each.state is not None]
             origin = (states[0].incarnation, states[0].snapshot_id) if states else None
-            self.history_log.note(Kind.DEPLOYED, message.incarnation, snapshot_id=origin[1] if origin else 0)
+            self._deployed[incarnation] = origin
+            self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=origin[1] if origin else 0)
+
+    def watch(self, subtask: Subtask, incarnation: int) -> SubtaskHistory:
+        """Observe a subtask of a deployed incarnation for the history."""
+        return self.history_log.watch(subtask, incarnation, self._deployed[incarnation])
 
     def check_published(self, history: Iterable[int]) -> None:
         """Keep every snapshot that a coordinator counts as published. Kept snapshots stay readable when removed."""

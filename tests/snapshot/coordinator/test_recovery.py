@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.coordinator.recovery import ALLOWANCES, fresh_start, plan_restore
 from snapshot.errors import RestoreRefused
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import Component, Topology
+from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import PartKind
 from tests.snapshot import sample
 from tests.snapshot.sample import PQ, QP, TOPOLOGY, P, Q
@@ -74,3 +77,33 @@ def test_a_new_edge_to_a_node_that_has_ended_is_refused() -> None:
     both = tuple(replace(record, status=replace(record.status, ended=True)) for record in (first, second))
     inner = replace(grown, edges=(*TOPOLOGY.edges, replace(TOPOLOGY.edges[0], source="Q", target="Q")))
     assert len(plan_restore(inner, sample.manifest(both), ("changedGraph",), {})) == 3
+
+
+def test_ends_that_the_snapshots_graph_did_not_send_are_sent() -> None:
+    """On new channels, and on those of a cycle that is gone, where the sender has ended and the receiver has not."""
+    first, second = sample.manifest().records
+    ended = replace(first, status=replace(first.status, ended=True))
+    nodes = (*TOPOLOGY.nodes, replace(TOPOLOGY.nodes[0], name="R", component=1))
+    components = (*TOPOLOGY.components, Component(("R",), False))
+    edge = replace(TOPOLOGY.edges[0], source="P", target="R")
+    grown = replace(TOPOLOGY, nodes=nodes, components=components, edges=(*TOPOLOGY.edges, edge))
+    assert _missing_ends(grown, sample.manifest((ended, second))) == {P: (ChannelId(P, Subtask("R")),)}
+    assert _missing_ends(grown, sample.manifest()) == {}
+    # The cycle as it was ends as a whole. Without the edge QP, PQ carries an end as any other channel.
+    assert _missing_ends(TOPOLOGY, sample.manifest((ended, second))) == {}
+    broken = replace(
+        TOPOLOGY,
+        nodes=(TOPOLOGY.nodes[0], replace(TOPOLOGY.nodes[1], component=1)),
+        edges=TOPOLOGY.edges[:1],
+        components=(Component(("P",), False), Component(("Q",), False)),
+    )
+    assert _missing_ends(broken, sample.manifest((ended, second))) == {P: (PQ,)}
+    # What has ended needs no end.
+    both = (ended, replace(second, status=replace(second.status, ended=True)))
+    assert _missing_ends(broken, sample.manifest(both)) == {}
+
+
+def _missing_ends(topology: Topology, manifest: Manifest) -> dict[Subtask, tuple[ChannelId, ...]]:
+    """The ends that a restore sends, of the subtasks that send some."""
+    plan = plan_restore(topology, manifest, ALLOWANCES, {})
+    return {restored.subtask: restored.missing_ends for restored in plan if restored.missing_ends}

@@ -57,7 +57,7 @@ def test_the_page_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
         failures += 1
     assert failures == 5
     tests = [value for name, value in vars(module).items() if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     monkeypatch.setattr(Trial, "demand", fewer)
     for test in tests:
         test()
