@@ -421,8 +421,7 @@ class Coordinator:
             reason = "" if is_gone else "the snapshot is pinned or needed, or the store failed; the log has the cause"
             gone = request.snapshot_id if is_gone else None
             self._outbox.put(events.CloseRequest(request.request_id, gone, reason))
-        if self._retention.has_requests:
-            self._remove_next()
+        self._remove_next()  # because a snapshot may have been published meanwhile
 
     def _remove_next(self) -> None:
         if removal := self._retention.next_removal():

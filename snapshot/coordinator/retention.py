@@ -71,11 +71,6 @@ class Retention:
         """Let the next removal include a snapshot that was left, because its pin has changed."""
         self._left.pop(snapshot_id, None)
 
-    @property
-    def has_requests(self) -> bool:
-        """Whether requests wait."""
-        return bool(self._requests)
-
     def next_removal(self) -> tuple[int, ...]:
         """Return the snapshots to remove now. Return nothing until `removed` has answered the previous request."""
         if self._removing:

@@ -59,8 +59,8 @@ def test_a_request_goes_with_the_next_removal() -> None:
     assert retention.request(first) and retention.next_removal() == (1, 2)
     assert retention.request(second) and retention.next_removal() == ()
     assert retention.removed((1,)) == [first]
-    assert (retention.history, retention.has_requests, retention.next_removal()) == ([2, 3, 4], True, (3,))
-    assert retention.removed((3,)) == [second] and not retention.has_requests
+    assert (retention.history, retention.next_removal()) == ([2, 3, 4], (3,))
+    assert retention.removed((3,)) == [second]
     assert (retention.history, retention.next_removal()) == ([2, 4], ())
 
 
@@ -69,7 +69,7 @@ def test_neither_the_newest_nor_a_stranger_is_requested() -> None:
     retention = Retention(1)
     retention.take_over([1, 2])
     assert not retention.request(RemovalRequest(7, 2)) and not retention.request(RemovalRequest(8, 3))
-    assert not retention.has_requests
+    assert retention.next_removal() == (1,) and retention.removed((1,)) == []
 
 
 def test_what_goes_meanwhile_answers_its_request() -> None:
@@ -90,7 +90,7 @@ def test_a_claim_in_between_answers_what_cannot_be_removed_any_more() -> None:
     requests = [RemovalRequest(7, 2), RemovalRequest(8, 3)]
     assert all(retention.request(each) for each in requests)
     retention.take_over([1, 3])
-    assert retention.removed((1,)) == requests and retention.history == [3] and not retention.has_requests
+    assert retention.removed((1,)) == requests and retention.history == [3] and not retention.next_removal()
 
 
 def test_a_changed_pin_is_asked_again() -> None:
@@ -129,7 +129,7 @@ def test_each_request_is_answered_once(data: st.DataObject) -> None:
         if not removing:
             removing = retention.next_removal()
         assert retention.history[-1] not in removing and {*removing} <= {*retention.history}
-    while removing or retention.has_requests:
+    while removing:
         answered += [each.request_id for each in retention.removed(removing)]
         removing = retention.next_removal()
     assert sorted(answered) == sorted(asked)
