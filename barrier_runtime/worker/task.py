@@ -68,7 +68,7 @@ SHORT_RUNS_MAX = 8
 LAST_WORDS_BYTES_MAX = 16 * 1024
 
 #: Seconds to wait for killed processes to end. The limit exists because a process in a system call cannot be killed.
-ORPHAN_SECONDS_MAX = 2.0
+ORPHAN_SECONDS_MAX = 10.0
 
 _ORPHAN_POLL_SECONDS = 0.001
 

@@ -211,9 +211,18 @@ class Terminal:
         """One key."""
         os.write(self._descriptor, key.encode())
 
-    def interrupt(self) -> None:
-        """As Ctrl-C does it on the terminal that the session belongs to."""
-        self._process.send_signal(signal.SIGINT)
+    def interrupt(self) -> int:
+        """As Ctrl-C does it on the terminal that the session belongs to. Its exit code.
+
+        Again after a while, as a user does: Python drops a Ctrl-C that comes while it runs a destructor.
+        """
+        end = time.monotonic() + _DEADLINE_S
+        while self._process.poll() is None and time.monotonic() < end:
+            self._process.send_signal(signal.SIGINT)
+            again = time.monotonic() + _DEADLINE_S / 10
+            while select.select([self._descriptor], [], [], max(0.0, again - time.monotonic()))[0] and self._read():
+                pass
+        return self._process.wait(_DEADLINE_S)
 
     def wait_for(self, text: str) -> None:
         """Read on until `text` was drawn."""
@@ -269,7 +278,6 @@ def test_a_lost_page_is_told(opened: Callable[[Page], Watched]) -> None:
         terminal.wait_for("s take a snapshot")
         watched.server.close()
         terminal.wait_for("connection lost")
-        terminal.interrupt()
-        assert terminal.wait() == 130
+        assert terminal.interrupt() == 130
     finally:
         terminal.end()
