@@ -38,7 +38,7 @@ class Guarded(dict[str, bytes]):
 
 
 def test_one_writer_at_a_time_looks_and_writes() -> None:
-    """Else two threads could both find no file, and both win. Python switches threads too rarely for a race to show."""
+    """Two threads could otherwise both find no file, and both win. Python switches threads too rarely to show this."""
     backend = MemoryBackend()
     backend._bytes = Guarded(backend._lock)
     assert [backend.put_if_absent("a", [data]) for data in (b"first", b"second")] == [True, False]
