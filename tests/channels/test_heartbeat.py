@@ -12,6 +12,7 @@ import pytest
 
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS
 from channels.wire import HEADER_BYTES, WireFrame, WireType, header_of
 from tests.channels.links import ALICE, BOB, tcp_pair
 from tests.leaks import LeakCheck
@@ -179,6 +180,11 @@ def test_a_pause_of_this_process_kills_nobody(leak_check: LeakCheck) -> None:
     assert [paused.pauses() for _ in range(17)] == 16 * [True] + [False]
     assert paused.lost.get(timeout=TIMEOUT)[0] == ALICE
     paused.close()
+
+
+def test_the_deadline_is_far_above_a_pause() -> None:
+    """A pause counts as two intervals, so even several pauses in a row are no death."""
+    assert HEARTBEAT_DEADLINE_SECONDS >= 20 * HEARTBEAT_INTERVAL_SECONDS
 
 
 def test_a_beat_during_a_pause_counts_first(leak_check: LeakCheck) -> None:
