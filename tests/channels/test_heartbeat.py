@@ -12,6 +12,7 @@ import pytest
 
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from channels.limits import HEARTBEAT_DEADLINE_SECONDS, HEARTBEAT_INTERVAL_SECONDS
 from channels.wire import HEADER_BYTES, WireFrame, WireType, header_of
 from tests.channels.links import ALICE, BOB, tcp_pair
 from tests.leaks import LeakCheck
@@ -137,16 +138,20 @@ class Paused:
     def __init__(self) -> None:
         self._held = threading.Lock()
         self._now = 0.0
+        self._readings = threading.Semaphore(0)
         self.own, self.other = tcp_pair()
         self.other.settimeout(TIMEOUT)
         self.lost: Lost = queue.SimpleQueue()
         self.heartbeats = Heartbeats(
             lambda *it: self.lost.put(it), interval=self.INTERVAL, deadline=self.DEADLINE, clock=self._clock
         )
+        for _ in range(4):  # the fourth reading follows the first turn of the loop, which would beat a second time
+            assert self._readings.acquire(timeout=TIMEOUT)
         self.heartbeats.add(self.own, BOB, ALICE)
         assert self._has_beaten()
 
     def _clock(self) -> float:
+        self._readings.release()
         with self._held:
             return self._now
 
@@ -157,11 +162,11 @@ class Paused:
         except ConnectionResetError:
             return False
 
-    def pauses(self, *, sends: bytes = b"") -> bool:
-        """Pause for an hour, in which the peer sends. Return False if the peer is then counted as lost."""
+    def pauses(self, *, sends: bytes = b"", seconds: float = 3600.0) -> bool:
+        """Pause, for an hour by default, in which the peer sends. Return False if the peer is then counted as lost."""
         with self._held:
             self.other.sendall(sends)
-            self._now += 3600.0
+            self._now += seconds
         return self._has_beaten()
 
     def close(self) -> None:
@@ -177,6 +182,11 @@ def test_a_pause_of_this_process_kills_nobody(leak_check: LeakCheck) -> None:
     paused.close()
 
 
+def test_the_deadline_is_far_above_a_pause() -> None:
+    """A pause counts as two intervals, so even several pauses in a row are no death."""
+    assert HEARTBEAT_DEADLINE_SECONDS >= 20 * HEARTBEAT_INTERVAL_SECONDS
+
+
 def test_a_beat_during_a_pause_counts_first(leak_check: LeakCheck) -> None:
     """At the deadline, the heartbeat that came during the next pause is read before the peer is judged."""
     paused = Paused()
@@ -184,6 +194,23 @@ def test_a_beat_during_a_pause_counts_first(leak_check: LeakCheck) -> None:
     assert all(paused.pauses() for _ in range(16))
     assert paused.pauses(sends=beat)
     assert [paused.pauses() for _ in range(16)] == 15 * [True] + [False]
+    paused.close()
+
+
+def test_a_time_without_a_pause_counts_once(leak_check: LeakCheck) -> None:
+    """Eight intervals count as eight. So 12 pauses of two intervals are the deadline, and the 13th passes it."""
+    paused = Paused()
+    assert all(paused.pauses(seconds=Paused.INTERVAL) for _ in range(8))
+    assert [paused.pauses() for _ in range(13)] == 12 * [True] + [False]
+    paused.close()
+
+
+def test_a_part_of_a_beat_is_no_sign_of_life(leak_check: LeakCheck) -> None:
+    """At the deadline, half a heartbeat comes. The peer is lost all the same."""
+    paused = Paused()
+    beat = header_of(WireFrame(WireType.HEARTBEAT, 0, ALICE.incarnation, b""))
+    assert all(paused.pauses() for _ in range(16))
+    assert not paused.pauses(sends=beat[: HEADER_BYTES // 2])
     paused.close()
 
 

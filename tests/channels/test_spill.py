@@ -61,6 +61,18 @@ def test_the_cap_is_a_named_error(tmp_path: Path) -> None:
     spill.close()
 
 
+def test_the_cap_itself_may_wait(tmp_path: Path) -> None:
+    """A file may hold as many bytes as the setting says, headers included, and no byte more."""
+    spill = SpillFile("a->b", str(tmp_path), bytes_max=2 * (HEADER_BYTES + 10))
+    for number in (1, 2):
+        spill.append(Frame(number, 1, PayloadKind.VALUES, bytes(10)))
+    with pytest.raises(ChannelError, match="spill_bytes_max"):
+        spill.append(Frame(3, 1, PayloadKind.VALUES, b""))
+    assert spill.popleft().first == 1
+    spill.append(Frame(3, 1, PayloadKind.VALUES, bytes(10)))
+    spill.close()
+
+
 def test_a_disk_that_refuses_is_a_named_error() -> None:
     """The channel and the place are in the text."""
     spill = SpillFile("a->b", "/nonexistent")

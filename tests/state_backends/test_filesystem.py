@@ -168,6 +168,23 @@ def test_a_reader_that_does_not_sync_is_caught(mutant: type[FileSystemBackend], 
     assert any(seen != kept for seen, kept in found)
 
 
+@pytest.mark.parametrize("at", range(16))
+def test_a_file_in_a_folder_of_a_dead_writer_is_kept(at: int) -> None:
+    """A writer dies at any system call, also between the making of a folder and its sync.
+
+    The next writer in that folder finds the folder there, and syncs its name.
+    """
+    disk = disks.ForgetfulDisk()
+    FileSystemBackend("/data/runs", disk=disk, deadline=10).put_if_absent("other/a", [b"z"])
+    disk.fails_at = disk.calls + at
+    with contextlib.suppress(disks.PowerLoss):  # here only the process dies
+        FileSystemBackend("/data/runs", disk=disk, deadline=10).put_if_absent("r/claims/1", [b"x"])
+    disk.fails_at = -1
+    assert FileSystemBackend("/data/runs", disk=disk, deadline=10).put_if_absent("r/claims/2", [b"y"])
+    disk.lose_power()
+    assert FileSystemBackend("/data/runs", disk=disk, deadline=10).get("r/claims/2") == b"y"
+
+
 def test_what_was_deleted_does_not_come_back() -> None:
     """Several at once, in several folders, of which each is synced once."""
     disk = disks.ForgetfulDisk()

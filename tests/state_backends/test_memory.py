@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +19,31 @@ from tests.state_backends.conformance import FOR_ALL
 def test_conformance(check: Callable[[StateBackend], None]) -> None:
     """It keeps the contract of all backends."""
     check(MemoryBackend())
+
+
+class Guarded(dict[str, bytes]):
+    """Files that may be read and changed only by the holder of a lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__()
+        self._lock = lock
+
+    def __contains__(self, path: object) -> bool:
+        assert self._lock.locked()
+        return super().__contains__(path)
+
+    def __setitem__(self, path: str, data: bytes) -> None:
+        assert self._lock.locked()
+        super().__setitem__(path, data)
+
+
+def test_one_writer_at_a_time_looks_and_writes() -> None:
+    """Two threads could otherwise both find no file, and both win. Python switches threads too rarely to show this."""
+    backend = MemoryBackend()
+    backend._bytes = Guarded(backend._lock)
+    assert [backend.put_if_absent("a", [data]) for data in (b"first", b"second")] == [True, False]
+    assert not backend._lock.locked()
+    assert backend.get("a") == b"first"
 
 
 def test_a_copy_is_empty() -> None:

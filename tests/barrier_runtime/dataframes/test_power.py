@@ -16,6 +16,7 @@ from barrier_runtime.dataframes.input_log import START, find_log, place_of
 from barrier_runtime.dataframes.nodes import ParquetSink
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
+from state_backends import FileSystemBackend
 from tests.barrier_runtime.dataframes.power import Power
 from tests.barrier_runtime.hand_context import HandContext
 
@@ -53,6 +54,24 @@ def _sink_loses(power: Power, folder: Path) -> bool:
         return _visible(after_prepare) != _ROWS or _visible(after_commit) != _ROWS
     except (SnapshotCorrupt, FileNotFoundError):
         return True
+
+
+def _rows_in_found_folders(power: Power, folder: Path) -> list[int]:
+    """Return the rows that survive in folders which another instance made and did not sync."""
+    root = folder / f"{next(_names)}"
+    root.mkdir()
+    out = root / "deep" / "out"
+    FileSystemBackend(str(out)).put_if_absent("part-of-another-run", [b""])
+    for each in (out / "_staging", *(out / "_staging" / place for place in ("run", "run/out", "run/out/0"))):
+        each.mkdir()
+    sink = _opened(root)
+    for row in _ROWS:
+        sink.onMessage((row,), _CONTEXT)
+    prepared = sink.prepareCommit(1)
+    assert prepared["staged"].startswith("_staging/run/out/0/"), "the folders above are the sink's"
+    survived = power.survivors(root, folder / f"{next(_names)}")
+    found: list[int] = pq.read_table(survived / "deep" / "out" / prepared["staged"])["id"].to_pylist()
+    return found
 
 
 def _repeated_commit_loses(power: Power, folder: Path) -> bool:
@@ -108,6 +127,12 @@ def test_prepared_and_committed_rows_survive_the_power(tmp_path: Path, monkeypat
         assert not _sink_loses(power, tmp_path)
         assert not _repeated_commit_loses(power, tmp_path)
     assert sorted(filter(None, power.callers)) == sorted(_SINK_SYNCS), "a sync came or went: it needs a mutant here"
+
+
+def test_a_sink_syncs_the_folders_that_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instance that made a folder may have died before its sync."""
+    with Power(monkeypatch) as power:
+        assert _rows_in_found_folders(power, tmp_path) == _ROWS
 
 
 @pytest.mark.parametrize("dropped", _SINK_SYNCS)

@@ -263,7 +263,7 @@ def test_a_new_life_of_the_coordinator_is_told_of_the_stage() -> None:
 
 def test_a_stage_follows_the_coordinator_to_another_port() -> None:
     """A new instance found its port taken. The stage knows the old port only, so it is cancelled, once."""
-    with supervised(None, None, "finished") as (script, supervisor):
+    with supervised(None, None, None, "finished") as (script, supervisor):
         launched(script)
         supervisor.obey(status(None, port=None))  # not bound yet: the port may still become free
         supervisor.obey(status(None))
@@ -276,10 +276,15 @@ def test_a_stage_follows_the_coordinator_to_another_port() -> None:
         assert launched(script) == "000002"
         supervisor.obey(status(None, port=8))
         assert len(script.cancelled) == 1
+        script.ends.put(OSError("executor lost"))
+        launched(script)
         script.ends.put(None)
         end_of(supervisor)
-        assert script.ports == [7, 8]
-        assert supervisor.stage_failures[:1] == ["the coordinator's port 7 is taken, the coordinator has port 8 now"]
+        assert script.ports == [7, 8, 8]
+        assert supervisor.stage_failures == [
+            "the coordinator's port 7 is taken, the coordinator has port 8 now",
+            "OSError: executor lost",
+        ]
 
 
 def test_no_stage_is_submitted_before_the_port_is_bound() -> None:

@@ -37,6 +37,7 @@ MUTANTS = (
     Mutant("a stage follows the port", Supervisor, _OBEY, "or has_moved", ""),
     Mutant("an unbound port is no other port", Supervisor, _OBEY, "(None, self._port)", "(self._port,)"),
     Mutant("the port is known", Supervisor, _STAGE, "self._port = port", "pass"),
+    Mutant("a move is of one stage", Supervisor, _STAGE, 'self._move = ""', "pass"),
     Mutant("a port is awaited", Supervisor, "_supervise", "if port is None", "if False"),
     Mutant("a launch is cancelled once", Supervisor, _OBEY, "and self._cancelled != self._launch", ""),
     Mutant("what was cancelled is known", Supervisor, _OBEY, "self._cancelled = self._launch", "pass"),

@@ -109,6 +109,19 @@ def test_a_hanging_store_does_not_hold_up_a_restore(leak_check: LeakCheck) -> No
     assert restored.parts.channels[sample.P].frames == {sample.QP: taken.received[sample.QP].frames}
 
 
+def test_an_upload_of_an_earlier_incarnation_is_skipped(leak_check: LeakCheck) -> None:
+    """Parts of an aborted snapshot would only fill the store, and their acknowledgement would be dropped."""
+    backend = MemoryBackend()
+    backend.inline_bytes_max = 0
+    with Host(backend) as host:
+        host.storage.read(Deploy(INCARNATION + 1, (), has_more=False))
+        host.next()
+        host.upload(sample.taken()[0])
+        host.storage._pool.shutdown(wait=True)
+        assert host.storage.take() is None
+    assert backend.files() == []
+
+
 def test_memory_for_copies_is_not_kept_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no snapshot needed for long goes with the housekeeping, and all of it when a state is to be restored."""
     large = memoryview(bytes(2 * kept_memory.KEPT_BYTES_MIN))

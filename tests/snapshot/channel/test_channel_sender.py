@@ -157,6 +157,25 @@ def test_small_batches_share_a_frame_and_large_ones_have_their_own() -> None:
     assert end.buffer.take() is None
 
 
+def test_waiting_bytes_are_those_of_memory_disk_and_the_open_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker that overtakes them saves them all, so each counts once. What the link took is not saved."""
+    monkeypatch.setattr(sys.modules[OutputBuffer.__module__], "BUFFER_BYTES_MAX", 1)
+    end = sender(spill=MemorySpill())
+    sizes = [len(Codec().encode(["x" * length])) for length in (10, 20)]  # a frame is a list
+    sizes.append(len(Codec().encode("x" * 40)))
+    assert end.waiting_bytes == 0
+    send(end, "x" * 10)
+    assert (end.waiting_bytes, end.buffer.spilling) == (sizes[0], False)
+    send(end, "x" * 20)
+    assert (end.waiting_bytes, end.buffer.spilling) == (sum(sizes[:2]), True)
+    end.send("x" * 40)
+    assert end.waiting_bytes == sum(sizes)
+    end.buffer.take()
+    assert end.waiting_bytes == sum(sizes[1:])
+    assert len(taken(end)) == 1
+    assert end.waiting_bytes == sizes[2]
+
+
 def test_what_the_sender_does_to_its_memory_later_is_not_seen() -> None:
     """Rows are copied when they are sent, also those that wait for company."""
     end = sender()

@@ -127,6 +127,19 @@ def test_long_columns_hash_as_short_ones() -> None:
     assert values[0] == pa.array(values)[0].as_py()  # what was hashed is not changed
 
 
+@pytest.mark.parametrize(
+    ("index", "count"),
+    [(pa.int8(), 128), (pa.uint8(), 256), (pa.int16(), 32_768), (pa.uint16(), 65_536)],
+    ids=str,
+)
+def test_a_full_dictionary_and_a_null_hash_as_single_values(index: pa.DataType, count: int) -> None:
+    """Every number of the index is in use, so none is left for null."""
+    places = pa.array([0, None, count - 1], index)
+    column = pa.DictionaryArray.from_arrays(places, pa.array([str(number) for number in range(count)]))
+    hashed = hash_columns([column], as_tuple=False)
+    assert hashed.tolist() == [stable_hash(key) for key in ("0", None, str(count - 1))]
+
+
 def test_null_columns_hash_as_none() -> None:
     """A column of type null has the key None in every row."""
     assert hashes([None, None], pa.null()) == [stable_hash(None)] * 2

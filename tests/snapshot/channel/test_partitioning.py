@@ -80,6 +80,16 @@ def test_remembered_keys_are_bounded_in_bytes() -> None:
     assert len(hashed.remembered) == 1
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("keys", [[131_071], [131_072], [0, 131_071, 131_072], [131_070, 2**31 - 1]], ids=str)
+def test_integer_keys_around_the_table_go_where_single_ones_do(keys: list[int], kind: pa.DataType) -> None:
+    """Keys below 131,072 are found in a table, and greater keys are hashed."""
+    hashed = partitioner(Partitioning.HASH, "k", 0, 7)
+    batch = pa.RecordBatch.from_arrays([pa.array(keys, kind)], ["k"])
+    found = {row["k"]: target for target, part in hashed.split(batch) for row in part.to_pylist()}
+    assert found == {key: subtask_of_group(key_group(key), 7) for key in keys}
+
+
 VIEWS = [
     (pa.string_view(), ["a", None, "b" * 20]),
     (pa.binary_view(), [b"a", None, b"b" * 20]),

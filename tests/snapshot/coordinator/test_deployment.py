@@ -200,6 +200,16 @@ def test_a_permanent_failure_is_the_end() -> None:
     assert len(led.sent(effects, control.Quit)) == 2
 
 
+def test_a_late_permanent_failure_is_not_counted() -> None:
+    """The damage was of an incarnation that is given up. The present one reads other parts."""
+    led = restoring()
+    stale = led.coordinator.incarnation
+    led.fail(1, "parts/x: the file is missing", is_permanent=True)
+    for worker in (0, 1):
+        led.feed(worker, control.WorkerFailed(worker, stale, "parts/x: the file is missing", True))
+    assert (led.coordinator.outcome, led.coordinator.incarnation) == (None, stale + 1)
+
+
 def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
     """The newer coordinator has removed the snapshot that this one is about to restore: fenced, not failed."""
     led = restoring()

@@ -61,6 +61,23 @@ def test_what_only_a_dictionary_holds_is_no_group() -> None:
     assert keys.numbers([hidden]).tolist() == [0, 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("index", "count"),
+    [(pa.int8(), 128), (pa.uint8(), 256), (pa.int16(), 32_768), (pa.uint16(), 65_536)],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.int32()], ids=str)
+def test_a_full_dictionary_and_a_null_are_groups(kind: pa.DataType, index: pa.DataType, count: int) -> None:
+    """Every number of the index is in use, so none is left for null."""
+    values = pa.array(range(count)).cast(kind)
+    column = pa.DictionaryArray.from_arrays(pa.array([count - 1, None, 0, None, count - 1], index), values)
+    keys = GroupKeys([key_type(column.type)])
+    numbers = keys.numbers([column]).tolist()
+    groups = keys.columns()[0].to_pylist()
+    assert len(groups) == 3
+    assert [groups[number] for number in numbers] == column.to_pylist()
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.date32(), pa.null(), pa.list_(pa.int8())], ids=str)
 def test_other_types_are_no_keys(kind: pa.DataType) -> None:
     """They are refused by name, as a hash edge refuses them."""

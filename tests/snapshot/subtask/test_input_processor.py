@@ -74,6 +74,25 @@ def test_messages_come_with_key_and_sender() -> None:
     assert (hosted["b"].context.key, hosted["b"].context.sender) == (None, None)
 
 
+class Reminded(Rows):
+    """Registers a timer for the key of each message."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.registerTimer(float(message[1]))
+
+    def onTimer(self, at: float, context: Context) -> None:
+        self.got.append((at, context.key, context.sender))
+
+
+def test_a_timer_has_the_key_of_its_message() -> None:
+    """The key is there while the timer is handled, and not after it."""
+    hosted = ran(Reminded(), ("a", 2), ("b", 1), key=lambda message: message[0])
+    for now, expected in ((1.0, (1.0, "b", None)), (2.0, (2.0, "a", None))):
+        hosted["b"].run(now, 10)
+        assert hosted.node("b").got[-1] == expected
+        assert hosted["b"].context.key is None
+
+
 def test_rows_of_a_batch_go_in_one_by_one() -> None:
     """A node without onBatch gets dicts, as many as the slice allows, and goes on inside the batch."""
     hosted = ran(Rows(), BATCH, limit=2, key="x")

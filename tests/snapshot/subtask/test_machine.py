@@ -7,19 +7,27 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.frame import Marker
+from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError, NodeError, RestoreRefused
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
 from snapshot.stored.node_state import NodeState
-from snapshot.subtask.events import MarkerArrived, RequestAnswered, SnapshotPublished, SnapshotRequested, Started
+from snapshot.subtask.events import (
+    MarkerArrived,
+    MinSnapshotIdRaised,
+    RequestAnswered,
+    SnapshotPublished,
+    SnapshotRequested,
+    Started,
+)
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.subtask.reports import PublicationHandled, SnapshotAsked, SnapshotFailed, SubtaskEnded
+from snapshot.subtask.reports import AlignmentStarted, PublicationHandled, SnapshotAsked, SnapshotFailed, SubtaskEnded
 from tests.snapshot.hosted import Hosted, only, state_of, taken, values
 
+CODEC = Codec()
 A, B = Subtask("a"), Subtask("b")
 AB, BB = ChannelId(A, B), ChannelId(B, B)
 
@@ -103,6 +111,7 @@ def test_a_life_in_order() -> None:
     machine = hosted["b"]
     assert machine.runnable
     assert machine.run(1.0, 10) == 2
+    assert machine.context.sender is None
     assert (machine.status, machine.idle, machine.runnable) == (Status.ENDED, True, False)
     only(machine.take_reports(), SubtaskEnded)
     machine.step(SnapshotRequested(1, (), 1), 0.0)
@@ -260,6 +269,68 @@ def test_a_snapshot_of_one_input_is_capped_too() -> None:
     only(hosted["b"].take_reports(), SnapshotFailed)
 
 
+def test_a_recording_of_exactly_the_limit_is_stored() -> None:
+    """PROTOCOL 1.7: the limit is the most that may be recorded."""
+    size = len(CODEC.encode(["x" * 100]))  # a frame is a list
+    for limit, is_taken in ((size, True), (size - 1, False)):
+        hosted = fed(Recorder(), "x" * 100, limits=SubtaskLimits(recorded_bytes_max=limit))
+        hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+        hosted.carry("a", "b")
+        assert bool(taken(hosted["b"])) is is_taken
+
+
+def sender_of_two(limit: int) -> Hosted:
+    """A feed that has sent a message to each of two nodes, and was then asked for a snapshot."""
+    graph = Graph("fork").add("a", Feed("x" * 100)).add("b", Recorder()).add("c", Recorder())
+    hosted = Hosted(graph.connect("a", "b").connect("a", "c"), limits=SubtaskLimits(recorded_bytes_max=limit))
+    hosted["a"].run(0.0, 1)
+    hosted["a"].seal()
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+    return hosted
+
+
+def test_what_waits_at_a_sender_is_capped() -> None:
+    """PROTOCOL 1.7: markers overtake the waiting messages of all outputs, which are then in the snapshot together."""
+    size = 2 * len(CODEC.encode(["x" * 100]))  # a frame is a list
+    (snapshot,) = taken(sender_of_two(size)["a"])
+    assert [values(cut) for cut in snapshot.sent.values()] == 2 * [["x" * 100]]
+
+    hosted = sender_of_two(size - 1)
+    machine = hosted["a"]
+    for end in machine.outputs.values():
+        cut = end.buffer.settled(1)
+        assert cut is not None and cut.frames == (), "nothing is kept for a snapshot that has failed"
+    (failed,) = machine.take_reports()
+    assert failed == SnapshotFailed(1, A, f"a[0] had to record more than recorded_bytes_max = {size - 1} bytes")
+    for name in "bc":
+        marker, frame = hosted.carry("a", name)
+        assert isinstance(marker, Marker) and isinstance(frame, Frame)
+    machine.step(SnapshotRequested(2, (), 2), 0.0)
+    assert [snapshot.snapshot_id for snapshot in taken(machine)] == [2]
+
+
+def test_the_shortest_alignment_timeout_of_the_edges_counts() -> None:
+    """Each edge may wait for no longer than its own timeout, and a subtask has one deadline a snapshot."""
+    graph = Graph("line").add("a", Feed("x")).add("b", Recorder()).add("c", Recorder())
+    graph.connect("a", "b", alignment=2.0).connect("b", "c", alignment=1.0)
+    hosted = Hosted(graph)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted.carry("a", "b")
+    timeouts = [only(hosted[name].take_reports(), AlignmentStarted).timeout for name in "ab"]
+    assert timeouts == [2.0, 1.0]
+
+
+def test_an_aborted_snapshot_takes_its_waiting_marker_along() -> None:
+    """No subtask needs the marker of an aborted snapshot."""
+    graph = Graph("line").add("a", Feed("x")).add("b", Recorder()).connect("a", "b", alignment="aligned")
+    hosted = Hosted(graph)
+    hosted["a"].run(0.0, 1)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted["a"].step(MinSnapshotIdRaised(2), 0.0)
+    (frame,) = hosted.carry("a", "b")
+    assert isinstance(frame, Frame)
+
+
 def test_a_marker_before_the_start_is_refused() -> None:
     """PROTOCOL 5.4: a host that lets markers or requests in before onStart is wrong, and hears it."""
     graph = Graph("early").add("a", Feed()).add("b", Recorder()).connect("a", "b")
@@ -312,6 +383,46 @@ def test_timers_chance_and_clock_are_in_the_snapshot() -> None:
     again.run(5.5, 10)
     assert hosted.node("d").rolled == lived
     assert again.status is Status.ENDED  # no input, and no timer is left
+
+
+class Bell(Source):
+    """Has nothing to send, and rings once, long after its only poll."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def poll(self, context: Context) -> float | End | None:
+        self.seen.append("poll")
+        context.registerTimer(5.0)
+        return END
+
+    def onTimer(self, at: float, context: Context) -> None:
+        self.seen.append(at)
+
+
+def test_a_source_that_has_said_its_end_is_not_polled_after_a_restore() -> None:
+    """The source has not ended yet, because its timer waits. A poll could send messages after END."""
+    hosted = Hosted(Graph("bell").add("d", Bell()))
+    machine = hosted["d"]
+    machine.run(0.0, 10)
+    assert (machine.status, machine.next_poll_at()) == (Status.RUNNING, None)
+    machine.step(SnapshotRequested(1, (), 1), 0.0)
+    (snapshot,) = taken(machine)
+
+    again = hosted.machine(Subtask("d"))
+    again.restore(b"".join(snapshot.state), 1.0)
+    again.step(Started(), 1.0)
+    assert (again.status, again.next_poll_at(), again.next_wake()) == (Status.RUNNING, None, 5.0)
+    assert again.run(5.0, 10) == 1
+    assert hosted.node("d").seen == [5.0]
+    assert again.status is Status.ENDED
+
+
+def test_a_node_without_input_and_timers_ends_at_its_start() -> None:
+    """No event ever comes to such a node, so nothing else would end the node."""
+    machine = Hosted(Graph("alone").add("d", Recorder()))["d"]
+    assert machine.status is Status.ENDED
+    only(machine.take_reports(), SubtaskEnded)
 
 
 def test_a_state_of_another_make_is_refused() -> None:

@@ -70,6 +70,12 @@ def test_a_request_after_the_marker_changes_nothing() -> None:
     assert machine.unfinished() == [1]
 
 
+def test_a_request_cuts_running_snapshots_first_from_the_minimum_on() -> None:
+    """PROTOCOL 3.3 and 3.4: all cut in one order, and what is below the minimum is settled."""
+    effects = recorder(A).step(SnapshotRequested(4, (1, 3, 2, 5), 2))
+    assert [effect.snapshot_id for effect in effects if isinstance(effect, CaptureState)] == [2, 3, 4]
+
+
 def test_a_subtask_without_inputs_completes_at_once() -> None:
     """Nothing can arrive, so nothing is awaited."""
     assert recorder().step(SnapshotRequested(1, (), 1)) == [

@@ -33,6 +33,7 @@ MUTANTS = (
         "case _ if False",
     ),
     Mutant("a new connection ends the fence", WorkerMachine, "_take", "self._is_coordinator_fenced = False", "pass"),
+    Mutant("a lower claim is not kept", WorkerMachine, "_welcome", "return\n", "pass\n"),
     Mutant("the highest claim is kept", WorkerMachine, "_welcome", "self._claim = claim", "pass"),
     Mutant("a welcome answers requests", WorkerMachine, "_welcome", "if asked:", "if False:"),
     Mutant(
@@ -64,6 +65,13 @@ MUTANTS = (
         _TAKE,
         "if incarnation == self.incarnation and self.stage is Stage.RESTORING",
         "if True",
+    ),
+    Mutant(
+        "an error of a second read is dropped",
+        WorkerMachine,
+        _TAKE,
+        "if incarnation == self.incarnation and self.stage is Stage.RESTORING",
+        "if incarnation == self.incarnation",
     ),
     Mutant(
         "late connections are dropped",
@@ -114,6 +122,13 @@ MUTANTS = (
         "False",
     ),
     Mutant(
+        "deadlines at the minimum stay",
+        WorkerMachine,
+        "_discard_below",
+        "deadline.snapshot_id < min_snapshot_id",
+        "deadline.snapshot_id <= min_snapshot_id",
+    ),
+    Mutant(
         "a contribution has a deadline",
         WorkerMachine,
         "_dispatch",
@@ -151,13 +166,14 @@ MUTANTS = (
     Mutant(
         "an end brings the report forward", WorkerMachine, "_dispatch", "self._effects.append(ReportProgress())", "pass"
     ),
+    Mutant("uploads at the minimum stay", UploadBatcher, "discard_below", "each < snapshot_id", "each <= snapshot_id"),
     Mutant("whole uploads go together", UploadBatcher, "add", "batch.count == self._subtask_count", "True"),
 )
 
 
 def test_without_a_mutant_all_pass() -> None:
     """The scenarios are those of `test_machine`, so that a mutant that fails them is found by it."""
-    require_all_pass(test_machine, 31)
+    require_all_pass(test_machine, 37)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
