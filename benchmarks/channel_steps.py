@@ -24,7 +24,7 @@ from channels.identity import Identity
 from channels.wire import HEADER_BYTES
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
@@ -148,7 +148,7 @@ class Side:
     def next_frame(self) -> Frame | None:
         """Remove and return the next frame, and give its credit back. Return None when there is no frame."""
         head = self.receiving.head
-        assert not isinstance(head, Marker)
+        assert head is None or isinstance(head, Frame)
         if head is not None:
             self.receiving.advance(head.count)
             self.link.free(self._incoming, self.receiving.take_freed_bytes())

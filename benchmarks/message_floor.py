@@ -55,7 +55,7 @@ def _steps(table: list[list[Any]]) -> dict[str, Callable[[], int]]:
     """Return the steps. Each runs once over the whole table, and returns the number of messages."""
     codec, hashed = Codec(), HashPartitioner(itemgetter(0), _TARGETS)
     count = len(table) * BURST_MESSAGES
-    shares = [share for burst in table for _, share in hashed.share(burst)]
+    shares = [share for burst in table for _, share, _ in hashed.share(burst)]
     frames = _frames(shares, codec)
     decoded = [messages_of(frame, codec) for frame in frames]
 

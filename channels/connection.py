@@ -30,13 +30,14 @@ from channels.wire import (
 )
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import buffer_divisor
 from snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
 
 #: (channel, frame or marker) that came. The loop gives frames to channel receivers, and markers to the protocol.
-Received = tuple[int, Frame | Marker]
+Received = tuple[int, AnyFrame | Marker]
 
 
 class Connection:
@@ -163,6 +164,7 @@ class Connection:
             taken = outgoing.next_frame()
             if taken is not None:
                 channel, frame = taken
+                assert isinstance(frame, Frame), channel  # only a link inside one process takes objects
                 shared_bytes += frames.put_data(channel, frame)
                 self.traffic.messages_out += frame.count
         return shared_bytes

@@ -1,7 +1,8 @@
 """Link between subtasks of one worker: a queue, with the interface and the rules of `channels.connection`.
 
-Frames go by reference. Messages are encoded when they are sent, so a message is by value here too. Credit bounds the
-frames that wait at the receiver, as on a socket, and a marker overtakes the frames that wait at the sender.
+Frames go by reference, and so do messages that nobody can change. All others are encoded when they are sent. Credit
+bounds the frames that wait at the receiver, as on a socket, counted in memory where messages are not encoded. A marker
+overtakes the frames that wait at the sender.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class InProcessConnection:
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
         """Send `channel` from `end`. Its receiver has `siblings` input channels."""
         end.buffer.frames_min = LOCAL_FRAMES
+        end.take_objects()
         credit = SendingCredit(self._window_bytes // buffer_divisor(siblings), LOCAL_FRAMES)
         self._outgoing.attach(channel, end, credit)
 
@@ -76,10 +78,10 @@ class InProcessConnection:
             if taken is None:
                 return
             channel, frame = taken
-            self._incoming[channel].receive(len(frame.payload))
+            self._incoming[channel].receive(frame.size)
             self._moved.append((channel, frame))
-            self._count(len(frame.payload), frame.count)
-            moved_bytes += len(frame.payload)
+            self._count(frame.size, frame.count)
+            moved_bytes += frame.size
             self._move_markers()
 
     def _move_markers(self) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from channels.credits import SendingCredit
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame import Marker
+from snapshot.channel.object_frame import AnyFrame
 
 
 class _Outgoing(NamedTuple):
@@ -79,7 +80,7 @@ class SendingSchedule:
         self.marked.clear()
         return taken
 
-    def next_frame(self) -> tuple[int, Frame] | None:
+    def next_frame(self) -> tuple[int, AnyFrame] | None:
         """Take one frame from the next channel in turn with a frame and credit. None if there is no such channel.
 
         Take `markers` before and after, because a frame may have an aligned marker right behind it.
@@ -94,8 +95,8 @@ class SendingSchedule:
             frame = end.buffer.take()
             if frame is None:
                 continue
-            assert isinstance(frame, Frame), channel  # a marker goes first
-            credit.spend(len(frame.payload))
+            assert not isinstance(frame, Marker), channel  # a marker goes first
+            credit.spend(frame.size)
             if end.buffer.has_data:
                 self._note(channel, outgoing)
             return channel, frame

@@ -58,8 +58,10 @@ class Context(ABC):
     partitions: tuple[str, ...]
     #: Sender of the message, batch or end that is being handled, else None.
     sender: Subtask | None
-    #: Key of the message or timer that is being handled, behind a hash edge. None in `Node.onBatch`.
+    #: Key of the message or timer that is being handled, behind a hash edge. None in `Node.onMessages` and `onBatch`.
     key: Any
+    #: Keys of the messages in `Node.onMessages`, in their order, behind a hash edge. None elsewhere.
+    keys: list[Any] | None
     #: Seconds since the epoch. Never goes back, not even after a restore. Nodes need no other clock.
     now: float
     #: Random numbers whose state is saved in the snapshot. Nodes need no other source of chance.
@@ -159,6 +161,20 @@ class Node:
 
     def onMessage(self, message: Any, context: Context) -> None:
         """Handle one message. A node without this hook gets rows in batches through `onBatch`."""
+
+    def onMessages(self, messages: list[Any], context: Context) -> None:
+        """Handle messages of one channel, in order. A node with this hook needs no `onMessage`, and gets no call of it.
+
+        A snapshot lies before or behind the whole list, as it does for one message. ``context.key`` is None, so a timer
+        belongs to no key. The node may change the list.
+
+        Parameters
+        ----------
+        messages : list
+            What waits on the channel, as far as the turn of this subtask allows.
+        context : Context
+            `Context.keys` has the messages' keys behind a hash edge.
+        """
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Handle one Arrow batch, whose rows are messages. A node without this hook gets each row as a dict."""

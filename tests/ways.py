@@ -48,23 +48,18 @@ _A, _B = Subtask("a"), Subtask("b")
 Way = dict[str, dict[str, None]]
 
 
-class _One(Source):
-    """Sends one message at its first poll."""
-
-    def __init__(self) -> None:
-        self.is_done = False
+class _OneAnHour(Source):
+    """Sends one message at each poll."""
 
     def poll(self, context: Context) -> float:
-        if not self.is_done:
-            self.is_done = True
-            context.send(("key", 1))
+        context.send(("key", 1))
         return 3600.0
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.is_done
+        return None
 
     def restoreState(self, state: Any) -> None:
-        self.is_done = state
+        pass
 
 
 class _Last(Node):
@@ -108,7 +103,7 @@ class _Worker:
     """
 
     def __init__(self, alignment: AlignmentWish = "unaligned", sources: int = 1) -> None:
-        graph = Graph("ways").add("a", _One(), parallelism=sources).add("b", _Last())
+        graph = Graph("ways").add("a", _OneAnHour(), parallelism=sources).add("b", _Last())
         self.compiled = build(graph.connect("a", "b", key=lambda message: message[0]), alignment)
         subtasks = self.compiled.topology.subtasks
         environment = SubtaskEnvironment(
@@ -136,11 +131,12 @@ class _Worker:
         topology = self.compiled.topology
         self.plane = DataPlane(0, 1, topology, topology.place(1), self.machine.subtasks)
 
-    def message(self) -> None:
-        """Have the message sent and handled."""
+    def message(self, now: float) -> None:
+        """Have the message of this hour sent and handled."""
         target: Any = self.machine.subtasks[_B].node
-        while not hasattr(target, "last"):
-            self.plane.turn(0.0)
+        target.last = None
+        while target.last is None:
+            self.plane.turn(now)
 
     def snapshot(self) -> None:
         """Have a snapshot triggered, taken by both subtasks, and put into a manifest."""
@@ -178,8 +174,9 @@ def ways() -> dict[str, Way]:
     """Return all ways: {what is followed: its files and functions}."""
     worker, aligning = _Worker(), _Worker(1.0, sources=2)
     aligning.begin_alignment()
+    worker.message(0.0)  # because its shape is learnt, and its key
     return {
-        "message": followed(worker.message),
+        "message": followed(lambda: worker.message(3600.0)),
         "snapshot": followed(worker.snapshot),
         "alignment time-out": followed(aligning.time_out),
     }

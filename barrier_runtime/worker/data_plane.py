@@ -14,7 +14,7 @@ from barrier_runtime.worker.meter import AdaptiveBatchLimit, Meter
 from channels.connection import Connection, Received
 from channels.identity import Identity
 from channels.in_process import InProcessConnection
-from snapshot.channel.frame import Frame
+from snapshot.channel.frame import Marker
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.subtask.events import MarkerArrived
@@ -203,7 +203,7 @@ class DataPlane:
         for number, item in received:
             channel = self._channels[number]
             machine = self.machines[channel.target]
-            if isinstance(item, Frame):
-                machine.deliver(channel, item)
-            else:
+            if isinstance(item, Marker):
                 machine.step(MarkerArrived(channel, item), now)
+            else:
+                machine.deliver(channel, item)

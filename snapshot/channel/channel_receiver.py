@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from snapshot.channel.channel_cuts import ReceivedCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import cut_frame
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId
 
@@ -18,7 +19,7 @@ from snapshot.ids import ChannelId
 @dataclass(slots=True)
 class _Recording:
     after: int
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[AnyFrame] = field(default_factory=list)
 
 
 class ChannelReceiver:
@@ -40,7 +41,7 @@ class ChannelReceiver:
         self.arrived = processed
         self.held = False
         self.ended = False
-        self._queue: deque[Frame | Marker] = deque()
+        self._queue: deque[AnyFrame | Marker] = deque()
         self._recordings: dict[int, _Recording] = {}
         #: bytes of the frames in open recordings
         self.recorded_bytes = 0
@@ -50,7 +51,7 @@ class ChannelReceiver:
         #: frames at the front of the queue that came from a snapshot, and were never charged to the link's credit
         self._uncharged = len(restored)
 
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: AnyFrame) -> None:
         """Queue a frame from the link.
 
         Raises
@@ -66,7 +67,7 @@ class ChannelReceiver:
         if self._recordings:
             for recording in self._recordings.values():
                 recording.frames.append(frame)
-                self.recorded_bytes += len(frame.payload)
+                self.recorded_bytes += frame.size
 
     def deliver_marker(self, marker: Marker) -> None:
         """Check a marker's place. An aligned marker waits its turn among the frames.
@@ -85,7 +86,7 @@ class ChannelReceiver:
             self._queue.append(marker)
 
     @property
-    def head(self) -> Frame | Marker | None:
+    def head(self) -> AnyFrame | Marker | None:
         """Next frame or marker, or None. Messages of a frame up to `processed` are done."""
         return self._queue[0] if self._queue else None
 
@@ -102,14 +103,14 @@ class ChannelReceiver:
     def advance(self, count: int) -> None:
         """Count `count` more messages of the head frame as processed."""
         frame = self._queue[0]
-        assert isinstance(frame, Frame)
+        assert not isinstance(frame, Marker)
         self.processed += count
         if self.processed - frame.first + 1 == frame.count:
             self._queue.popleft()
             if self._uncharged:
                 self._uncharged -= 1
             else:
-                self._freed_bytes += len(frame.payload)
+                self._freed_bytes += frame.size
 
     def pass_marker(self) -> Marker:
         """Remove the marker at the head and return it."""
@@ -125,12 +126,14 @@ class ChannelReceiver:
     def start_recording(self, snapshot_id: int) -> None:
         """Keep every message that is not processed yet, from now on, for `snapshot_id`."""
         recording = _Recording(self.processed)
-        recording.frames = [item for item in self._queue if isinstance(item, Frame)]
-        self.recorded_bytes += sum(len(frame.payload) for frame in recording.frames)
+        for item in self._queue:
+            if not isinstance(item, Marker):
+                recording.frames.append(item)
+                self.recorded_bytes += item.size
         self._recordings[snapshot_id] = recording
 
     def stop_recording(self, snapshot_id: int, written: int) -> ReceivedCut:
-        """End a recording and return the receiver's cut, with the messages (processed at the cut, written]."""
+        """End a recording. Return the receiver's cut, with the messages (processed at the cut, written] encoded."""
         recording = self._drop(snapshot_id)
         assert recording is not None
         after = recording.after
@@ -155,16 +158,16 @@ class ChannelReceiver:
         if not self._queue and not self._recordings:
             assert self.processed == self.arrived and not self.recorded_bytes
             return
-        frames = [item for item in self._queue if isinstance(item, Frame)]
+        frames = [item for item in self._queue if not isinstance(item, Marker)]
         assert not frames or frames[0].first <= self.processed + 1 <= frames[0].last, (self.channel, self.processed)
         assert sum(f.count for f in frames) - (self.processed - frames[0].first + 1 if frames else 0) == (
             self.arrived - self.processed
         )
-        recorded = sum(len(f.payload) for r in self._recordings.values() for f in r.frames)
+        recorded = sum(f.size for r in self._recordings.values() for f in r.frames)
         assert recorded == self.recorded_bytes
 
     def _drop(self, snapshot_id: int) -> _Recording | None:
         recording = self._recordings.pop(snapshot_id, None)
         if recording is not None:
-            self.recorded_bytes -= sum(len(frame.payload) for frame in recording.frames)
+            self.recorded_bytes -= sum(frame.size for frame in recording.frames)
         return recording

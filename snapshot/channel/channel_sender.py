@@ -1,4 +1,6 @@
-"""Channel sender: numbers and encodes the messages of one channel, and builds frames of them. No I/O.
+"""Channel sender: numbers the messages of one channel, encodes them, and builds frames of them. No I/O.
+
+A receiver in the same worker gets messages that nobody can change by reference. All other messages are encoded.
 
 A link (a socket, a queue inside one worker, the simulator's network) takes frames from a sender's out-buffer and
 delivers them to a `ChannelReceiver`. Messages are numbered from 1. At a cut the sender's numbers are ``sent`` (S) and
@@ -21,9 +23,11 @@ import pyarrow as pa
 
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
+from snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
 from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
 from snapshot.channel.serialization import Codec, are_atoms
+from snapshot.channel.shapes import Shapes
 from snapshot.channel.survey import ATOMS
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
@@ -57,6 +61,8 @@ class ChannelSender:
     codec : Codec
     backpressure, sent, spill, siblings
         See `OutputBuffer`.
+    shapes : Shapes, optional
+        The check for messages that may go by reference, shared by the subtask's senders.
     """
 
     def __init__(
@@ -68,15 +74,17 @@ class ChannelSender:
         sent: int = 0,
         spill: Spill | None = None,
         siblings: int = 1,
+        shapes: Shapes | None = None,
     ) -> None:
-        self.channel = channel
         self.buffer = OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
         self.ended = False
         #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory
         self._codec, self._pack = codec, codec.pack
         self._frame_bytes = FRAME_BYTES_TARGET // buffer_divisor(siblings)
-        #: encoded messages of the open frame; written by `send`, and by `context._by_key`, which does `send`'s work
+        #: messages of the open frame that go by reference; written by `send`, and by `direct_send`
+        self.objects = OpenObjects(Shapes() if shapes is None else shapes, codec, buffer_divisor(siblings))
+        #: encoded messages of the open frame; written by `send`, and by `direct_send`, which does `send`'s work
         self.open_pieces: list[bytes] = []
         #: messages in `open_pieces` minus the number of pieces
         self._further = 0
@@ -103,6 +111,16 @@ class ChannelSender:
         NodeError
             while sending is forbidden (`forbid`).
         """
+        objects = self.objects
+        if objects.limit and objects.shapes.fits(message):
+            objects.messages.append(message)
+            if len(objects.messages) >= objects.limit:
+                self.check_objects()
+        else:
+            self.send_encoded(message)
+
+    def send_encoded(self, message: Any) -> None:
+        """Send one message by value. Raises as `send`."""
         try:
             if type(message) is tuple:
                 if self.open_kind is not _TUPLES:
@@ -114,22 +132,36 @@ class ChannelSender:
                 piece = self._pack(message) if type(message) in ATOMS else self._codec.encode(message)
         except (OverflowError, UnicodeEncodeError):  # of an atom that MessagePack has not
             piece = self._codec.encode_tuple(message) if type(message) is tuple else self._codec.encode(message)
+        if self.objects.limit:
+            self._begin_encoded()
         pieces = self.open_pieces
         pieces.append(piece)
         # Sizes are summed only now and then, because this path is hot. A large message is checked at once.
         if len(piece) > CHECKED_BYTES or len(pieces) >= self.check_at:
             self.check_frame_size(piece)
 
-    def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
-        """Send each of `messages`, with few calls for all. `messages` holds no record batch. Raises as `send`."""
+    def send_all(self, messages: list[Any], *, are_tuples: bool, keys: list[Any] | None = None) -> None:
+        """Send each of `messages`, with few calls for all. `messages` holds no record batch. Raises as `send`.
+
+        Parameters
+        ----------
+        messages : list
+        are_tuples : bool
+            Whether all messages are tuples.
+        keys : list, optional
+            The messages' keys.
+        """
+        if self.objects.limit and self.objects.shapes.all_fit(messages):
+            self._send_objects(messages, keys)
+            return
         start, is_single = 0, self.ended
         while start < len(messages):
             some = messages[start : start + self._at_once]
             start += len(some)
             encoded = None if is_single else encoded_together(some, self._codec, are_tuples=are_tuples)
             if encoded is None or (len(some) == 1 and len(encoded[1]) > MESSAGE_BYTES_MAX):
-                for message in some:  # `send` raises with the reason
-                    self.send(message)
+                for message in some:  # `send_encoded` raises with the reason
+                    self.send_encoded(message)
                 continue
             kind, chunk = encoded
             per_chunk = max(1, self._frame_bytes // _CHUNK_PART * len(some) // len(chunk))
@@ -138,15 +170,31 @@ class ChannelSender:
                 continue
             if self.open_kind is not kind and not (kind is _FLAT and self.open_kind is _TUPLES and self.open_pieces):
                 self.switch(kind)
+            if self.objects.limit:
+                self._begin_encoded()
             self._further += len(some) - 1
             self._at_once = min(per_chunk, AT_ONCE_MAX)
             self.open_pieces.append(chunk)
             self.check_frame_size(chunk)
 
+    def _send_objects(self, messages: list[Any], keys: list[Any] | None) -> None:
+        for start in range(0, len(messages), UNWEIGHED_MAX):
+            self.objects.messages += messages[start : start + UNWEIGHED_MAX]
+            if keys is not None:
+                self.objects.keys += keys[start : start + UNWEIGHED_MAX]
+            self.check_objects()
+
+    def take_objects(self) -> None:
+        """Send messages that nobody can change by reference from now on. Called by a link inside one worker."""
+        self.seal()
+        self.objects.are_taken = True
+        self._reopen()
+
     def forbid(self, why: str) -> None:
         """Refuse every message from now on, with a NodeError of the text `why`. An empty `why` ends this."""
         self.seal()
         self._forbidden, self.open_kind = why, None if why else _VALUES
+        self._reopen()
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Number, encode and buffer the rows of a record batch. An empty batch sends nothing. Raises as `send`."""
@@ -165,6 +213,7 @@ class ChannelSender:
         if self._batches is None or not self._batches.takes(batch):
             self.switch(PayloadKind.BATCH)
             self._batches = OpenBatches(batch.schema)
+            self.objects.limit = 0
         self._batches.add(batch)
         if self._batches.is_full:
             self.seal()
@@ -175,35 +224,48 @@ class ChannelSender:
         self.buffer.append(frame_of_end(self.buffer.framed + 1))
         self.ended = True
         self.check_at = 0  # so that every later message is checked, and refused
+        self._reopen()
 
     def seal(self) -> None:
         """Close the open frame, so that the link can take it. Called when the frame is full or the loop has no work."""
-        if self.open_pieces:
+        if self.objects.messages:
+            self.buffer.append(self.objects.frame(self.buffer.framed + 1))
+            self._reopen()
+        elif self.open_pieces:
             assert self.open_kind is not None
             pieces, self.open_pieces = self.open_pieces, []
             count, self._further = len(pieces) + self._further, 0
             self._piece_bytes = self._checked = 0
             self.buffer.append(frame_of_pieces(self.buffer.framed + 1, self.open_kind, pieces, count))
+            self._reopen()
         elif self._batches is not None:
             batches, self._batches = self._batches, None
             self.buffer.append(batches.frame(self.buffer.framed + 1))
+            self._reopen()
+
+    @property
+    def channel(self) -> ChannelId:
+        """The channel."""
+        return self.buffer.channel
 
     @property
     def sent(self) -> int:
         """Number of the last message that was sent (S)."""
         if self._batches is not None:
             return self.buffer.framed + self._batches.row_count
-        return self.buffer.framed + len(self.open_pieces) + self._further
+        return self.buffer.framed + len(self.objects.messages) + len(self.open_pieces) + self._further
 
     @property
     def has_open_frame(self) -> bool:
         """Messages wait in a frame that is not sealed."""
-        return bool(self.open_pieces) or self._batches is not None
+        return bool(self.open_pieces or self.objects.messages) or self._batches is not None
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes in memory and on disk that the sender would save if a marker overtook them now."""
         open_bytes = sum(map(len, self.open_pieces)) if self._batches is None else self._batches.byte_count
+        if self.objects.messages:
+            open_bytes = self.objects.weigh()
         return self.buffer.waiting_bytes + open_bytes
 
     def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:
@@ -215,7 +277,9 @@ class ChannelSender:
         """Assert the sender's invariants."""
         self.buffer.validate()
         if self._batches is None:
-            assert self.sent == self.buffer.framed + len(self.open_pieces) + self._further
+            assert self.sent == self.buffer.framed + len(self.objects.messages) + len(self.open_pieces) + self._further
+        assert not self.objects.messages or not (self.open_pieces or self._batches), "objects and bytes in one frame"
+        assert len(self.objects.keys) <= len(self.objects.messages)
 
     def switch(self, kind: PayloadKind) -> None:
         """Begin a frame of another kind. Raises NodeError while sending is forbidden."""
@@ -223,6 +287,13 @@ class ChannelSender:
             raise NodeError(self._forbidden)
         self.seal()
         self.open_kind = kind
+
+    def check_objects(self) -> None:
+        """Seal the frame of messages by reference if it is full. Encode the last one where none may be open."""
+        if not self.objects.limit:
+            self.send_encoded(self.objects.take_back())
+        elif self.objects.are_full:
+            self.seal()
 
     def check_frame_size(self, piece: bytes) -> None:
         """Sum the bytes of the open frame. Seal the frame if it is full, else compute `check_at`."""
@@ -237,6 +308,16 @@ class ChannelSender:
             return
         room = (self._frame_bytes - self._piece_bytes) * self._checked // self._piece_bytes
         self.check_at = self._checked + min(max(room, 1), _UNSEEN_MAX)
+
+    def _begin_encoded(self) -> None:
+        """Encode all messages until the next frame, because frames of one message each would cost more."""
+        self.seal()
+        self.objects.limit = 0
+
+    def _reopen(self) -> None:
+        """Allow messages by reference in the next frame, unless no message is allowed, or all are encoded."""
+        is_allowed = self.objects.are_taken and not (self.ended or self._forbidden)
+        self.objects.limit = UNWEIGHED_MAX if is_allowed else 0
 
     def _refuse(self, size: int) -> None:
         if self.ended:

@@ -2,7 +2,7 @@
 
 A frame holds the encoded messages ``first .. first + count - 1``. Out-buffers, in-queues and recorded channel state
 hold frames by reference. Messages are encoded, so no snapshot sees a handler's changes to them (PROTOCOL 1.6).
-`channels.wire` has the layout of a frame on a socket.
+`snapshot.channel.object_frame` has the frames inside one worker, and `channels.wire` the layout on a socket.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a na
     def last(self) -> int:
         """Number of the last message in the frame."""
         return self.first + self.count - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes for credit, buffers and limits."""
+        return len(self.payload)
 
 
 class Marker(NamedTuple):

@@ -13,6 +13,7 @@ import msgpack
 import pyarrow as pa
 
 from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from snapshot.channel.record_batches import Allocate, decode_rows, encode_batch, new_memory
 from snapshot.channel.serialization import Codec, array_header
 
@@ -47,26 +48,48 @@ def frame_of_end(first: int) -> Frame:
     return Frame(first, 1, PayloadKind.END, b"")
 
 
-def messages_of(frame: Frame, codec: Codec) -> list[Any] | pa.RecordBatch:
+def encoded_frame(frame: AnyFrame) -> Frame:
+    """Return a frame with its messages encoded, as they would have been when they were sent."""
+    return frame if isinstance(frame, Frame) else _encoded(frame.first, frame.messages, frame.codec)
+
+
+def _encoded(first: int, messages: list[Any], codec: Codec) -> Frame:
+    kinds = set(map(type, messages))
+    are_tuples = kinds == {tuple}
+    together = encoded_together(messages, codec, are_tuples=are_tuples) if are_tuples or tuple not in kinds else None
+    if together is not None:
+        kind, piece = together
+        return frame_of_pieces(first, kind, [piece], len(messages))
+    if are_tuples:
+        return frame_of_pieces(first, PayloadKind.TUPLES, [codec.encode_tuple(message) for message in messages])
+    return frame_of_pieces(first, PayloadKind.VALUES, [codec.encode(message) for message in messages])
+
+
+def messages_of(frame: AnyFrame, codec: Codec) -> list[Any] | pa.RecordBatch:
     """Return the messages of a frame, or its record batch. The end of a stream has no messages.
 
-    The columns of a batch refer to the payload without a copy, unless several small batches share the frame.
+    The list is the frame's own if the messages are there by reference. The columns of a batch refer to the payload
+    without a copy, unless several small batches share the frame.
     """
+    if isinstance(frame, ObjectFrame):
+        return frame.messages
     return _DECODERS[frame.kind](frame, codec)
 
 
-def cut_frame(frame: Frame, after: int, through: int) -> Frame:
-    """Return the messages (after, through] of `frame` as a frame. A frame that is wholly in the range is not copied.
+def cut_frame(frame: AnyFrame, after: int, through: int) -> Frame:
+    """Return the messages (after, through] of `frame`, encoded. An encoded frame in the range is not copied.
 
     Messages are skipped in the payload and not decoded, because a cut through a frame of thousands must be fast.
     The range must not be empty: ``frame.first <= through`` and ``after < frame.last``.
     """
     if after < frame.first and frame.last <= through:
-        return frame
+        return encoded_frame(frame)
     start = max(after + 1, frame.first)
     stop = min(through, frame.last)
     assert start <= stop, (frame.first, frame.last, after, through)
     count = stop - start + 1
+    if isinstance(frame, ObjectFrame):
+        return _encoded(start, frame.messages[start - frame.first : start - frame.first + count], frame.codec)
     if frame.kind is PayloadKind.BATCH:
         return frame_of_batch(start, decode_rows(frame.payload, frame.count).slice(start - frame.first, count))
     to_walk = None if stop == frame.last else count

@@ -18,6 +18,8 @@ from typing import Protocol
 
 from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame_codec import encoded_frame
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
@@ -110,7 +112,7 @@ class OutputBuffer:
         self._full_at = BUFFER_BYTES_MAX // buffer_divisor(siblings)
         self._spill = spill
         #: frames in order, with the aligned markers between them
-        self._queue: deque[Frame | Marker] = deque()
+        self._queue: deque[AnyFrame | Marker] = deque()
         #: overtaking markers, in order of arrival; they go ahead of everything in `_queue`
         self._head: deque[Marker] = deque()
         #: aligned markers in `_queue`: {snapshot_id: S when the marker was queued}
@@ -118,23 +120,23 @@ class OutputBuffer:
         #: cuts whose marker can no longer be moved: {snapshot_id: cut}; removed by `settled`
         self._settled: dict[int, SentCut] = {}
 
-    def append(self, frame: Frame) -> None:
+    def append(self, frame: AnyFrame) -> None:
         """Buffer a frame. Its first message follows the last message of the frame before."""
         self.framed += frame.count
         if self._spill is None:
             self._queue.append(frame)
-            self.buffered_bytes += len(frame.payload)
-            self._full_at = max(self._full_at, self.frames_min * len(frame.payload))
+            self.buffered_bytes += frame.size
+            self._full_at = max(self._full_at, self.frames_min * frame.size)
             if self._sets_backpressure or self.buffered_bytes >= self._full_at:
                 self._set_backpressure()
         elif len(self._spill) or self.buffered_bytes >= self._full_at:
-            self._spill.append(frame)
+            self._spill.append(encoded_frame(frame))
         else:
             self._queue.append(frame)
-            self.buffered_bytes += len(frame.payload)
+            self.buffered_bytes += frame.size
         self.on_waiting()
 
-    def take(self) -> Frame | Marker | None:
+    def take(self) -> AnyFrame | Marker | None:
         """Return the next frame or marker, or None. A taken frame counts as written: take a frame only to write it."""
         if self._head:
             return self._taken(self._head.popleft())
@@ -145,7 +147,7 @@ class OutputBuffer:
             self._settled[item.snapshot_id] = SentCut(self._waiting.pop(item.snapshot_id), item.written, ())
             return self._taken(item)
         self.written += item.count
-        self.buffered_bytes -= len(item.payload)
+        self.buffered_bytes -= item.size
         if self._sets_backpressure:
             self._set_backpressure()
         return item
@@ -232,7 +234,7 @@ class OutputBuffer:
     def _overtake_through(self, position: int) -> None:
         """Move the markers among the first `position` items to the head, because markers never overtake each other."""
         items = list(self._queue)
-        self._queue = deque(i for n, i in enumerate(items) if n >= position or isinstance(i, Frame))
+        self._queue = deque(i for n, i in enumerate(items) if n >= position or not isinstance(i, Marker))
         for marker in (item for item in items[:position] if isinstance(item, Marker)):
             moved = marker._replace(written=self.written, aligned=False)
             self._put_at_head(moved, self._waiting.pop(marker.snapshot_id))
@@ -243,9 +245,9 @@ class OutputBuffer:
         self._settled[marker.snapshot_id] = SentCut(sent, marker.written, self._unwritten(sent) if saves else ())
 
     def _unwritten(self, through: int) -> tuple[Frame, ...]:
-        """Return the frames of (written, through]: the frames that a marker at the head has overtaken."""
-        return tuple(frame for frame in self._frames() if frame.last <= through)
+        """Return the frames of (written, through], encoded: the frames that a marker at the head has overtaken."""
+        return tuple(encoded_frame(frame) for frame in self._frames() if frame.last <= through)
 
-    def _frames(self) -> Iterator[Frame]:
+    def _frames(self) -> Iterator[AnyFrame]:
         """Return all waiting frames, in order."""
-        return (item for part in (self._queue, self._spill or ()) for item in part if isinstance(item, Frame))
+        return (item for part in (self._queue, self._spill or ()) for item in part if not isinstance(item, Marker))

@@ -42,7 +42,8 @@ _SCANNED_TARGETS_MAX = 4
 
 Targets = npt.NDArray[np.uint16]
 Split = list[tuple[int, pa.RecordBatch]]
-Shares = list[tuple[int, list[Any]]]
+#: Target, messages for the target, and their keys where the partitioner has read them.
+Shares = list[tuple[int, list[Any], list[Any] | None]]
 
 
 def key_function(key: Key) -> Callable[[Any], Any]:
@@ -92,7 +93,7 @@ class Partitioner(Protocol):
         """
 
     def share(self, messages: list[Any]) -> Shares:
-        """Return the messages for each target, in order. The list of a target may be empty.
+        """Return the messages for each target, in order, with their keys if known. A list may be empty.
 
         Raises as `choose`.
         """
@@ -124,7 +125,7 @@ class _Forward(_Stateless):
         return self._index
 
     def share(self, messages: list[Any]) -> Shares:
-        return [(self._index, messages)]
+        return [(self._index, messages, None)]
 
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(self._index, batch)]
@@ -145,7 +146,8 @@ class _Rebalance:
     def share(self, messages: list[Any]) -> Shares:
         first, count = self._next, self._parallelism
         self._next = (first + len(messages)) % count
-        return [((first + turn) % count, messages[turn::count]) for turn in range(min(count, len(messages)))]
+        turns = range(min(count, len(messages)))
+        return [((first + turn) % count, messages[turn::count], None) for turn in turns]
 
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(self.choose(batch), batch)]
@@ -167,22 +169,25 @@ class _Broadcast(_Stateless):
         return EVERY
 
     def share(self, messages: list[Any]) -> Shares:
-        return [(index, messages) for index in range(self._parallelism)]
+        return [(index, messages, None) for index in range(self._parallelism)]
 
     def split(self, batch: pa.RecordBatch) -> Split:
         return [(index, batch) for index in range(self._parallelism)]
 
 
-class _Directed(_Stateless):
+class Directed(_Stateless):
     """Refuse every message whose sender does not name the subtask, because a directed edge has no rule."""
 
     def choose(self, message: Any) -> int:
+        """See `Partitioner`."""
         raise TypeError("a directed edge has no rule of spreading: give send the Subtask that is to get the message")
 
     def share(self, messages: list[Any]) -> Shares:
-        return [(self.choose(message), [message]) for message in messages]
+        """See `Partitioner`."""
+        return [(self.choose(message), [message], None) for message in messages]
 
     def split(self, batch: pa.RecordBatch) -> Split:
+        """See `Partitioner`."""
         return [(self.choose(batch), batch)]
 
 
@@ -215,10 +220,16 @@ class HashPartitioner(_Stateless):
 
     def share(self, messages: list[Any]) -> Shares:
         """See `Partitioner`."""
-        shares: list[list[Any]] = [[] for _ in range(self._parallelism)]
-        for message, target in zip(messages, self._choose_all(messages), strict=True):
-            shares[target].append(message)
-        return list(enumerate(shares))
+        keys = list(map(self.key_of, messages))
+        targets = self._targets_of(keys)
+        if self._parallelism == 1:
+            return [(0, messages, keys)]
+        shares: Shares = [(target, [], []) for target in range(self._parallelism)]
+        for message, key, target in zip(messages, keys, targets, strict=True):
+            _, share, share_keys = shares[target]
+            share.append(message)
+            share_keys.append(key)  # type: ignore[union-attr]  # made above
+        return shares
 
     def split(self, batch: pa.RecordBatch) -> Split:
         """See `Partitioner`."""
@@ -234,8 +245,7 @@ class HashPartitioner(_Stateless):
             targets = self._targets(columns)
         return _split_by_target(batch, targets, self._parallelism)
 
-    def _choose_all(self, messages: list[Any]) -> list[int]:
-        keys = list(map(self.key_of, messages))
+    def _targets_of(self, keys: list[Any]) -> list[int]:
         if PLAIN_KEYS.issuperset(map(type, keys)):
             with suppress(KeyError):  # a new key
                 return list(map(self.remembered.__getitem__, keys))
@@ -276,7 +286,7 @@ def partitioner(partitioning: Partitioning, key: Key | None, index: int, paralle
         case Partitioning.BROADCAST:
             return _Broadcast(parallelism)
         case Partitioning.DIRECTED:
-            return _Directed()
+            return Directed()
         case Partitioning.HASH:
             if key is None:
                 raise ValueError("a hash edge without a key")

@@ -174,6 +174,10 @@ def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
     return [(name, count) for name, count in Counter(names).items() if count > 1]
 
 
+#: hooks that take messages one by one or in lists
+_LIST_HOOKS = ("onMessage", "onMessages")
+
+
 def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]:
     node: object = declared.node  # the user may have given anything
     if isinstance(node, type):
@@ -182,8 +186,8 @@ def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]
         yield f"is a {type(node).__qualname__}, which is no subclass of Node"
     else:
         yield from hook_problems(node)
-        if has_inputs and not defines(node, "onMessage") and not defines(node, "onBatch"):
-            yield "has inputs, but neither onMessage nor onBatch to take them with"
+        if has_inputs and not any(defines(node, hook) for hook in (*_LIST_HOOKS, "onBatch")):
+            yield "has inputs, but neither onMessage nor onMessages nor onBatch to take them with"
     if not _is_whole(declared.parallelism) or not 1 <= declared.parallelism <= PARALLELISM_MAX:
         yield f"parallelism {declared.parallelism!r} is no whole number from 1 to {PARALLELISM_MAX}"
 
@@ -232,7 +236,7 @@ def _key_problems(key: object) -> Iterator[str]:
 def _schema_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:
     target = nodes[edge.target].node if edge.target in nodes else None
     if edge.schema is None:
-        if isinstance(target, Node) and defines(target, "onBatch") and not defines(target, "onMessage"):
+        if isinstance(target, Node) and defines(target, "onBatch") and not any(defines(target, h) for h in _LIST_HOOKS):
             yield f"has no schema, and {edge.target!r} has only onBatch: messages become batches by a schema"
         return
     try:

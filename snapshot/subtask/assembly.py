@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.serialization import Codec
+from snapshot.channel.shapes import Shapes
 from snapshot.culprit import IsolatedMessages
 from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
@@ -125,6 +126,7 @@ class SubtaskParts:
     topology: Topology
     node: Node
     codec: Codec
+    shapes: Shapes
     backpressure: BackpressureFlag
     timers: Timers
     context: SubtaskContext
@@ -167,11 +169,11 @@ def assemble(
     """
     topology, codec = compiled.topology, environment.codec
     node = _fresh_node(subtask, compiled)
-    backpressure, timers = BackpressureFlag(), Timers()
+    backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     channels = topology.outputs_of(subtask)
     outputs = {
         channel: ChannelSender(
-            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels),
+            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
             spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
         )
         for channel in channels
@@ -202,7 +204,7 @@ def assemble(
         for channel in topology.inputs_of(subtask)
     )
     return SubtaskParts(
-        subtask=subtask, topology=topology, node=node, codec=codec, backpressure=backpressure,
+        subtask=subtask, topology=topology, node=node, codec=codec, shapes=shapes, backpressure=backpressure,
         timers=timers, context=context,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
@@ -225,6 +227,9 @@ def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
         raise NodeError(f"{subtask}: its node cannot be unpickled here: {describe(error)}") from error
     if not isinstance(node, Node):
         raise NodeError(f"{subtask}: its node cannot be unpickled here: its pickle holds a {type(node).__qualname__}")
+    if hasattr(node, "__dict__"):
+        # An unpickled object shares the keys of its attributes with its class, and each access takes twice as long.
+        node.__dict__ = {**node.__dict__}
     return node
 
 

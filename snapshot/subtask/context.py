@@ -1,7 +1,6 @@
 """Implement the context that is passed to a subtask's hooks. `snapshot.node.Context` is the contract.
 
 The context holds values for the hooks, and passes their calls to the subtask. The context makes no decisions.
-A node whose only edge is a hash edge sends by one function, not three, because keyed streams have their hot path there.
 """
 
 from __future__ import annotations
@@ -12,16 +11,14 @@ from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from snapshot.channel.channel_sender import AT_ONCE_MAX, CHECKED_BYTES, ChannelSender
-from snapshot.channel.frame import PayloadKind
-from snapshot.channel.partitioning import PLAIN_KEYS, HashPartitioner
-from snapshot.channel.serialization import Codec, are_atoms
+from snapshot.channel.channel_sender import AT_ONCE_MAX
+from snapshot.channel.serialization import Codec
+from snapshot.channel.shapes import Shapes
 from snapshot.error_text import shown
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
 from snapshot.node import Context
+from snapshot.subtask.direct_send import keyed_send, written_send
 from snapshot.subtask.timers import checked_seconds
 
 if TYPE_CHECKING:
@@ -30,64 +27,6 @@ if TYPE_CHECKING:
 
     from snapshot.subtask.output_edge import OutputEdge
     from snapshot.subtask.timers import Timers
-
-
-_RecordBatch = pa.RecordBatch
-_VALUES, _TUPLES = PayloadKind.VALUES, PayloadKind.TUPLES
-
-#: type of `Context.send`
-Send = Callable[..., None]
-
-
-def direct_send(edge: OutputEdge, codec: Codec, otherwise: Send) -> Send | None:
-    """Return a shorter `send` for a hash edge, or None where only `otherwise` is correct.
-
-    Parameters
-    ----------
-    edge : OutputEdge
-        The only edge that leaves the subtask.
-    codec : Codec
-        The codec of the edge's channel senders.
-    otherwise : callable
-        The general `send`, called for messages that the short function cannot send.
-    """
-    if edge.transforms:
-        return None
-    ends = {index: end for index, end in edge.ends.items() if isinstance(end, ChannelSender)}
-    if len(ends) < len(edge.ends):  # because an observer must receive each message
-        return None
-    if isinstance(edge.partitioner, HashPartitioner):
-        return _by_key(edge.partitioner, ends, codec, otherwise)
-    return None
-
-
-def _by_key(partitioner: HashPartitioner, ends: dict[int, ChannelSender], codec: Codec, otherwise: Send) -> Send:
-    key_of, targets, pack = partitioner.key_of, partitioner.remembered, codec.pack
-
-    def send(message: Any, to: Any = None) -> None:
-        try:
-            key = key_of(message)
-            index = targets.get(key) if to is None and type(key) in PLAIN_KEYS else None
-            if index is None:
-                pass
-            elif type(message) is tuple:
-                kind = _TUPLES
-                piece = pack(message) if are_atoms(map(type, message)) else codec.encode_tuple(message)
-            elif type(message) is _RecordBatch:
-                index = None
-            else:
-                kind, piece = _VALUES, codec.encode(message)
-        except BaseException:  # noqa: BLE001  # because `otherwise` raises the error again, with its cause
-            index = None
-        if index is None or (end := ends[index]).open_kind is not kind:
-            otherwise(message, to)
-            return
-        pieces = end.open_pieces
-        pieces.append(piece)
-        if len(piece) > CHECKED_BYTES or len(pieces) >= end.check_at:
-            end.check_frame_size(piece)
-
-    return send
 
 
 def _drop(message: Any, to: Any = None) -> None:
@@ -130,6 +69,7 @@ class SubtaskContext(Context):
         self.partitions = ()
         self.sender = None
         self.key = None
+        self.keys = None
         self.now = 0.0
         self.logger = logger
         #: {metric: sum of increments since the worker last read and cleared the metrics}
@@ -161,19 +101,29 @@ class SubtaskContext(Context):
         if state is not None:
             self.random.setstate(state)
 
-    def send_directly(self, codec: Codec) -> None:
-        """Replace `send` by the shorter function of `direct_send`, where there is such a function.
+    def send_directly(self, codec: Codec, shapes: Shapes) -> None:
+        """Replace `send` by a function that is written out for the edges, and again for each new shape of messages.
 
         Parameters
         ----------
         codec : Codec
             The codec of the edges' channel senders.
+        shapes : Shapes
+            The shapes of the subtask's messages.
         """
-        if len(self._edges) == 1:
-            [edge] = self._edges.values()
-            direct = direct_send(edge, codec, self._send)
-            if direct is not None:
-                self.send = direct  # type: ignore[method-assign]
+
+        def write() -> None:
+            if not self._closed_outputs:
+                edges = tuple(self._edges.values())
+                otherwise = keyed_send(edges, codec, SubtaskContext.send)
+                self._replace_send(written_send(edges, shapes, otherwise) or otherwise)
+
+        shapes.on_learnt.append(write)
+        write()
+
+    def _replace_send(self, send: Callable[..., None]) -> None:
+        """Make `send` a method of this context's own class, because an attribute of the context takes twice as long."""
+        self.__class__ = type("SubtaskContext", (SubtaskContext,), {"send": send})
 
     def drop_messages(self) -> None:
         """Drop messages until `accept_messages`, because `open` of a subtask that has ended may send as ever."""
@@ -205,12 +155,9 @@ class SubtaskContext(Context):
                 continue  # only the edge for failed messages leads there, and the node cannot send along it
             self._edges[name].forbid(f"{self.subtask}: the cycle with {name!r} has ended; onEnd may send outward only")
         if nodes:
-            self.__dict__.pop("send", None)  # because the direct function does not check closed outputs
+            self._replace_send(SubtaskContext.send)  # because the written-out function does not check closed outputs
 
     def send(self, message: Any, to: str | Subtask | None = None) -> None:
-        self._send(message, to)
-
-    def _send(self, message: Any, to: str | Subtask | None) -> None:
         if self._silent_hook:
             raise NodeError(f"{self.subtask}: {self._silent_hook} must not send")
         if to is None:

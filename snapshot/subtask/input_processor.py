@@ -1,8 +1,8 @@
 """Turn the frames of one channel receiver into calls of the node's hooks.
 
-A node that only has `onMessage` receives the rows of a batch as dicts, one dict a call. For a node that only has
-`onBatch`, the messages of a frame are gathered into a batch by the edge's schema. `ReadyInputs` holds only inputs with
-something to process, because then the cost of a turn does not grow with empty inputs.
+A node without `onBatch` receives the rows of a batch as dicts, one dict a call, or all in a list. For a node that only
+has `onBatch`, the messages of a frame are gathered into a batch by the edge's schema. `ReadyInputs` holds only inputs
+with something to process, because then the cost of a turn does not grow with empty inputs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.culprit import FailedMessages
@@ -108,14 +109,15 @@ class InputProcessor:
         self._schema = schema
         self._isolation = isolation
         self._observer = observer
-        self._takes_messages = defines(node, "onMessage")
+        self._takes_lists = defines(node, "onMessages")
+        self._takes_messages = self._takes_lists or defines(node, "onMessage")
         self._takes_batches = defines(node, "onBatch")
         #: the head frame and its decoded messages, or None; kept because several slices may share one frame
-        self._decoded: tuple[Frame, list[Any] | pa.RecordBatch] | None = None
+        self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
-    def handle(self, frame: Frame, limit: int) -> int:
+    def handle(self, frame: AnyFrame, limit: int) -> int:
         """Pass messages of the head frame to the node, until `limit`, the frame's end, or backpressure.
 
         Return the number of handled messages.
@@ -127,9 +129,11 @@ class InputProcessor:
         """
         context = self._context
         context.sender = self.end.channel.source
-        takes_batch = self._takes_batches and (frame.kind is PayloadKind.BATCH or not self._takes_messages)
+        has_rows = isinstance(frame, Frame) and frame.kind is PayloadKind.BATCH
+        takes_batch = self._takes_batches and (has_rows or not self._takes_messages)
         self._passed = None
-        with calling("onBatch" if takes_batch else "onMessage", self.end.channel.target, self._failed):
+        hook = "onBatch" if takes_batch else "onMessages" if self._takes_lists else "onMessage"
+        with calling(hook, self.end.channel.target, self._failed):
             if self._isolation is not None and self._isolation.concerns(frame):
                 done = self._handle_isolated(self._isolation, frame, limit)
             else:
@@ -138,12 +142,15 @@ class InputProcessor:
                 if isinstance(messages, pa.RecordBatch):
                     done = self._handle_rows(messages.slice(start) if start else messages)
                 else:
-                    some = messages if not start and len(messages) <= limit else messages[start : start + limit]
-                    done = self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
+                    keys = frame.keys if isinstance(frame, ObjectFrame) else None
+                    if start or len(messages) > limit:
+                        messages = messages[start : start + limit]
+                        keys = None if keys is None else keys[start : start + limit]
+                    done = self._handle_messages(messages, keys)
         self.end.advance(done)
         return done
 
-    def _handle_isolated(self, isolation: Isolation, frame: Frame, limit: int) -> int:
+    def _handle_isolated(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
         """Pass messages up to the next isolated ones, or isolated ones, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
         last, error = isolation.until(number, frame.last)
@@ -158,8 +165,7 @@ class InputProcessor:
         shaped = self._shaped(some)
         if isinstance(shaped, pa.RecordBatch):
             return self._handle_rows(shaped)
-        some = shaped[:limit]
-        return self._handle_each(some) if self._key_of is None else self._handle_keyed(some, self._key_of)
+        return self._handle_messages(shaped[:limit], None)
 
     def _observed(self, one: list[Any] | pa.RecordBatch) -> Any:
         """Return the message of a list of one, or the row of a batch as a dict, and report it as received."""
@@ -189,6 +195,43 @@ class InputProcessor:
         self._node.onBatch(batch, self._context)
         return rows
 
+    def _handle_messages(self, messages: list[Any], keys: list[Any] | None) -> int:
+        """Pass messages to the node, together or one by one. `keys` are the keys that the sender has read, or None."""
+        if self._takes_lists:
+            return self._handle_list(messages, keys)
+        if self._key_of is None:
+            return self._handle_each(messages)
+        if keys is None:
+            return self._handle_keyed(messages, self._key_of)
+        return self._handle_with_keys(messages, keys)
+
+    def _handle_list(self, messages: list[Any], keys: list[Any] | None) -> int:
+        context, count = self._context, len(messages)
+        self._passed = count
+        if self._key_of is not None:
+            context.keys = [self._key(message) for message in messages] if keys is None else keys[:]
+        self._node.onMessages(messages[:], context)  # a copy, because a recording may hold the frame's own list
+        context.keys = None
+        return count
+
+    def _key(self, message: Any) -> Any:
+        assert self._key_of is not None
+        try:
+            return self._key_of(message)
+        except BaseException as error:  # because the key may be the user's own function
+            raise NodeError(f"key of {self.end.channel}: {describe(error)}") from error
+
+    def _handle_with_keys(self, messages: list[Any], keys: list[Any]) -> int:
+        """Call `onMessage` for each message of a hash edge whose keys are known."""
+        context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
+        rest = iter(messages)
+        self._passed = (messages, rest)
+        for context.key, message in zip(keys, rest, strict=True):
+            on_message(message, context)
+            if backpressure.closed:
+                break
+        return len(messages) - length_hint(rest)
+
     def _handle_each(self, messages: list[Any]) -> int:
         """Call `onMessage` for each message. The iterator counts, because this loop is hot."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
@@ -215,7 +258,7 @@ class InputProcessor:
                 break
         return len(messages) - length_hint(rest)
 
-    def _messages(self, frame: Frame) -> list[Any] | pa.RecordBatch:
+    def _messages(self, frame: AnyFrame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:
             messages = messages_of(frame, self._codec)
             self._passed = frame.first + frame.count - 1 - self.end.processed

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from snapshot.channel.frame import Frame
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import IsolatedMessages
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
@@ -30,7 +30,7 @@ class Isolation:
         self._isolated = deque(isolated)
         self._edge = edge
 
-    def concerns(self, frame: Frame) -> bool:
+    def concerns(self, frame: AnyFrame) -> bool:
         """Return whether a frame, or a frame after it, has isolated messages. Frames come in order."""
         while self._isolated and self._isolated[0].last < frame.first:
             self._isolated.popleft()

@@ -19,6 +19,7 @@ from typing import Any, assert_never
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import FailedTimer
 from snapshot.error_text import describe, headline, shown
 from snapshot.errors import ChannelError, RestoreRefused
@@ -168,7 +169,7 @@ class SubtaskMachine:
 
     # ---------------------------------------------------------------- frames
 
-    def deliver(self, channel: ChannelId, frame: Frame) -> None:
+    def deliver(self, channel: ChannelId, frame: AnyFrame) -> None:
         """Queue a frame of a link. Raise ChannelError on a gap or a repeat."""
         end = self.inputs[channel]
         end.deliver(frame)
@@ -325,8 +326,9 @@ class SubtaskMachine:
         """Pass a message that came on no channel to the node."""
         self._tick(now)
         self.context.sender = None
-        with calling("onMessage", self.subtask):
-            self.node.onMessage(message, self.context)
+        hook = "onMessages" if defines(self.node, "onMessages") else "onMessage"
+        with calling(hook, self.subtask):
+            getattr(self.node, hook)([message] if hook == "onMessages" else message, self.context)
 
     def may_handle(self, channel: ChannelId) -> bool:
         """Return whether the next message of an input may be handled now."""
@@ -410,7 +412,7 @@ class SubtaskMachine:
             channel.end.pass_marker()
             self.snapshotter.step(MarkerReached(channel.end.channel, head.snapshot_id))
             return 0
-        if head.kind is PayloadKind.END:
+        if isinstance(head, Frame) and head.kind is PayloadKind.END:
             if self.observer is not None:
                 self.observer.end_received(channel.end.channel)
             channel.end.advance(1)
@@ -516,7 +518,7 @@ class SubtaskMachine:
         if ended:
             self.context.drop_messages()
         else:
-            self.context.send_directly(self._parts.codec)
+            self.context.send_directly(self._parts.codec, self._parts.shapes)
         if self.observer is not None:
             self.observer.hook_begins("open")
         with calling("open", self.subtask):

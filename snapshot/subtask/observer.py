@@ -100,7 +100,7 @@ class ObservedSender:
         self.end.send(message)
         observer.message_sent(channel, kept)
 
-    def send_all(self, messages: list[Any], *, are_tuples: bool) -> None:
+    def send_all(self, messages: list[Any], *, are_tuples: bool, keys: list[Any] | None = None) -> None:
         """See `ChannelSender.send_all`."""
         for message in messages:
             self.send(message)
@@ -129,6 +129,12 @@ class ObservedNode(Node):
         """Report the message, then call the node's `onMessage`."""
         self._observer.message_received(self._channel, message)
         self._node.onMessage(message, context)
+
+    def onMessages(self, messages: list[Any], context: Context) -> None:
+        """Report each message, then call the node's `onMessages`."""
+        for message in messages:
+            self._observer.message_received(self._channel, message)
+        self._node.onMessages(messages, context)
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Report the rows, then call the node's `onBatch`."""

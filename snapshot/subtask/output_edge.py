@@ -85,9 +85,9 @@ class OutputEdge:
             for message in messages:
                 self.emit(message)
             return
-        for index, share in shares:
+        for index, share, keys in shares:
             try:
-                self.ends[index].send_all(share, are_tuples=kinds == {tuple})
+                self.ends[index].send_all(share, are_tuples=kinds == {tuple}, keys=keys)
             except NotSerialisable as error:
                 raise self._refused(index, error) from error
 

@@ -78,7 +78,7 @@ def check_credit_bounds_what_waits(link_maker: LinkMaker) -> None:
             channel.sending.send(b"x" * frame_bytes)
             channel.sending.seal()
         settle(ends, [channel], processing=[])
-        waiting = sum(len(frame.payload) for frame in channel.frames)
+        waiting = sum(frame.size for frame in channel.frames)
         assert WINDOW_BYTES <= waiting < WINDOW_BYTES + 2 * frame_bytes
         run(ends, [channel], lambda: len(channel.processed) == 32)
 

@@ -15,8 +15,9 @@ from channels.identity import Identity
 from channels.in_process import InProcessConnection
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
-from snapshot.channel.frame import Frame, Marker
+from snapshot.channel.frame import Marker
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
@@ -77,12 +78,12 @@ class Channel:
         self.receiving = ChannelReceiver(name)
         self.processed: list[Any] = []
         self.markers: list[Marker] = []
-        self.frames: list[Frame] = []
+        self.frames: list[AnyFrame] = []
         self._receiver = receiver
         sender.attach_sending(number, self.sending)
         receiver.attach_receiving(number)
 
-    def take(self, item: Frame | Marker) -> None:
+    def take(self, item: AnyFrame | Marker) -> None:
         """What a worker's loop does with something that came."""
         if isinstance(item, Marker):
             self.receiving.deliver_marker(item)

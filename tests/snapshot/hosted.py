@@ -14,6 +14,7 @@ from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import Spill
 from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
@@ -33,6 +34,9 @@ CODEC = Codec()
 
 class Hosted:
     """All machines of a graph, fresh and started."""
+
+    #: whether the machines are in one worker, whose links take messages by reference
+    are_together = False
 
     def __init__(
         self,
@@ -69,6 +73,9 @@ class Hosted:
         )
         parts = assemble(subtask, self.compiled, environment, channels or RestoredChannels())
         self.nodes[subtask] = parts.node
+        for end in parts.outputs.values():
+            if self.are_together:
+                end.take_objects()
         return SubtaskMachine(parts)
 
     def __getitem__(self, name: str) -> SubtaskMachine:
@@ -78,11 +85,11 @@ class Hosted:
         """The user's object."""
         return self.nodes[Subtask(name)]
 
-    def carry(self, source: str, target: str, count: int | None = None) -> list[Frame | Marker]:
+    def carry(self, source: str, target: str, count: int | None = None) -> list[AnyFrame | Marker]:
         """Move what waits from subtask 0 of `source` to subtask 0 of `target`; `count` items, or all."""
         channel = ChannelId(Subtask(source), Subtask(target))
         end, receiver = self[source].outputs[channel], self[target]
-        carried: list[Frame | Marker] = []
+        carried: list[AnyFrame | Marker] = []
         while end.buffer.has_data and len(carried) != count:
             item = end.buffer.take()
             assert item is not None
@@ -95,7 +102,7 @@ class Hosted:
         receiver.validate()
         return carried
 
-    def seal_and_carry(self, source: str, target: str) -> list[Frame | Marker]:
+    def seal_and_carry(self, source: str, target: str) -> list[AnyFrame | Marker]:
         """Close the open frame too, then move all."""
         self[source].seal()
         return self.carry(source, target)

@@ -21,7 +21,7 @@ from snapshot.trace_events import Kind
 
 #: Hooks that can be made to raise: the hooks of a new instance, and the hooks of a running instance.
 NEW_HOOKS = ("restoreState", "open", "onStart", "discardUncommitted")
-RUNNING_HOOKS = ("poll", "onMessage", "onBatch", "onTimer", "snapshotState", "prepareCommit", "commit")
+RUNNING_HOOKS = ("poll", "onMessage", "onMessages", "onBatch", "onTimer", "snapshotState", "prepareCommit", "commit")
 
 #: maximum number of drivers in one history, except where a schedule names more
 _DRIVERS_MAX = 4

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.object_frame import AnyFrame
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -32,7 +33,10 @@ from snapshot.testing.steps import Arrive, Deliver, Poll, Step, Timer, Transmit
 
 _LIMITS = SubtaskLimits()
 
-Item = Frame | Marker
+Item = AnyFrame | Marker
+
+#: Most messages of one call of `Node.onMessages`.
+_LIST_MAX = 256
 
 
 class MemorySpill(deque[Frame]):
@@ -124,6 +128,9 @@ class Host:
         self._delivers = [(end, group.enabled_step(*self._deliver_of(end))) for end in machine.inputs.values()]
         self._arrives = {channel: group.enabled_step(*self._arrive_of(channel)) for channel in machine.inputs}
         self._transmits = [(end, group.enabled_step(*self._transmit_of(end))) for end in machine.outputs.values()]
+        for channel, end in machine.outputs.items():
+            if channel.source.index == channel.target.index:  # as in one worker: such a wire takes references
+                end.take_objects()
         #: {step: virtual time at which it is checked again}
         self._waits: dict[EnabledStep, float] = {}
         self._last_cut = 0
@@ -218,7 +225,8 @@ class Host:
         self.machine.fire_next(self._scheduler.now)
 
     def _deliver(self, end: ChannelReceiver) -> None:
-        self.machine.handle_next(end.channel, self._scheduler.now)
+        most = _LIST_MAX if defines(self.machine.node, "onMessages") else 1
+        self.machine.handle_next(end.channel, self._scheduler.now, most)
 
     def _transmit(self, end: ChannelSender) -> None:
         if not end.buffer.has_data:
@@ -256,7 +264,7 @@ class Host:
             if len(self._first_by) == len(inputs) > 1:
                 self._owner.see("a first marker through each of several inputs")
         heads = ((end, end.head) for end in inputs.values())
-        if any(isinstance(head, Frame) and head.first <= end.processed for end, head in heads):
+        if any(isinstance(head, AnyFrame) and head.first <= end.processed for end, head in heads):
             self._owner.see("a cut inside a partly handled frame")
         if any(inputs[channel].processed < last for channel, last in self._restored.items()):
             self._owner.see("a snapshot before restored messages were drained")

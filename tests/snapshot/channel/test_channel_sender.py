@@ -13,6 +13,7 @@ from channels.in_process import InProcessConnection
 from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.frame_codec import encoded_frame
 from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag, OutputBuffer
 from snapshot.channel.pickles import NotSerialisable
 from snapshot.channel.record_batches import JOINED_BYTES_MAX, JOINED_ROWS_MAX
@@ -51,7 +52,7 @@ def taken(end: ChannelSender) -> list[Any]:
     """All that can be taken: messages, and markers as they are."""
     found: list[Any] = []
     while (item := end.buffer.take()) is not None:
-        found += [item] if isinstance(item, Marker) else values((item,))
+        found += [item] if isinstance(item, Marker) else values((encoded_frame(item),))
         end.validate()
     return found
 

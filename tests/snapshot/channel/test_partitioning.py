@@ -175,7 +175,9 @@ def test_messages_are_shared_as_each_would_be(partitioning: Partitioning, lists:
         expected: dict[int, list[Any]] = {}
         for message in messages:
             expected.setdefault(alone.choose(message), []).append(message)
-        assert {target: share for target, share in together.share(messages) if share} == expected
+        shares = together.share(messages)
+        assert {target: share for target, share, _ in shares if share} == expected
+        assert all(keys in (None, share) for _, share, keys in shares), "each message is its own key"
         assert together.state() == alone.state()
 
 
@@ -197,7 +199,7 @@ def test_forward_broadcast_and_directed() -> None:
     assert partitioner(Partitioning.FORWARD, None, 2, 3).split(batch) == [(2, batch)]
     assert partitioner(Partitioning.BROADCAST, None, 0, 2).choose("x") == EVERY
     assert partitioner(Partitioning.BROADCAST, None, 0, 2).split(batch) == [(0, batch), (1, batch)]
-    assert partitioner(Partitioning.BROADCAST, None, 0, 2).share(["x"]) == [(0, ["x"]), (1, ["x"])]
+    assert partitioner(Partitioning.BROADCAST, None, 0, 2).share(["x"]) == [(0, ["x"], None), (1, ["x"], None)]
     with pytest.raises(TypeError, match="give send the Subtask"):
         partitioner(Partitioning.DIRECTED, None, 0, 1).choose("x")
     with pytest.raises(TypeError, match="give send the Subtask"):

@@ -49,7 +49,7 @@ WRONG: list[tuple[Callable[[], Graph], str]] = [
     (lambda: two().add("c", Passive(), parallelism=0), "node 'c': parallelism 0 is no whole number from 1"),
     (lambda: two().add("c", Passive(), parallelism=True), "node 'c': parallelism True is no whole number"),
     (lambda: two().add("c", Passive(), parallelism=PARALLELISM_MAX + 1), "node 'c': parallelism 32769 is no"),
-    (lambda: two().add("c", Deaf()).connect("a", "c"), "node 'c': has inputs, but neither onMessage nor onBatch"),
+    (lambda: two().add("c", Deaf()).connect("a", "c"), "node 'c': has inputs, but neither onMessage nor"),
     (lambda: two().add("c", Batches()).connect("a", "c"), "edge a->c: has no schema, and 'c' has only onBatch"),
     (lambda: two().connect("a", "x"), "edge a->x: there is no node 'x'"),
     (lambda: two().connect("x", "b"), "edge x->b: there is no node 'x'"),

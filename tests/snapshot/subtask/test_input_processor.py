@@ -16,6 +16,12 @@ from snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["encoded", "by reference"])
+def _placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes see the same whether they are in one worker or not."""
+    monkeypatch.setattr(Hosted, "are_together", request.param)
+
+
 class Feed(Source):
     """Sends all at once."""
 

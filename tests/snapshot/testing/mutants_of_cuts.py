@@ -11,6 +11,7 @@ from snapshot.channel import frame_codec
 from snapshot.channel.channel_cuts import ReceivedCut
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from snapshot.channel.output_buffer import OutputBuffer
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
@@ -25,7 +26,7 @@ def only_after_the_cut(patch: Patch) -> None:
 
     def mutant(self: ChannelReceiver, snapshot_id: int) -> None:
         start(self, snapshot_id)
-        self.recorded_bytes -= sum(len(f.payload) for f in self._recordings[snapshot_id].frames)
+        self.recorded_bytes -= sum(f.size for f in self._recordings[snapshot_id].frames)
         self._recordings[snapshot_id].frames = []
 
     patch.setattr(ChannelReceiver, "start_recording", mutant)
@@ -59,10 +60,10 @@ def overtaken_recorded_again(patch: Patch) -> None:
         open_parts.setdefault(self.channel, []).append(frames)
         return replace(cut, frames=frames)  # type: ignore[arg-type]
 
-    def delivered(self: ChannelReceiver, frame: Frame) -> None:
+    def delivered(self: ChannelReceiver, frame: AnyFrame) -> None:
         deliver(self, frame)
         for frames in open_parts.get(self.channel, []):
-            frames.append(frame)
+            frames.append(frame_codec.encoded_frame(frame))
 
     patch.setattr(ChannelReceiver, "stop_recording", mutant)
     patch.setattr(ChannelReceiver, "deliver", delivered)
@@ -149,25 +150,25 @@ def senders_part_beyond_its_cut(patch: Patch) -> None:
 def recorded_message_aliased(patch: Patch) -> None:
     """Recordings keep the decoded messages that the handler is given, and encode them when they are closed."""
     decode, stop = frame_codec.messages_of, ChannelReceiver.stop_recording
-    shared: dict[int, tuple[Frame, Any]] = {}
+    shared: dict[int, tuple[AnyFrame, Any]] = {}
 
-    def decoded(frame: Frame, codec: Codec) -> Any:
+    def decoded(frame: AnyFrame, codec: Codec) -> Any:
         messages = decode(frame, codec)
         shared[id(frame)] = (frame, messages)
         return messages
 
-    def late(frame: Frame) -> Frame:
+    def late(frame: AnyFrame) -> AnyFrame:
         messages = shared.get(id(frame), (frame, None))[1]
-        if not messages or frame.kind not in (PayloadKind.VALUES, PayloadKind.TUPLES):
+        if isinstance(frame, ObjectFrame) or not messages or frame.kind not in (PayloadKind.VALUES, PayloadKind.TUPLES):
             return frame
         plain = [list(m) if frame.kind is PayloadKind.TUPLES else m for m in messages]
         return frame_codec.frame_of_pieces(frame.first, frame.kind, [Codec().encode(m) for m in plain])
 
     def mutant(self: ChannelReceiver, snapshot_id: int, written: int) -> ReceivedCut:
         recording = self._recordings[snapshot_id]
-        before = sum(len(f.payload) for f in recording.frames)
+        before = sum(f.size for f in recording.frames)
         recording.frames = [late(frame) for frame in recording.frames]
-        self.recorded_bytes += sum(len(f.payload) for f in recording.frames) - before
+        self.recorded_bytes += sum(f.size for f in recording.frames) - before
         return stop(self, snapshot_id, written)
 
     patch.setattr("snapshot.subtask.input_processor.messages_of", decoded)

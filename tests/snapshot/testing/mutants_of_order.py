@@ -132,7 +132,7 @@ def closed_on_arrival(patch: Patch) -> None:
 
     def mutant(self: SubtaskMachine, channel: ChannelId, frame: Frame) -> None:
         deliver(self, channel, frame)
-        if frame.kind is PayloadKind.END:
+        if isinstance(frame, Frame) and frame.kind is PayloadKind.END:
             ended(self, channel)
             self._end_if_over()
 

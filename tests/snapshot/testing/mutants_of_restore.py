@@ -24,7 +24,7 @@ def restored_messages_not_recorded(patch: Patch) -> None:
         start(self, snapshot_id)
         recording = self._recordings[snapshot_id]
         forgotten, recording.frames = recording.frames[: self._uncharged], recording.frames[self._uncharged :]
-        self.recorded_bytes -= sum(len(frame.payload) for frame in forgotten)
+        self.recorded_bytes -= sum(frame.size for frame in forgotten)
 
     patch.setattr(ChannelReceiver, "start_recording", mutant)
 

@@ -1,0 +1,36 @@
+"""Frames of messages by reference, between two subtasks of one worker: only of messages that nobody can change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from snapshot.channel.frame import Frame
+from snapshot.channel.serialization import Codec
+
+
+class ObjectFrame(msgspec.Struct, frozen=True, gc=False):  # its messages refer to nothing that refers to a frame
+    """Messages ``first .. last`` of one channel. ``count`` is at least 1.
+
+    Nobody changes the lists, because a recording holds the same frame.
+    """
+
+    first: int
+    count: int
+    messages: list[Any]
+    #: the messages' keys, as the partitioner read them; None if the receiver has to read them
+    keys: list[Any] | None
+    #: estimated bytes of memory, for credit, buffers and limits
+    size: int
+    #: encodes the messages when a cut or a spill file needs their bytes
+    codec: Codec
+
+    @property
+    def last(self) -> int:
+        """Number of the last message in the frame."""
+        return self.first + self.count - 1
+
+
+#: A frame on a channel. Only a `Frame` is stored, or sent through a socket.
+AnyFrame = Frame | ObjectFrame
