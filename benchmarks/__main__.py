@@ -26,6 +26,7 @@ from benchmarks.session import Place, session
 NAMES = {
     "channel": "a channel between two processes, beside a plain socket",
     "message-floor": "each step of a message alone, in one process",
+    "hops": "a hop inside a worker, beside a bare call",
     "keyed-messages": "a keyed sum in Python, beside a plain loop",
     "keyed-batches": "a keyed aggregate over Arrow batches, beside DuckDB and Polars",
     "snapshot": "duration, pause and storing of snapshots, beside a plain write",

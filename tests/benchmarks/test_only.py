@@ -92,7 +92,7 @@ def test_the_command_measures_only_what_matches(capsys: pytest.CaptureFixture[st
             ["--only", "pattern=stream", "channel"],
             "'channel' is not KEY=VALUE; names of benchmarks stand before --only",
         ),
-        (["chanel"], "there is no benchmark 'chanel'; there are: channel, message-floor, keyed-messages"),
+        (["chanel"], "there is no benchmark 'chanel'; there are: channel, message-floor, hops, keyed-messages"),
         (["channel", "--seconds", "0"], "0 is not above 0"),
         (["channel", "--repeats", "0"], "0 is not above 0"),
     ],
