@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from snapshot.stored.backend import StateBackend, StoreRefused, is_permanent
 from snapshot.stored.layout import run_folder
+from snapshot.stored.memory_files import MemoryFiles
 from state_backends import FileSystemBackend
 from state_backends.disk import Disk
 from tests.state_backends import disks
@@ -75,6 +76,17 @@ def test_a_disk_that_overwrites_is_refused(disk: Callable[[], Disk], tmp_path: P
     """A condition that is ignored is found before the first claim, not by a damaged run."""
     with pytest.raises(StoreRefused, match="a second writer of a file overwrites the first"):
         FileSystemBackend(tmp_path, disk=disk()).probe("run", "token")
+
+
+def test_a_store_in_which_the_probe_is_there_already_is_refused() -> None:
+    """A store that refuses a new file cannot hold claims."""
+
+    class Full(MemoryFiles):
+        def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+            return False
+
+    with pytest.raises(StoreRefused, match="memory:: a file that nobody wrote is there already"):
+        Full({}).probe("run", "token")
 
 
 def test_a_disk_that_reads_other_bytes_is_refused(tmp_path: Path) -> None:

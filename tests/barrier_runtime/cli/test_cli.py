@@ -105,6 +105,13 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
     assert listed.exit_code == 0 and f" {command[-1]} " in listed.output
 
 
+@pytest.mark.parametrize(("group", "command"), [((), "snapshots"), (("snapshots",), "unpin"), (("demo",), "bank")])
+def test_a_group_without_a_command_shows_its_commands(group: tuple[str, ...], command: str) -> None:
+    """The help says more than an error."""
+    result = invoke(*group)
+    assert command in result.output and "Missing command" not in result.output
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [

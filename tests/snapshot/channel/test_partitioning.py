@@ -126,6 +126,8 @@ def test_a_column_that_is_no_key_is_refused(parallelism: int) -> None:
     """Also where there is but one target: with another parallelism it would be refused too."""
     with pytest.raises(TypeError, match="a column of double cannot be a key"):
         partitioner(Partitioning.HASH, "k", 0, parallelism).split(pa.record_batch({"k": [1.5]}))
+    with pytest.raises(TypeError, match="a column of double cannot be a key"):
+        partitioner(Partitioning.HASH, ("n", "k"), 0, parallelism).split(pa.record_batch({"n": [1], "k": [1.5]}))
 
 
 def test_a_missing_key_column_is_named() -> None:
