@@ -71,6 +71,14 @@ def test_neither_links_nor_exclusive_rename_is_refused(error: int, tmp_path: Pat
     assert FileSystemBackend(tmp_path).files() == []
 
 
+def test_a_relative_path_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both names begin at the current folder, as those of each other call do."""
+    monkeypatch.chdir(tmp_path)
+    Path("one").write_bytes(b"x")
+    Disk().rename_new("one", "other")
+    assert os.listdir(tmp_path) == ["other"]
+
+
 @pytest.mark.parametrize("disk", [disks.Overwriting, disks.OverwritingRename])
 def test_a_disk_that_overwrites_is_refused(disk: Callable[[], Disk], tmp_path: Path) -> None:
     """A condition that is ignored is found before the first claim, not by a damaged run."""

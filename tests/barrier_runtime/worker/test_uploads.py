@@ -208,6 +208,7 @@ def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakChe
         host.upload(*sample.taken())
         reported = host.stored()
     assert [(type(each), each.subtask) for each in reported] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
+    assert {(each.incarnation, each.snapshot_id) for each in reported} == {(INCARNATION, sample.SNAPSHOT_ID)}
     assert all("could not be stored" in each.reason and str(folder) in each.reason for each in reported)
 
 

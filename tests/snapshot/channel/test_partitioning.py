@@ -50,6 +50,17 @@ def test_a_batch_is_cut_up_as_its_rows_would_be(key: Key, rows: list[tuple[Any, 
     assert [target for target, _ in split] == sorted(expected)
 
 
+def test_small_integers_in_front_do_not_decide_alone() -> None:
+    """All columns of a key choose the target, although the targets of small integers are looked up."""
+    hashed = partitioner(Partitioning.HASH, ("k", "n"), 0, 7)
+    batch = pa.record_batch({"k": [1] * 20, "n": range(20)})
+    split = rows_by_target(hashed.split(batch))
+    assert {target: [hashed.choose(row) for row in rows] for target, rows in split.items()} == {
+        target: [target] * len(rows) for target, rows in split.items()
+    }
+    assert len(split) > 1
+
+
 def test_a_hash_edge_refuses_what_is_no_key_even_if_an_equal_key_was_seen() -> None:
     """1.0 equals 1: what the partitioner remembers must not let it through."""
     hashed = partitioner(Partitioning.HASH, lambda message: message, 0, 4)

@@ -169,6 +169,7 @@ def test_a_wide_graph_becomes_a_table() -> None:
     assert "✗ Crash('n1')" in text
     assert " n7  cut 1" in text
     assert "*n" in text
+    assert "None" not in text and "(incarnation" not in text
 
 
 def test_a_terminal_is_wide_enough() -> None:

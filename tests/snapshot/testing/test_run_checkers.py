@@ -239,7 +239,9 @@ def test_a_run_that_does_not_end_is_named() -> None:
     scribe.note(Kind.FAULT, text="Crash('P')")
     scribe.publish(sample_snapshot())
     assert liveness(scribe.finish(Outcome.STOPPED)).holds
-    assert_broken(liveness(scribe.finish(None)), "the run did not end, at 1 s, after the last fault, Crash('P') at 1 s")
+    cut_off = liveness(scribe.finish(None))
+    assert_broken(cut_off, "the run did not end, at 1 s, after the last fault, Crash('P') at 1 s")
+    assert str(cut_off).endswith("at 1 s")
     assert_broken(liveness(scribe.finish(Outcome.FAILED, "no luck")), "ended failed", "no luck")
     scribe.now = 9.0
     assert liveness(scribe.finish(), within=8.0).holds
