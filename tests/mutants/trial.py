@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.mutants.covering import PYTEST_ARGUMENTS, ConfigureHypothesis, CoveringTest
+from tests.mutants.covering import PYTEST_ARGUMENTS, ConfigureHypothesis, CoveringTest, has_lines
 from tests.mutants.mutations import Mutant
 from tests.mutants.tree import Fork, Message, Tree
 
@@ -39,8 +39,10 @@ class Outcome(NamedTuple):
 class Covering:
     """The tests that cover a mutant, the best first."""
 
-    def __init__(self, tests: list[CoveringTest], importers: dict[str, set[str]]) -> None:
+    def __init__(self, tests: list[CoveringTest], importers: dict[str, set[str]], import_lines: dict[str, int]) -> None:
         self._tests = tests
+        #: {file: bits of the lines that run at import}
+        self._import_lines = import_lines
         #: {file: files that import from it}
         self._importers = importers
 
@@ -49,11 +51,12 @@ class Covering:
 
         A statement that runs at import is covered by tests that execute its module, or one that imports it.
         """
-        if mutant.is_import_time:
+        place = (mutant.file, mutant.first, mutant.last)
+        if mutant.is_import_time or has_lines(self._import_lines, *place):
             files = {mutant.file, *self._importers.get(mutant.file, ())}
             found = [test for test in self._tests if not files.isdisjoint(test.lines)]
         else:
-            found = [test for test in self._tests if test.executes(mutant.file, mutant.first, mutant.last)]
+            found = [test for test in self._tests if test.executes(*place)]
         folder, _, name = mutant.file.rpartition("/")
         mirrored = f"tests/{folder}/test_{name}"
         found.sort(key=lambda test: (test.file != mirrored, not test.file.startswith(f"tests/{folder}/"), test.seconds))
