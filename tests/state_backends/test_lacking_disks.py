@@ -71,6 +71,14 @@ def test_neither_links_nor_exclusive_rename_is_refused(error: int, tmp_path: Pat
     assert FileSystemBackend(tmp_path).files() == []
 
 
+def test_only_a_folder_is_synchronised_as_one(tmp_path: Path) -> None:
+    """A file in the place of a folder holds no names, so nothing was made durable."""
+    (tmp_path / "file").write_bytes(b"x")
+    Disk().sync_folder(str(tmp_path))
+    with pytest.raises(NotADirectoryError):
+        Disk().sync_folder(str(tmp_path / "file"))
+
+
 def test_a_relative_path_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both names begin at the current folder, as those of each other call do."""
     monkeypatch.chdir(tmp_path)

@@ -120,6 +120,12 @@ def test_every_option_has_help() -> None:
     assert silent == []
 
 
+@pytest.mark.parametrize("command", [("top",), ("stop",), ("snapshots", "take")])
+def test_the_page_of_the_first_run_is_the_default(command: tuple[str, ...]) -> None:
+    """Its address is in the help, so that nobody has to look for it."""
+    assert "http://127.0.0.1:4640" in invoke(*command, "--help").output
+
+
 def _commands(group: Any) -> list[Any]:
     """All commands below a group of commands."""
     found = []
