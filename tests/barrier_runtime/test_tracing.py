@@ -271,6 +271,15 @@ def test_the_newest_are_kept_and_messages_drive_no_cut_out() -> None:
     assert trace_store.kept(is_whole=True) == KeptTrace((rare, *full[-2:]), (), True)
 
 
+def test_events_of_the_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of months has more restarts than memory, so the newest events are kept."""
+    monkeypatch.setattr("barrier_runtime.tracing.trace_store.RARE_EVENTS_MAX", 3)
+    trace_store = TraceStore(SETTINGS.topology)
+    for snapshot_id in range(1, 6):
+        trace_store._note(Kind.ABORTED, 1, snapshot_id)
+    assert [event.snapshot_id for event in trace_store.kept(is_whole=True).events] == [3, 4, 5]
+
+
 def test_a_wide_graph_keeps_less_of_each() -> None:
     """All subtasks together are bounded too."""
     narrow, wide = Graph("narrow").add("p", _Numbers(1)), Graph("wide").add("p", _Numbers(1), parallelism=20_000)

@@ -76,6 +76,13 @@ def test_large_frames_have_room(frames: int) -> None:
     assert sender.balance == WINDOW_BYTES
 
 
+def test_the_window_grows_by_the_last_byte_too() -> None:
+    """Room for exactly so many frames stays, although one byte is missing only."""
+    sender = SendingCredit(WINDOW_BYTES - 1, 1)
+    sender.spend(WINDOW_BYTES)
+    assert sender.balance == 0
+
+
 def test_credit_that_was_never_spent_is_refused() -> None:
     """A receiver cannot give back more than it got."""
     credit = SendingCredit(WINDOW_BYTES)

@@ -137,6 +137,17 @@ def test_after_its_end_a_link_gives_no_shared_memory(leak_check: LeakCheck) -> N
     assert channel.sending.waiting_bytes > SHARED_PAYLOAD_BYTES_MIN
 
 
+def test_without_shared_memory_all_bytes_cross_the_socket(leak_check: LeakCheck) -> None:
+    """No byte is counted before the socket takes it."""
+    peer, own = tcp_pair()
+    connection = Connection(own, ALICE)
+    frames = connection._frames
+    assert frames.put_data(0, Frame(1, 1, PayloadKind.VALUES, LARGE)) == 0
+    assert frames.traffic.bytes_out == 0
+    connection.close()
+    peer.close()
+
+
 def test_a_connection_that_is_dropped_leaves_nothing(leak_check: LeakCheck) -> None:
     """Neither memory nor descriptors, whether they had left or not."""
     with unix_link() as ends:

@@ -37,6 +37,22 @@ def test_fifo(tmp_path_factory: pytest.TempPathFactory, steps: list[bytes | None
     spill.close()
 
 
+def test_a_disk_that_takes_few_bytes_at_a_time_gets_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write may be cut off anywhere, inside the header and inside the payload."""
+    write = os.pwritev
+    few = 7  # divides neither the header nor the payload
+    monkeypatch.setattr(
+        "channels.spill.os.pwritev",
+        lambda descriptor, pieces, at: write(descriptor, [piece[:few] for piece in pieces[:1]], at),
+    )
+    spill = SpillFile("a->b", str(tmp_path))
+    frames = [Frame(number, 1, PayloadKind.VALUES, bytes(range(number, 100))) for number in (1, 2)]
+    for frame in frames:
+        spill.append(frame)
+    assert list(spill) == frames
+    spill.close()
+
+
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """No file has a name, and what is read gives its descriptors back."""
     before = len(os.listdir("/proc/self/fd"))

@@ -14,7 +14,7 @@ import random
 import sys
 import time
 
-from tests.mutants.covering import covering_tests
+from tests.mutants.covering import covering_tests, import_lines
 from tests.mutants.mutations import Mutant, files_to_mutate, mutants_of
 from tests.mutants.results import WANTED, Results
 from tests.mutants.tree import MUTATED, Tree, import_libraries
@@ -67,7 +67,7 @@ def _sample(chosen: argparse.Namespace) -> list[Mutant]:
 
 def _try_all(tree: Tree, mutants: list[Mutant], results: Results) -> None:
     import_libraries()
-    covering = Covering(covering_tests(tree, _KEPT / "coverage", _show), _importers())
+    covering = Covering(covering_tests(tree, _KEPT / "coverage", _show), _importers(), import_lines(tree))
     todo = [mutant for mutant in mutants if results.reason(mutant) is None and not results.is_killed(mutant)]
     todo.sort(key=results.is_known)  # survivors of earlier runs come last
     begun_at = time.monotonic()

@@ -6,10 +6,12 @@ What is kept of a test file stands as long as neither the file nor anything but 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +24,11 @@ from tests.source_files import ROOT, python_files
 #: seconds within which the measured tests must send their next message
 _SILENCE_MAX_S = 300.0
 
-#: Tests that read our code, because each mutant that changes its text would fail them.
-_READ_CODE = ("from tests.mutation import", "inspect.getsource", "from tests.source_files import")
+#: Tests that read our code, because each mutant that changes its text would fail them. Importers of ROOT alone are
+#: measured, because ROOT leads to pages and to the modules of child processes.
+_READS_CODE = re.compile(
+    r"^from tests\.mutation import|inspect\.getsource|^from tests\.source_files import (?!ROOT$)", re.MULTILINE
+)
 
 
 class CoveringTest(NamedTuple):
@@ -41,7 +46,12 @@ class CoveringTest(NamedTuple):
 
     def executes(self, file: str, first: int, last: int) -> bool:
         """Whether the test executes one of the lines `first` to `last` of `file`."""
-        return bool(self.lines.get(file, 0) >> first & (1 << last - first + 1) - 1)
+        return has_lines(self.lines, file, first, last)
+
+
+def has_lines(lines: Mapping[str, int], file: str, first: int, last: int) -> bool:
+    """Whether one of the lines `first` to `last` of `file` is among `lines`."""
+    return bool(lines.get(file, 0) >> first & (1 << last - first + 1) - 1)
 
 
 def covering_tests(tree: Tree, kept: Path, show: Callable[[str], None]) -> list[CoveringTest]:
@@ -54,10 +64,34 @@ def covering_tests(tree: Tree, kept: Path, show: Callable[[str], None]) -> list[
     return [test for name in found for test in _load(kept / _key(name))]
 
 
+def import_lines(tree: Tree) -> dict[str, int]:
+    """Return the lines that run while the modules are imported, also in functions that are called there, as bits."""
+    fork = Fork(tree, _run_imports)
+    try:
+        message = fork.receive(_SILENCE_MAX_S)
+        if not message:
+            raise RuntimeError(f"a module cannot be imported; output: {tree.folder / 'log'}")
+        return {file: int(bits, 16) for file, bits in message.items()}
+    finally:
+        fork.end()
+
+
+def _run_imports(send: Callable[[Message], None]) -> None:
+    """Import all modules under coverage.py (in the fork)."""
+    measured = _new_coverage()
+    measured.start()
+    for path in python_files(*MUTATED):
+        if path.name != "__main__.py":
+            importlib.import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+    measured.stop()
+    data = measured.get_data()
+    send({path: f"{_bits(data.lines(path)):x}" for path in data.measured_files()})
+
+
 def _is_measured(path: Path) -> bool:
     if not path.name.startswith("test_") or path.parent == ROOT / "tests":
         return False
-    return not any(phrase in path.read_text() for phrase in _READ_CODE)
+    return not _READS_CODE.search(path.read_text())
 
 
 def _key(name: str) -> str:
@@ -148,16 +182,12 @@ class _Measurement:
     """Sends for each test file its tests, their seconds and their lines."""
 
     def __init__(self, tree: Tree, files: list[str], send: Callable[[Message], None]) -> None:
-        import coverage
-
         self._tree = tree
         self._send = send
         self._files = files
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
-        self._coverage = coverage.Coverage(data_file=None, source=list(MUTATED), config_file=False)
-        self._coverage.set_option("run:relative_files", True)
-        self._coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+        self._coverage = _new_coverage()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
@@ -211,5 +241,17 @@ def _add_lines(lines: dict[str, dict[str, int]], data: Any) -> None:
         if name in lines:
             data.set_query_context(name)
             for path in data.measured_files():
-                bits = sum(1 << line for line in data.lines(path) or ())
-                lines[name][path] = lines[name].get(path, 0) | bits
+                lines[name][path] = lines[name].get(path, 0) | _bits(data.lines(path))
+
+
+def _bits(lines: Iterable[int] | None) -> int:
+    return sum(1 << line for line in lines or ())
+
+
+def _new_coverage() -> Any:
+    import coverage
+
+    made = coverage.Coverage(data_file=None, source=list(MUTATED), config_file=False)
+    made.set_option("run:relative_files", True)
+    made.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+    return made

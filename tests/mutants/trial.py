@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.mutants.covering import PYTEST_ARGUMENTS, ConfigureHypothesis, CoveringTest
+from tests.mutants.covering import PYTEST_ARGUMENTS, ConfigureHypothesis, CoveringTest, has_lines
 from tests.mutants.mutations import Mutant
 from tests.mutants.tree import Fork, Message, Tree
 
@@ -39,23 +39,28 @@ class Outcome(NamedTuple):
 class Covering:
     """The tests that cover a mutant, the best first."""
 
-    def __init__(self, tests: list[CoveringTest], importers: dict[str, set[str]]) -> None:
+    def __init__(self, tests: list[CoveringTest], importers: dict[str, set[str]], import_lines: dict[str, int]) -> None:
         self._tests = tests
+        #: {file: bits of the lines that run at import}
+        self._import_lines = import_lines
         #: {file: files that import from it}
         self._importers = importers
 
     def of(self, mutant: Mutant) -> list[CoveringTest]:
         """Return the tests of the mutant's lines: those in the mirrored file, in the mirrored folder, then the fastest.
 
-        A statement that runs at import is covered by tests that execute its module, or one that imports it.
+        A statement that runs at import is covered by all tests of a file of which one executes its module, or a module
+        that imports it. A test of constants, or of a help text, executes no line of ours itself.
         """
-        if mutant.is_import_time:
-            files = {mutant.file, *self._importers.get(mutant.file, ())}
-            found = [test for test in self._tests if not files.isdisjoint(test.lines)]
-        else:
-            found = [test for test in self._tests if test.executes(mutant.file, mutant.first, mutant.last)]
+        place = (mutant.file, mutant.first, mutant.last)
         folder, _, name = mutant.file.rpartition("/")
         mirrored = f"tests/{folder}/test_{name}"
+        if mutant.is_import_time or has_lines(self._import_lines, *place):
+            files = {mutant.file, *self._importers.get(mutant.file, ())}
+            near = {mirrored, *(test.file for test in self._tests if not files.isdisjoint(test.lines))}
+            found = [test for test in self._tests if test.file in near]
+        else:
+            found = [test for test in self._tests if test.executes(*place)]
         found.sort(key=lambda test: (test.file != mirrored, not test.file.startswith(f"tests/{folder}/"), test.seconds))
         return list(_within(found, TRIAL_MAX_S))
 

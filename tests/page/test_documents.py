@@ -73,6 +73,7 @@ def test_a_document_says_what_has_changed() -> None:
     """The first is whole; one that follows has the new points and the changed snapshots, and all numbers."""
     view = RunView("orders", pipeline(), NOTHING)
     assert view.document()["phase"] == "starting" and view.document()["nodes"] == {}
+    assert (view.document()["inPerSecond"], view.document()["outPerSecond"]) == (0.0, 0.0)
     restarts = [{"timestamp": 1.0, "reason": "a worker died"}]
     view.see(report(pipeline(), 1, snapshotReports=[snapshot_report(1)]))
     first = view.document()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -54,6 +55,15 @@ def test_all_metrics_of_a_run(show: ShowPage) -> None:
     assert found["cutline_run_active",] == 1
     page.end(report(pipeline(), 2, incarnation=2, outcome="stopped"), None, {})
     assert _samples(page.address)["cutline_run_active",] == 0
+
+
+def test_labels_have_names(show: ShowPage) -> None:
+    """Rules and dashboards select by them."""
+    page = show(Page(port=0))
+    page.see(report(pipeline(), 1))
+    text = ask(page.address, "/metrics").text
+    assert 'cutline_edge_messages_total{run="orders",source="clicks",target="sessions"} ' in text
+    assert f'cutline_run_info{{run="orders",version="{version("cutline")}"}} 1.0' in text
 
 
 def test_open_metrics_for_who_asks(show: ShowPage) -> None:

@@ -75,17 +75,17 @@ def test_streams_of_two_graphs_do_not_unite() -> None:
 
 
 @pytest.mark.parametrize(
-    "after",
+    ("name", "after"),
     [
-        lambda partitioning: partitioning.map(len),
-        lambda partitioning: partitioning.keyBy("b"),
-        lambda partitioning: partitioning.rebalance(),
-        lambda partitioning: partitioning.broadcast(),
+        ("map", lambda partitioning: partitioning.map(len)),
+        ("keyBy", lambda partitioning: partitioning.keyBy("b")),
+        ("rebalance", lambda partitioning: partitioning.rebalance()),
+        ("broadcast", lambda partitioning: partitioning.broadcast()),
     ],
 )
-def test_how_a_stream_is_spread_is_said_last(after: Callable[[Stream], Stream]) -> None:
+def test_how_a_stream_is_spread_is_said_last(name: str, after: Callable[[Stream], Stream]) -> None:
     """A map behind keyBy would change the key before it is read."""
-    with pytest.raises(GraphError, match="after keyBy, broadcast or rebalance"):
+    with pytest.raises(GraphError, match=f"{name} after keyBy, broadcast or rebalance"):
         after(stream().keyBy("a"))
 
 

@@ -88,6 +88,11 @@ def test_calls_one_after_another_share_a_thread() -> None:
     assert len({deadline.call("one", threading.get_ident) for _ in range(20)}) == 1
 
 
+def test_a_hanging_call_does_not_keep_the_process_alive() -> None:
+    """The helper is a daemon, because a call that was given up may never end."""
+    assert Deadline(10.0).call("one", threading.current_thread).daemon
+
+
 def test_waiting_helper_holds_nothing_of_its_last_call() -> None:
     """What a call wrote and returned is free when its caller has let go of it."""
     deadline = Deadline(10.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from snapshot.stored.backend import StateBackend, StoreRefused, is_permanent
 from snapshot.stored.layout import run_folder
+from snapshot.stored.memory_files import MemoryFiles
 from state_backends import FileSystemBackend
 from state_backends.disk import Disk
 from tests.state_backends import disks
@@ -70,11 +71,38 @@ def test_neither_links_nor_exclusive_rename_is_refused(error: int, tmp_path: Pat
     assert FileSystemBackend(tmp_path).files() == []
 
 
+def test_only_a_folder_is_synchronised_as_one(tmp_path: Path) -> None:
+    """A file in the place of a folder holds no names, so nothing was made durable."""
+    (tmp_path / "file").write_bytes(b"x")
+    Disk().sync_folder(str(tmp_path))
+    with pytest.raises(NotADirectoryError):
+        Disk().sync_folder(str(tmp_path / "file"))
+
+
+def test_a_relative_path_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both names begin at the current folder, as those of each other call do."""
+    monkeypatch.chdir(tmp_path)
+    Path("one").write_bytes(b"x")
+    Disk().rename_new("one", "other")
+    assert os.listdir(tmp_path) == ["other"]
+
+
 @pytest.mark.parametrize("disk", [disks.Overwriting, disks.OverwritingRename])
 def test_a_disk_that_overwrites_is_refused(disk: Callable[[], Disk], tmp_path: Path) -> None:
     """A condition that is ignored is found before the first claim, not by a damaged run."""
     with pytest.raises(StoreRefused, match="a second writer of a file overwrites the first"):
         FileSystemBackend(tmp_path, disk=disk()).probe("run", "token")
+
+
+def test_a_store_in_which_the_probe_is_there_already_is_refused() -> None:
+    """A store that refuses a new file cannot hold claims."""
+
+    class Full(MemoryFiles):
+        def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+            return False
+
+    with pytest.raises(StoreRefused, match="memory:: a file that nobody wrote is there already"):
+        Full({}).probe("run", "token")
 
 
 def test_a_disk_that_reads_other_bytes_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
+from barrier_runtime.cli import app
 from barrier_runtime.cli.formatting import verdict_lines
 from barrier_runtime.cli.graph_loader import find_graph, python_file
 from barrier_runtime.cli.progress import Flow
@@ -103,6 +105,40 @@ def test_every_command_has_help(command: tuple[str, ...]) -> None:
     assert f"Example: cutline {' '.join(command)} " in result.output
     listed = invoke(*command[:-1], "--help")
     assert listed.exit_code == 0 and f" {command[-1]} " in listed.output
+
+
+def test_every_option_has_help() -> None:
+    """A name alone does not say what an option changes."""
+    commands = _commands(typer.main.get_command(app))
+    assert len(commands) > 15
+    silent = [
+        f"{command.name} {each.opts[0]}"
+        for command in commands
+        for each in command.params
+        if each.param_type_name == "option" and not getattr(each, "help", None)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("command", [("top",), ("stop",), ("snapshots", "take")])
+def test_the_page_of_the_first_run_is_the_default(command: tuple[str, ...]) -> None:
+    """Its address is in the help, so that nobody has to look for it."""
+    assert "http://127.0.0.1:4640" in invoke(*command, "--help").output
+
+
+def _commands(group: Any) -> list[Any]:
+    """All commands below a group of commands."""
+    found = []
+    for command in group.commands.values():
+        found += _commands(command) if hasattr(command, "commands") else [command]
+    return found
+
+
+@pytest.mark.parametrize(("group", "command"), [((), "snapshots"), (("snapshots",), "unpin"), (("demo",), "bank")])
+def test_a_group_without_a_command_shows_its_commands(group: tuple[str, ...], command: str) -> None:
+    """The help says more than an error."""
+    result = invoke(*group)
+    assert command in result.output and "Missing command" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from barrier_runtime import BarrierRuntime, Page
-from barrier_runtime.cli import main, page_client, session
+from barrier_runtime.cli import live_run, main, page_client, session
 from barrier_runtime.driver.run import Run
 from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.server import RunPage, close_page, open_page
@@ -227,6 +229,14 @@ def test_ctrl_c_ends_the_waiting_only(fed: Callable[..., FedRun], monkeypatch: p
     refused("snapshots", "take", address, kind=BlockingIOError, text="the same command still waits")
     may_go_on.set()
     assert done.wait(30)
+
+
+def test_brackets_in_a_name_are_no_markup() -> None:
+    """A name is printed letter by letter, in one line, however narrow the terminal is."""
+    written = io.StringIO()
+    console = Console(file=written, width=20, force_terminal=True, color_system="truecolor")
+    live_run._print(console, "run [red]orders[/]: still 12 snapshots to take")
+    assert written.getvalue() == "run [red]orders[/]: still 12 snapshots to take\n"
 
 
 def test_a_page_that_ends_first(fed: Callable[..., FedRun]) -> None:

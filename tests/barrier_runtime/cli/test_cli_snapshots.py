@@ -276,7 +276,10 @@ def test_an_error_says_what_can_be_read(
         (("list", "store", "--run", "bnak"), ("did you mean 'bank'?",)),
         (("verify", "store", "--run", "bnak"), ("did you mean 'bank'?",)),
         (("show", "store"), ("holds the runs bank, other", "--run")),
-        (("show", "store", "5", "--run", "bank"), (f"no snapshot 5; there are {FIRST}, {SECOND}, {THIRD}",)),
+        (
+            ("show", "store", "5", "--run", "bank"),
+            (f"no snapshot 5; there are {FIRST}, {SECOND}, {THIRD}", "lists all"),
+        ),
         (("diff", "store", "bank", str(FIRST), "8"), ("no snapshot 8",)),
         (("list", "stor"), ("there is no such folder", "store?")),
         (("list", "store/bank"), ("the folder of one run",)),

@@ -138,6 +138,13 @@ def test_a_token_is_sent(opened: Callable[[Page], Watched]) -> None:
     assert "wants its token" in str(refused.exception)
 
 
+def test_one_of_several_runs_is_named(watched: Watched) -> None:
+    """A page of two active runs shows neither until one is named."""
+    watched.server.show("payments", pipeline(), {})
+    result = invoke("top", watched.server.address())
+    assert str(result.exception).endswith("has the runs orders, payments: name one with --run")
+
+
 def test_what_is_no_page_is_said(watched: Watched) -> None:
     """No server, an unknown run, no address: each has its own words, and says what to do."""
     unknown = invoke("top", watched.server.address(), "--run", "orbers")
@@ -146,7 +153,8 @@ def test_what_is_no_page_is_said(watched: Watched) -> None:
     assert isinstance(nobody.exception, ConnectionError)
     assert "there is no live page at http://127.0.0.1:1" in str(nobody.exception)
     assert "hint: it is there while a run is on" in nobody.exception.__notes__[0]
-    assert invoke("top", "ftp://host").exit_code == 2
+    wrong = invoke("top", "ftp://host")
+    assert wrong.exit_code == 2 and "Invalid value for ADDRESS" in wrong.output
 
 
 # ---------------------------------------------------------------- the screen

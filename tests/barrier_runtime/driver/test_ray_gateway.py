@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from ray._private.ray_constants import OBJECT_STORE_MINIMUM_MEMORY_BYTES
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError
 
 from barrier_runtime.driver import ray_gateway
@@ -49,6 +51,8 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        #: settings of the last start
+        self.settings: dict[str, Any] = {}
         self.starts = self.shutdowns = 0
         #: how long a start takes
         self.start_seconds = 0.0
@@ -67,9 +71,10 @@ class FakeRay:
     def is_initialized(self) -> bool:
         return self._is_connected
 
-    def init(self, **settings: object) -> None:
+    def init(self, **settings: Any) -> None:
         if self.start_errors:
             raise self.start_errors.pop(0)
+        self.settings = settings
         threading.Event().wait(self.start_seconds)
         self.starts += 1
         self.starters.append(threading.current_thread())
@@ -338,6 +343,20 @@ def test_ray_is_started_by_a_thread_that_lives(fake: FakeRay) -> None:
     assert [str(error) for error in errors] == ["no space"]
     [starter] = fake.starters
     assert starter.is_alive() and starter is not thread
+
+
+def test_an_embedded_ray_is_small_and_silent(fake: FakeRay) -> None:
+    """One CPU, an object store of the smallest size, no dashboard, and no lines of Ray's own."""
+    ensure_ray(None)
+    store_bytes = fake.settings.pop("object_store_memory")
+    assert OBJECT_STORE_MINIMUM_MEMORY_BYTES <= store_bytes <= 80 * 1024 * 1024
+    assert fake.settings == {
+        "address": "local",
+        "num_cpus": 1,
+        "include_dashboard": False,
+        "logging_level": logging.WARNING,
+        "log_to_driver": False,
+    }
 
 
 def test_a_ray_of_the_user_is_never_shut_down(fake: FakeRay) -> None:

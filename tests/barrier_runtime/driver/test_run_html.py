@@ -59,6 +59,8 @@ def test_a_run_shows_itself() -> None:
     assert "2.0 KiB" in html
     assert "a &lt;worker&gt; left" in html
     assert "3 restarts" in html and "2 more" in html
+    for name, count in {"incarnation": 2, "snapshots": 1, "aborted": 1, "restarts": 3}.items():
+        assert f"{name}&nbsp;<b>{count}</b>" in html
     assert "00:01:00 UTC" in html
     assert "bank: 2 subtasks, 2 channels" in html
 

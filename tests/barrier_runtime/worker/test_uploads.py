@@ -196,6 +196,16 @@ def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path)
     assert isinstance(reported, SnapshotAcknowledged)
 
 
+def test_as_much_as_may_travel_is_acknowledged(leak_check: LeakCheck) -> None:
+    """The limit itself is allowed."""
+    reported = uploaded(MemoryBackend(), of_bytes(0, 0))
+    assert isinstance(reported, SnapshotAcknowledged)
+    head = sum(len(handle.inline or b"") for handle in reported.record.handles)
+    for state, kind in ((0, SnapshotAcknowledged), (1, SnapshotDeclined)):
+        taken = of_bytes(INLINE_TOTAL_BYTES_MAX - head + state, 0)
+        assert isinstance(uploaded(MemoryBackend(), taken), kind)
+
+
 def test_the_subtasks_of_a_worker_are_stored_together(leak_check: LeakCheck, tmp_path: Path) -> None:
     """The last one's coming stores all in one file, and all are acknowledged at once, each with its own."""
     first, second = sample.taken()
@@ -221,6 +231,7 @@ def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakChe
         host.upload(*sample.taken())
         reported = host.stored()
     assert [(type(each), each.subtask) for each in reported] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
+    assert {(each.incarnation, each.snapshot_id) for each in reported} == {(INCARNATION, sample.SNAPSHOT_ID)}
     assert all("could not be stored" in each.reason and str(folder) in each.reason for each in reported)
 
 

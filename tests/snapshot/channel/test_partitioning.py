@@ -50,6 +50,17 @@ def test_a_batch_is_cut_up_as_its_rows_would_be(key: Key, rows: list[tuple[Any, 
     assert [target for target, _ in split] == sorted(expected)
 
 
+def test_small_integers_in_front_do_not_decide_alone() -> None:
+    """All columns of a key choose the target, although the targets of small integers are looked up."""
+    hashed = partitioner(Partitioning.HASH, ("k", "n"), 0, 7)
+    batch = pa.record_batch({"k": [1] * 20, "n": range(20)})
+    split = rows_by_target(hashed.split(batch))
+    assert {target: [hashed.choose(row) for row in rows] for target, rows in split.items()} == {
+        target: [target] * len(rows) for target, rows in split.items()
+    }
+    assert len(split) > 1
+
+
 def test_a_hash_edge_refuses_what_is_no_key_even_if_an_equal_key_was_seen() -> None:
     """1.0 equals 1: what the partitioner remembers must not let it through."""
     hashed = partitioner(Partitioning.HASH, lambda message: message, 0, 4)
@@ -136,6 +147,8 @@ def test_a_column_that_is_no_key_is_refused(parallelism: int) -> None:
     """Also where there is but one target: with another parallelism it would be refused too."""
     with pytest.raises(TypeError, match="a column of double cannot be a key"):
         partitioner(Partitioning.HASH, "k", 0, parallelism).split(pa.record_batch({"k": [1.5]}))
+    with pytest.raises(TypeError, match="a column of double cannot be a key"):
+        partitioner(Partitioning.HASH, ("n", "k"), 0, parallelism).split(pa.record_batch({"n": [1], "k": [1.5]}))
 
 
 def test_a_missing_key_column_is_named() -> None:

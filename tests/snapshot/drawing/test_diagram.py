@@ -84,6 +84,8 @@ def test_a_zombie_is_seen() -> None:
     history.events += [*newer.history.events, late]
     assert rows(history.diagram(-1))[-1].endswith("'one' (incarnation 7)")
     assert "(incarnation" not in rows(history.diagram(5, 6))[-1]
+    stale, fresh = (drawing.svg().lower().count("#bbbbbb") for drawing in (history.diagram(-1), history.diagram(5, 6)))
+    assert stale > fresh, "the arrow of an older incarnation is pale"
 
 
 def test_every_kind_of_event_has_a_row() -> None:
@@ -167,6 +169,7 @@ def test_a_wide_graph_becomes_a_table() -> None:
     assert "✗ Crash('n1')" in text
     assert " n7  cut 1" in text
     assert "*n" in text
+    assert "None" not in text and "(incarnation" not in text
 
 
 def test_a_terminal_is_wide_enough() -> None:

@@ -118,6 +118,16 @@ def test_groups_are_sent_after_so_many_rows_or_seconds_or_at_the_end() -> None:
     assert [tuple(row.values()) for row in result.to_pylist()] == [(1, 2, 15), (2, 3, 22), (3, 0, None), (4, 1, 1)]
 
 
+def test_groups_wait_for_a_second_by_default() -> None:
+    """The timer of a first row is due then, as the docstring promises."""
+    host = chained(
+        PartialAggregate("k", aggregates=COUNT_AND_SUM), KeyedAggregate("k", aggregates=COUNT_AND_SUM), NUMBERS
+    )
+    host.node("partial").onBatch(numbers((1, 10)), host["partial"].context)
+    assert sent(host, 0.9) == []
+    assert sent(host, 1.0) == [{"k": 1, "count(v)": 1, "sum(v)": 10}]
+
+
 def test_rows_and_totals_may_come_together() -> None:
     """A `KeyedAggregate` takes both, and knows totals by what their schema says of them."""
     batch = numbers((1, 10), (2, None))

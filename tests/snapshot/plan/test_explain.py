@@ -36,6 +36,16 @@ def test_everything_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+def test_cells_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """A column begins at one place, and a line ends with its last letter."""
+    Graph("g").add("a", Passive()).add("longer", Passive()).connect("a", "longer").explain()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "Passive" in line] == [
+        "  a       node  x1  tests.snapshot.graphs.Passive",
+        "  longer  node  x1  tests.snapshot.graphs.Passive",
+    ]
+
+
 def test_a_graph_without_edges_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Without an empty table."""
     Graph("g").add("a", Passive()).explain()

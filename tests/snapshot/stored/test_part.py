@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import msgpack
@@ -153,6 +154,14 @@ def test_origin_is_checked(origin: dict[str, object]) -> None:
     assert handle.kind is PartKind.SENT
     with pytest.raises(SnapshotCorrupt, match="came from elsewhere"):
         decode_part(replace(handle, **origin), stored(handle))  # type: ignore[arg-type]
+
+
+def test_an_unreadable_table_of_frames_is_named() -> None:
+    """The error says whose table it is."""
+    handle = channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, [ROWS]).handle
+    for table, says in ((b"\xc1", "no MessagePack value"), (b"\x01", "its table of frames cannot be read")):
+        with pytest.raises(SnapshotCorrupt, match=f"{re.escape(handle.name)}: .*{says}"):
+            decode_frames(handle, memoryview(len(table).to_bytes(4, "big") + table))
 
 
 def test_numbers_of_the_handle_are_checked() -> None:

@@ -24,6 +24,7 @@ from snapshot.testing.checkers import (
     judge,
 )
 from snapshot.testing.checking.values import same
+from snapshot.testing.checking.verdict import verdict_of
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack, unpack
 from tests.snapshot import sample
@@ -86,6 +87,14 @@ def test_a_failed_check_names_its_checker() -> None:
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (copy.checker, copy.text, str(copy)) == ("fencing", "late", "fencing: late")
     assert isinstance(copy, AssertionError)
+
+
+def test_many_problems_are_counted() -> None:
+    """The first ones are named; a verdict shows at a glance whether it holds."""
+    few, many = (verdict_of("fencing", [f"problem {n}" for n in range(count)], "fine") for count in (5, 9))
+    assert str(few) == "fencing: BROKEN: problem 0; problem 1; problem 2; problem 3; problem 4"
+    assert str(many) == f"{few}; and 4 more"
+    assert str(verdict_of("fencing", [], "fine")) == "fencing: holds: fine"
 
 
 # ---------------------------------------------------------------- 1: exact cut

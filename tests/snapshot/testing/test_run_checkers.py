@@ -55,6 +55,14 @@ def test_output_is_a_multiset() -> None:
     assert_broken(verdict, "Q: 1 lost of 4: 'x'", "Q: 1 too many of 4: 1")
 
 
+def test_what_a_rollback_undid_is_no_output() -> None:
+    """Events behind the restored cut are left out, and each message is received once."""
+    for rolled_back in (False, True):
+        history = sample_history(rolled_back)
+        received = [(event.channel, event.number) for event in history.handled("Q")]
+        assert received == [(sample.PQ, number) for number in range(1, 9)]
+
+
 def test_what_a_sink_made_visible_is_its_output() -> None:
     """A list sink's rows are those that it has committed."""
     due, found = line(1, 2), line(1, 2)
@@ -239,7 +247,9 @@ def test_a_run_that_does_not_end_is_named() -> None:
     scribe.note(Kind.FAULT, text="Crash('P')")
     scribe.publish(sample_snapshot())
     assert liveness(scribe.finish(Outcome.STOPPED)).holds
-    assert_broken(liveness(scribe.finish(None)), "the run did not end, at 1 s, after the last fault, Crash('P') at 1 s")
+    cut_off = liveness(scribe.finish(None))
+    assert_broken(cut_off, "the run did not end, at 1 s, after the last fault, Crash('P') at 1 s")
+    assert str(cut_off).endswith("at 1 s")
     assert_broken(liveness(scribe.finish(Outcome.FAILED, "no luck")), "ended failed", "no luck")
     scribe.now = 9.0
     assert liveness(scribe.finish(), within=8.0).holds

@@ -34,7 +34,7 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
-from snapshot.trace_events import Event, Kind
+from snapshot.trace_events import Event, Kind, counts_of
 
 
 class Balls(Node):
@@ -165,6 +165,8 @@ def test_two_snapshots_overlap() -> None:
     assert history.snapshot(2).node("P").state == ["red", "blue"]
     cuts = [(str(event.subtask), event.snapshot_id % 10) for event in of_kind(history, Kind.CUT)][:4]
     assert cuts == [("P[0]", 1), ("Q[0]", 1), ("Q[0]", 2), ("P[0]", 2)]
+    counts = [counts_of(event, history.topology) for event in of_kind(history, Kind.CUT)[:4]]
+    assert [tuple(sum(each.values()) for each in count) for count in counts] == [(0, 0), (1, 0), (1, 0), (1, 0)]
 
 
 def test_a_crash_is_recovered_from() -> None:
@@ -176,6 +178,7 @@ def test_a_crash_is_recovered_from() -> None:
     assert sorted(history.output("out")) == list(range(6))
     first, second = of_kind(history, Kind.DEPLOYED)
     assert (first.snapshot_id, second.snapshot_id) == (0, history.snapshot(1).id)
+    assert history.seen["a worker crashed"] == 1 and "two snapshots at a time" not in history.seen
 
 
 def test_a_node_that_fails_keeps_its_process() -> None:
