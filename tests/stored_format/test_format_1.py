@@ -277,7 +277,8 @@ def _in_any_order(rows: list[Any]) -> list[str]:
 def test_the_same_is_written(fixture: Fixture) -> None:
     """The code of today stores the same run: the same files, records and names, and parts of the same contents.
 
-    The bytes of a part may differ, because the codec may find a better way to write a value.
+    The bytes of a part may differ, because the codec may find a better way to write a value. So may the kind of a frame
+    of flat tuples, because messages that were sent by reference are encoded together.
     """
     made = fixture.make()
     # A part that grew may be a file of its own.
@@ -290,7 +291,19 @@ def test_the_same_is_written(fixture: Fixture) -> None:
         backend.put_if_absent(path, [data])
     store = RunStore(backend, BY_NAME[fixture.name].graph().name)
     expected = CONTENTS.get(fixture.name, {})
-    assert {snapshot_id: contents(store, snapshot_id) for snapshot_id in expected} == expected
+    found = {snapshot_id: contents(store, snapshot_id) for snapshot_id in expected}
+    assert _with_one_kind_of_tuples(found) == _with_one_kind_of_tuples(expected)
+
+
+def _with_one_kind_of_tuples(found: Any) -> Any:
+    match found:
+        case dict():
+            return {name: _with_one_kind_of_tuples(value) for name, value in found.items()}
+        case [(_, str(), _), *_]:
+            flat, tuples = PayloadKind.FLAT.name, PayloadKind.TUPLES.name
+            return [(first, tuples if kind == flat else kind, messages) for first, kind, messages in found]
+        case _:
+            return found
 
 
 def _without_bytes(path: str, data: bytes) -> Any:

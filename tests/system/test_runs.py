@@ -169,8 +169,7 @@ def test_an_invariant_that_hangs_stops_no_reports(live: Live) -> None:
     run = live.run(job.graph)
     try:
         await_snapshots(run, 2)
-        seen = run.recentProgress[-1]["timestamp"]
-        wait_for("further progress", lambda: run.recentProgress[-1]["timestamp"] > seen)
+        _await_progress(run)
         assert run.status["invariants"]["hangs"]["holds"] is None
     finally:
         release.set()
@@ -188,8 +187,7 @@ def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCap
     await_snapshots(run, 1)
     disk.fault = "error"
     unread = wait_for("the error", lambda: _said(caplog, "is not judged yet: .*Input/output error"))
-    seen = run.recentProgress[-1]["timestamp"] if run.recentProgress else 0.0
-    wait_for("further progress", lambda: run.recentProgress and run.recentProgress[-1]["timestamp"] > seen)
+    _await_progress(run)
     disk.fault = ""
     wait_for("its verdict", lambda: unread in judged)
     disk.fault = "damage"
@@ -201,6 +199,12 @@ def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCap
     assert run.status["outcome"] == "finished" and damaged not in judged
     assert damaged in run.status["invariants"]["read"]["unreadable"]
     assert_exact(job, run)
+
+
+def _await_progress(run: Run) -> None:
+    """Wait for a report of the run's monitor that is not there now."""
+    seen = run.recentProgress[-1]["timestamp"] if run.recentProgress else 0.0
+    wait_for("further progress", lambda: run.recentProgress and run.recentProgress[-1]["timestamp"] > seen)
 
 
 def _said(caplog: pytest.LogCaptureFixture, what: str) -> int:

@@ -6,7 +6,7 @@ Each input has a wire, and each output an output buffer. Polls and timers wait f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final, Generic, TypeVar
@@ -105,6 +105,8 @@ class Host:
     owner : HostOwner
     group : Group
         Group of the worker's data, which ends with the incarnation.
+    placement : mapping
+        ``{subtask: worker number}``.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Host:
         owner: HostOwner,
         scheduler: Scheduler,
         group: Group,
+        placement: Mapping[Subtask, int],
     ) -> None:
         self.machine = machine
         self.subtask: Subtask = machine.subtask
@@ -129,7 +132,7 @@ class Host:
         self._arrives = {channel: group.enabled_step(*self._arrive_of(channel)) for channel in machine.inputs}
         self._transmits = [(end, group.enabled_step(*self._transmit_of(end))) for end in machine.outputs.values()]
         for channel, end in machine.outputs.items():
-            if channel.source.index == channel.target.index:  # as in one worker: such a wire takes references
+            if placement[channel.source] == placement[channel.target]:  # a wire inside a worker takes references
                 end.take_objects()
         #: {step: virtual time at which it is checked again}
         self._waits: dict[EnabledStep, float] = {}
@@ -323,7 +326,7 @@ def make_host(
         machine = world.mutation.machine(assemble(restored.subtask, world.compiled, environment, channels))
     except ChannelError as error:
         raise CheckFailed("sequence", str(error)) from error
-    host = Host(machine, subtask_history, owner, world.scheduler, group)
+    host = Host(machine, subtask_history, owner, world.scheduler, group, world.placement)
     _fail_next_hook(machine, world)
     if host.list_sink is not None:
         world.history.list_sinks[restored.subtask.node] = None
