@@ -43,5 +43,5 @@ headless: ## run the notebooks without a browser, or those that ARGS name; pages
 	@.venv/bin/jupyter nbconvert --execute --to html --output-dir artifacts/notebooks $(or $(ARGS:%=demos/%.ipynb),demos/*.ipynb)
 
 clean: ## remove .venv and everything that was generated
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
+	@rm -rf .venv .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	@find . \( -name __pycache__ -o -name .hypothesis -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +

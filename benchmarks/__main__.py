@@ -29,6 +29,7 @@ NAMES = {
     "hops": "a hop inside a worker, beside a bare call",
     "keyed-messages": "a keyed sum in Python, beside a plain loop",
     "keyed-batches": "a keyed aggregate over Arrow batches, beside DuckDB and Polars",
+    "peers": "a keyed sum with one result a record, beside Bytewax",
     "snapshot": "duration, pause and storing of snapshots, beside a plain write",
     "recovery": "seconds from a fault to the first new record",
     "scale": "snapshots of 2 to 64 subtasks",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barrier_runtime import Run
 from benchmarks.live import Live
@@ -29,9 +29,11 @@ class Timed(NamedTuple):
     #: {number of the window: rounds of all source subtasks in it}
     by_window: Mapping[int, int]
     #: result of each subtask of the node that ends last
-    results: list[object]
+    results: list[Any]
     #: number of snapshots, aborted ones included
     snapshots: int
+    #: {node: state of each subtask} of the nodes that the caller named
+    states: Mapping[str, list[Any]]
 
 
 def timed_run(
@@ -44,12 +46,14 @@ def timed_run(
     interval: float | None,
     workers: int,
     page: bool = False,
+    others: Sequence[str] = (),
     watch: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext(),
 ) -> Timed:
     """Run `graph` to its end with local files as backend.
 
     States must be those of `benchmarks.keyed_nodes`. A subtask of `source` has (when it began, rounds, rounds by
-    window). A subtask of `last` has (when it ended, its result). The context manager `watch` is open during the run.
+    window). A subtask of `last` has (when it ended, its result). The states of the nodes in `others` may be any. The
+    context manager `watch` is open during the run.
 
     Raises
     ------
@@ -66,10 +70,10 @@ def timed_run(
             raise RuntimeError(f"{graph.name} has not ended: {run.status}")
         if run.status["restarts"]:
             raise RuntimeError(f"{graph.name} restarted: {run.status['restarts']}")
-        return _timed(submitted_at, run.snapshots()[-1], source, last)
+        return _timed(submitted_at, run.snapshots()[-1], source, last, others)
 
 
-def _timed(submitted_at: float, final: Snapshot, source: str, last: str) -> Timed:
+def _timed(submitted_at: float, final: Snapshot, source: str, last: str, others: Sequence[str]) -> Timed:
     began = final.node(source).states
     ended = final.node(last).states
     first_at, last_at = min(at for at, _, _ in began), max(at for at, _ in ended)
@@ -80,4 +84,5 @@ def _timed(submitted_at: float, final: Snapshot, source: str, last: str) -> Time
         by_window=sum((Counter(by_window) for _, _, by_window in began), Counter()),
         results=[result for _, result in ended],
         snapshots=final.id - first_snapshot_id(1) + 1,
+        states={name: list(final.node(name).states) for name in others},
     )

@@ -1,0 +1,140 @@
+"""Measure a keyed sum that sends one result for each record, with a snapshot each second, beside Bytewax.
+
+Both sides make the same records in bursts of the same size, keep one sum for each key, and count the results in a
+further node. A rate counts from the first record of a source to the last result. The sums and the number of results of
+each run are compared with those of a plain loop over the bursts that the run sent.
+
+Bytewax runs in turn with Cutline, on one core and on two (`benchmarks.bytewax_peer`). A loop that calls the same nodes
+without a runtime is the limit (`benchmarks.emitting_loop`).
+
+Experiments:
+
+* Forms of the keyed step of Bytewax. In 3 s `stateful_batch` did 1.43 M records, `stateful` 1.26 M, and `stateful_map`
+  1.18 M. So the benchmark has `stateful_batch`.
+* Bursts of 1,024 records in Bytewax: no faster than 256.
+* Two workers of Bytewax as threads of one process: slower than two processes (1.00 M records in 3 s, and 1.36 M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.bytewax_peer import SNAPSHOT_SECONDS, VERSION, PeerRun, installed, run_peer
+from benchmarks.emitting_loop import loop_records_per_second
+from benchmarks.emitting_nodes import SENDS, Send, nodes_of
+from benchmarks.keyed_rows import BURST_MESSAGES, KEY_COUNT, require_equal, sums_of_bursts
+from benchmarks.live import Live
+from benchmarks.result import Result, metric, paired_ratio
+from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
+from benchmarks.session import Place, scratch
+from benchmarks.timed_run import Timed, timed_run
+from snapshot import Graph
+
+
+class Case(NamedTuple):
+    """Parameters of one configuration."""
+
+    parallelism: int
+    send: Send
+
+
+CASES = tuple(Case(parallelism, send) for parallelism in (1, 2) for send in SENDS)
+QUICK_CASES = (Case(1, "list"), Case(2, "hook"))
+
+
+class Round(NamedTuple):
+    """Records per second of one round of one configuration, measured in turn."""
+
+    ours: float
+    loop: float
+    #: {workers: records per second of Bytewax}
+    peer: dict[int, float]
+
+
+def configurations(size: RunSize) -> Cases:
+    """Return one case for each parallelism and way of sending."""
+    return {
+        case: {
+            "parallelism": case.parallelism,
+            "send": case.send,
+            "peer": f"bytewax {VERSION}",
+            "snapshot_interval_s": float(SNAPSHOT_SECONDS),
+            "keys": KEY_COUNT,
+            **size.configuration(),
+        }
+        for case in size.choose(CASES, QUICK_CASES)
+    }
+
+
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+    """Yield one result for each case."""
+    python = installed()
+    live = place()
+    # Two workers are compared with the better of one and two, so one worker of the peer always runs.
+    peer_workers = sorted({1, *(case.parallelism for case in cases)})
+    rounds: dict[Case, list[Round]] = {case: [] for case in cases}
+    for number in range(size.repeats):
+        peer = {workers: _peer(live, python, workers, size.seconds).records_per_second for workers in peer_workers}
+        for case, found in rounds.items():
+            show_progress("peers", cases[case], number + 1, size.repeats)
+            ours = rate_of(run_case(live, case, size.seconds))
+            loop = loop_records_per_second(case.send, case.parallelism, size.seconds)
+            found.append(Round(ours, loop, {each: peer[each] for each in peer_workers if each <= case.parallelism}))
+    for case, found in rounds.items():
+        yield result_of(cases[case], found)
+
+
+def _peer(live: Live, python: Path, workers: int, seconds: float) -> PeerRun:
+    with scratch(live) as folder:
+        return run_peer(python, folder, workers, seconds)
+
+
+def run_case(live: Live, case: Case, seconds: float) -> Timed:
+    """Run the job on Cutline, and compare its sums and its number of results with those of a plain loop."""
+    nodes = nodes_of(case.send, seconds)
+    graph = Graph("peers")
+    for name, node in nodes._asdict().items():
+        graph.add(name, node, parallelism=case.parallelism)
+    graph.connect("source", "sums", key=itemgetter(0))
+    graph.connect("sums", "results")
+    timed = timed_run(
+        live,
+        graph,
+        source="source",
+        last="results",
+        seconds=seconds,
+        interval=SNAPSHOT_SECONDS,
+        workers=case.parallelism,
+        others=("sums",),
+    )
+    found: dict[Any, Any] = {}
+    for _, sums in timed.states["sums"]:
+        found |= sums
+    require_equal("peers", found, sums_of_bursts(timed.rounds))
+    require_equal("peers", {"results": sum(timed.results)}, {"results": sum(timed.rounds) * BURST_MESSAGES})
+    return timed
+
+
+def rate_of(timed: Timed) -> float:
+    """Return records sent, by the seconds from the first record to the last result."""
+    return sum(timed.rounds) * BURST_MESSAGES / timed.seconds
+
+
+def result_of(configuration: Configuration, rounds: list[Round]) -> Result:
+    """Make the result of one configuration. Bytewax's faster number of cores counts in each round."""
+    ours, loop = [each.ours for each in rounds], [each.loop for each in rounds]
+    best = [max(each.peer.values()) for each in rounds]
+    metrics = {
+        "records_per_s": metric("records/s", ours),
+        "peer_records_per_s": metric("records/s", best),
+        "loop_records_per_s": metric("records/s", loop),
+    }
+    if configuration["parallelism"] > 1:
+        for workers in rounds[0].peer:
+            rates = [each.peer[workers] for each in rounds]
+            metrics[f"peer_on_{workers}_records_per_s"] = metric("records/s", rates)
+    ratios = {"bytewax": paired_ratio(ours, best), "bare_loop": paired_ratio(ours, loop)}
+    return Result("peers", configuration, metrics, ratios)
