@@ -62,7 +62,7 @@ def installed(environment: Path = ENVIRONMENT) -> Path:
         if the environment cannot be made, for example because the package registry cannot be reached.
     """
     python, stamp = environment / "bin" / "python", environment / "installed"
-    if stamp.exists():
+    if stamp.exists() and python.exists():
         return python
     print(f"installing bytewax {VERSION} into {environment}", file=sys.stderr)
     shutil.rmtree(environment, ignore_errors=True)
@@ -76,13 +76,13 @@ def installed(environment: Path = ENVIRONMENT) -> Path:
 def _install(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS_MAX)
-        failure = done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""
+        failure = f"exit code {done.returncode}: {done.stdout}{done.stderr}".strip() if done.returncode else ""
     except subprocess.TimeoutExpired:
         failure = f"no end after {_INSTALL_SECONDS_MAX:g} s"
     if failure:
         raise RuntimeError(
             f"bytewax {VERSION} cannot be installed, and the peers benchmark needs it."
-            f" Make the package registry of pip reachable, or leave the benchmark out. {command[0]} reported: {failure}"
+            f" Make the package registry of pip reachable, or leave the benchmark out. {' '.join(command)}: {failure}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_batches, keyed_messages, message_floor, page, recovery, scale, simulation, snapshot
+from benchmarks import keyed_batches, keyed_messages, message_floor, page, peers, recovery, scale, simulation, snapshot
 from benchmarks.interleaved_windows import shares_of_neighbours
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.live import Live
@@ -100,6 +100,15 @@ def test_keyed_messages(live: Live) -> None:
     assert off["ratios"].keys() == {"bare_loop"}
     assert often["ratios"].keys() == {"bare_loop", "without_snapshots"}
     assert single["ratios"].keys() == {"bare_loop", "in_lists"}
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_peers_on_cutline(live: Live) -> None:
+    """Each way of sending computes the sums of a plain loop, and sends one result a record. No Bytewax runs."""
+    for case in (peers.Case(1, "one"), peers.Case(1, "list"), peers.Case(2, "hook")):
+        timed = peers.run_case(live, case, SIZE.seconds)
+        assert len(timed.rounds) == case.parallelism and peers.rate_of(timed) > 0
 
 
 @pytest.mark.spark
