@@ -38,9 +38,14 @@ notebooks: ## JupyterLab on demos/, with the first notebook open; ARGS are passe
 	@scripts/setup notebooks
 	@$(PY) -m jupyterlab $(ARGS) demos/01_balls.ipynb
 
+# The pages need none of these scripts, and would load them from other sites.
+NO_SCRIPTS = $(patsubst %,--HTMLExporter.%_url=data:text/javascript$(comma),require_js mathjax)
+comma = ,
+
 headless: ## run the notebooks without a browser, or those that ARGS name; pages with their outputs: artifacts/notebooks
 	@scripts/setup notebooks
-	@.venv/bin/jupyter nbconvert --execute --to html --output-dir artifacts/notebooks $(or $(ARGS:%=demos/%.ipynb),demos/*.ipynb)
+	@.venv/bin/jupyter nbconvert --execute --to html $(NO_SCRIPTS) --output-dir artifacts/notebooks \
+		$(or $(ARGS:%=demos/%.ipynb),demos/*.ipynb)
 
 clean: ## remove .venv and everything that was generated
 	@rm -rf .venv .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from demos.figures import Chart
 from snapshot.testing import Event, History, Kind
 from snapshot.testing.payload import unpack
 
@@ -95,7 +96,7 @@ def _apply(scene: Scene, event: Event, history: History) -> None:
             pass
 
 
-def draw(scene: Scene, title: str) -> Figure:
+def draw(scene: Scene, title: str) -> Chart:
     """Draw one moment: the processes and channels above, and their records below."""
     from matplotlib.figure import Figure
 
@@ -113,10 +114,11 @@ def draw(scene: Scene, title: str) -> Figure:
         label = f"{place} recorded" if isinstance(place, str) else f"channel {place[0]} to {place[1]}"
         _box(axes, left, right, _RECORD, label, is_note=True)
         _recorded(axes, scene, place, (left + right) / 2)
-    return figure
+    held = "; ".join(f"{name} holds {_listed(balls)}" for name, balls in scene.held.items())
+    return Chart(figure, f"{title}. {held}")
 
 
-def compare(records: Mapping[str, Mapping[str, Sequence[str]]], balls: Iterable[str]) -> Figure:
+def compare(records: Mapping[str, Mapping[str, Sequence[str]]], balls: Iterable[str]) -> Chart:
     """Draw several records of the same `balls`, beside each other, and the fault of each record.
 
     Parameters
@@ -140,7 +142,11 @@ def compare(records: Mapping[str, Mapping[str, Sequence[str]]], balls: Iterable[
             _words(axes, left, height, place if found else f"{place}: nothing", 8)
             _balls(axes, found, left + 3.6, height)
         _words(axes, left, 0.5 * _ROW, _fault(record, everything), 9, bold=True)
-    return figure
+    return Chart(figure, "; ".join(f"{title}: {_fault(record, everything)}" for title, record in records.items()))
+
+
+def _listed(balls: Sequence[str]) -> str:
+    return ", ".join(balls) or "nothing"
 
 
 def _fault(record: Mapping[str, Sequence[str]], everything: Sequence[str]) -> str:

@@ -245,11 +245,11 @@ class Graph:
         """
         print(explanation(build(self, alignment).topology))  # noqa: T201  # as DataFrame.explain does
 
-    def _repr_svg_(self) -> str:
+    def _repr_html_(self) -> str:
         """Return the drawn graph for notebooks, or the reason why the graph cannot be built."""
-        from snapshot.drawing.graph_picture import svg_of_graph  # the drawing room imports this module
+        from snapshot.drawing.graph_picture import html_of_graph  # the drawing room imports this module
 
-        return svg_of_graph(self)
+        return html_of_graph(self)
 
 
 def explanation(topology: Topology) -> str:

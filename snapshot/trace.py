@@ -38,6 +38,6 @@ class Trace(EventLog):
         """
         return Diagram(self, start, stop)
 
-    def _repr_svg_(self) -> str:
+    def _repr_html_(self) -> str:
         """Return the drawn last events, for notebooks."""
-        return self.diagram(-_DRAWN_EVENTS)._repr_svg_()
+        return self.diagram(-_DRAWN_EVENTS)._repr_html_()

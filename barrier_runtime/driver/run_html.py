@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from snapshot.drawing.graph_picture import svg_of_topology
-from snapshot.drawing.html import card, drawn_or_text, link, picture, table
+from snapshot.drawing.graph_picture import html_of_topology
+from snapshot.drawing.html import card, link, table
 from snapshot.drawing.labels import counted, duration_text, shortened, size_text
 from snapshot.plan.topology import Topology
 
 #: Limits of rows in a table, newest first, and of characters in a reason. `Run.status` has everything.
-_ROWS_MAX, _REASON_CHARACTERS = 20, 160
+_ROWS_MAX, _REASON_CHARACTERS = 20, 500
 
 
 def html_of_run(name: str, topology: Topology, status: Mapping[str, Any] | None, page: str | None) -> str:
@@ -25,7 +25,7 @@ def html_of_run(name: str, topology: Topology, status: Mapping[str, Any] | None,
     page : str or None
         Address of the live page; None: no page.
     """
-    drawing = picture(drawn_or_text(lambda: svg_of_topology(topology)))
+    drawing = html_of_topology(topology)
     address = link(page, f"live page at {page}") if page else ""
     if status is None:
         return card(f"Run {name}", [("", "no report yet")], address, drawing)

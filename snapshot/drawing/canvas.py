@@ -91,13 +91,11 @@ class Labels:
         bold: bool = False,
         optional: bool = False,
     ) -> None:
-        """Write at the first free place. Without a free place, write at the first place, or nowhere if `optional`."""
+        """Write at the place with the most room, the first of equals. If `optional`, write at a free place only."""
         width, height = text_size(text.splitlines(), points, bold=bold)
-        choices = list(places)
-        free = [at for at in choices if not self._is_taken(self._box(at, width, height))]
-        if not free and optional:
+        at = min(places, key=lambda each: self._taken_area(self._box(each, width, height)))
+        if optional and self._taken_area(self._box(at, width, height)):
             return
-        at = (free or choices)[0]
         self.keep_free(at, width, height)
         self._axes.text(
             *at,
@@ -115,6 +113,10 @@ class Labels:
         x, y = at[0] * self._scale[0], at[1] * self._scale[1]
         return x - width / 2, x + width / 2, y - height / 2, y + height / 2
 
-    def _is_taken(self, box: tuple[float, float, float, float]) -> bool:
+    def _taken_area(self, box: tuple[float, float, float, float]) -> float:
+        """Return the square inches of a box that others cover."""
         left, right, low, high = box
-        return any(left < r and right > lf and low < h and high > lo for lf, r, lo, h in self._taken)
+        return sum(
+            max(min(right, r) - max(left, lf), 0.0) * max(min(high, h) - max(low, lo), 0.0)
+            for lf, r, lo, h in self._taken
+        )

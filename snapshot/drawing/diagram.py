@@ -5,7 +5,7 @@ In terminals and failing tests, use ``print(trace.diagram(-60))``. A notebook sh
 
 from __future__ import annotations
 
-from snapshot.drawing.html import drawn_or_text, needs_matplotlib
+from snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture
 from snapshot.drawing.picture import Picture
 from snapshot.drawing.text import text_of
 from snapshot.trace_events import EventLog
@@ -51,8 +51,8 @@ class Diagram:
     def __str__(self) -> str:
         return self.text()
 
-    def _repr_svg_(self) -> str:
-        return drawn_or_text(self.svg)
+    def _repr_html_(self) -> str:
+        return picture(drawn_or_text(self.svg), f"Space-time diagram of {self._picture.title}")
 
     def _drawn(self, form: str) -> bytes:
         with needs_matplotlib():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snapshot.drawing.html import drawn_or_text, needs_matplotlib, svg_of_lines
+from snapshot.drawing.html import drawn_or_text, needs_matplotlib, picture, svg_of_lines
 from snapshot.drawing.labels import shortened
 from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import build
@@ -19,13 +19,19 @@ _CHARACTERS = 28
 _EDGES_OF_A_KIND = 6
 
 
-def svg_of_graph(graph: Graph) -> str:
-    """Return the graph as SVG, or an SVG text with the graph's errors or the missing package."""
+def html_of_graph(graph: Graph) -> str:
+    """Return the drawn graph as HTML, or text with the graph's errors or the missing package."""
     try:
         topology = build(graph, "unaligned").topology
     except GraphError as error:
-        return svg_of_lines(str(error).splitlines())
-    return drawn_or_text(lambda: svg_of_topology(topology))
+        return picture(svg_of_lines(str(error).splitlines()), f"Errors of graph {graph.name}")
+    return html_of_topology(topology)
+
+
+def html_of_topology(topology: Topology) -> str:
+    """Return a compiled topology as HTML, or text with the missing package."""
+    edges = ", ".join(f"{edge.source} to {edge.target}" for edge in topology.edges)
+    return picture(drawn_or_text(lambda: svg_of_topology(topology)), f"Graph {topology.name}: {edges}")
 
 
 def svg_of_topology(topology: Topology) -> str:

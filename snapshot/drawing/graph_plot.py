@@ -29,7 +29,7 @@ _BENDS, _BENDS_APART = (0.0, 0.2, -0.2, 0.4, -0.4), (0.2, 0.4)
 _LABELLED_EDGES_MAX = 12
 #: shares of an edge's length where crossings with boxes are checked, and where the label may stand
 _STEPS = tuple(number / 20 for number in range(1, 20))
-_SHARES = (0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72)
+_SHARES = tuple(0.5 + side * number * 0.03 for number in range(11) for side in (1, -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,12 @@ class _Plot:
 
     def _unit_size(self) -> tuple[float, float]:
         """Return the distance between two places: a box, and room for the text between two boxes."""
-        label = max((text_size(note.lines, SMALL, bold=note.is_loud)[0] for note in self._edges.values()), default=0.0)
+        labels = [text_size(note.lines, SMALL, bold=note.is_loud) for note in self._edges.values() if note.lines]
+        label_width = max((width for width, _ in labels), default=0.0)
+        label_height = max((height for _, height in labels), default=0.0)
         loops = any(edge.source == edge.target for edge in self._topology.edges)
-        return self._box[0] + label + _GAP_WIDTH, self._box[1] + _GAP_HEIGHT + (_LOOP if loops else 0.0)
+        height = self._box[1] + label_height + _GAP_HEIGHT + (_LOOP if loops else 0.0)
+        return self._box[0] + label_width + _GAP_WIDTH, height
 
     def _bounds(self) -> tuple[float, float, float, float]:
         """Return left, right, low and high of all boxes and edges."""

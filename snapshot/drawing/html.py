@@ -70,12 +70,19 @@ def card(title: str, facts: Iterable[tuple[str, str]], *rest: str) -> str:
     return f'<div><div style="font-size:115%"><b>{escape(title)}</b></div><div>{lines}</div>{"".join(rest)}</div>'
 
 
-def picture(svg: str) -> str:
-    """Return a drawing on a white background. A wide drawing shrinks to fit, and scrolls below its smallest size."""
+def picture(svg: str, label: str) -> str:
+    """Return a drawing on a white background. A wide drawing shrinks to fit, and scrolls below its smallest size.
+
+    Parameters
+    ----------
+    label : str
+        What the drawing shows, for readers who do not see the drawing.
+    """
     drawing = svg[svg.index("<svg") :]
     width = _WIDTH.search(drawing)
     least = f"min-width:{float(width[1]) * _SMALLEST:.0f}{width[2]}" if width else ""
-    fitted = drawing.replace("<svg", f'<svg style="max-width:100%;height:auto;{least}"', 1)
+    attributes = f'role="img" aria-label="{escape(label)}" style="max-width:100%;height:auto;{least}"'
+    fitted = drawing.replace("<svg", f"<svg {attributes}", 1)
     return f'<div style="background:white;overflow-x:auto;margin:6px 0">{fitted}</div>'
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import floor, log10
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -62,8 +63,10 @@ _LABELLED_ARROWS_MAX = 160
 _AT_END, _NEAR_HEAD, _NEAR_TAIL = (1.0, 0.5, 1.4), (0.75, 0.85, 0.6, 0.45), (0.3, 0.45, 0.6, 0.15, 0.75)
 #: width of a cut in points: a broad pale band, because a thin line could be mistaken for a message
 _CUT_WIDTH = 4.0
-#: characters of the text for an event of the run, above the lines
+#: characters of the text for an event of the run, above the lines; a longer text is repeated in whole in the legend
 _ANNOUNCEMENT_CHARACTERS = 34
+#: characters of the legend's title in an inch
+_CHARACTERS_PER_INCH = 15
 
 #: (marker, colour, whether filled) of events that move no message, by kind
 _POINTS = {
@@ -98,6 +101,8 @@ class _Plot:
         # The names, the texts above and the legend below lie outside of the axes. `rendered` enlarges the file to fit.
         self._axes = self.figure.add_axes((0, 0, 1, 1))
         self._labels = Labels(self._axes, (width / (count + 2), height / (levels - 1 + _ABOVE + _BELOW)))
+        #: announcements that have no room above the lines
+        self._cut_short: list[str] = []
         self._draw_frame()
         self._draw_incarnations()
         self._draw_cuts()
@@ -163,7 +168,10 @@ class _Plot:
         style = "-" if event.kind is Kind.DEPLOYED else ":"
         if is_loud:
             self._axes.axvline(place, color=colour, lw=0.8, ls=style, alpha=0.7, zorder=0.5)
-        text = shortened(" ".join(self._picture.announcement(event).split()), _ANNOUNCEMENT_CHARACTERS)
+        whole = " ".join(self._picture.announcement(event).split())
+        text = shortened(whole, _ANNOUNCEMENT_CHARACTERS)
+        if text != whole:
+            self._cut_short.append(f"At {self._picture.time(place):.3f} s: {whole}")
         self._axes.text(place, -0.9, text, rotation=60, ha="left", va="bottom", fontsize=SMALL, color=colour)
 
     def _draw_point(self, place: int, event: Event, level: int) -> None:
@@ -260,6 +268,9 @@ class _Plot:
             yield last + aside, self._level[bottom] + 0.45
 
     def _draw_legend(self) -> None:
+        """Draw the legend, below the title and the texts that had no room above the lines."""
+        width = int(self.figure.get_figwidth() * _CHARACTERS_PER_INCH)
+        title = [self._picture.title, *(line for text in self._cut_short for line in wrap(text, width))]
         cut = BLUE
         samples = [
             Line2D([], [], color=CALM, lw=0.8, marker=">", ms=4, label="message (no head, no tail: outside)"),
@@ -275,7 +286,7 @@ class _Plot:
         ]
         self._axes.legend(
             handles=samples,
-            title=self._picture.title,
+            title="\n".join(title),
             alignment="left",
             loc="upper left",
             bbox_to_anchor=(0, 0),

@@ -70,7 +70,8 @@ class _Card:
             *([("", "the run's result")] if snapshot.manifest.final else []),
         ]
         title = f"Snapshot {snapshot.id}"
-        return card(title, facts, picture(drawn_or_text(self._svg)), self._table_of_states(), self._table_of_channels())
+        drawing = picture(drawn_or_text(self._svg), f"{title} of run {snapshot.run}, drawn on the graph")
+        return card(title, facts, drawing, self._table_of_states(), self._table_of_channels())
 
     # ---------------------------------------------------------------- reading
 

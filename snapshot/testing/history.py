@@ -152,8 +152,8 @@ class History:
         """Return the space-time diagram of ``events[start:stop]``, as `Trace.diagram`."""
         return self.trace.diagram(start, stop)
 
-    def _repr_svg_(self) -> str:
-        return self.trace._repr_svg_()
+    def _repr_html_(self) -> str:
+        return self.trace._repr_html_()
 
     def to_bytes(self) -> bytes:
         """Encode the whole history canonically: equal histories are equal bytes, in every process."""

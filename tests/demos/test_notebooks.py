@@ -83,7 +83,9 @@ def test_notebook_runs_from_top_to_bottom(executions: Executions, name: str) -> 
     """No cell fails, its pictures are there, what it teaches came out, and nothing else was said."""
     outputs = executions[name].result()
     shown = [output["data"] for output in outputs if "data" in output]
-    drawn = [data for data in shown if "image/svg+xml" in data or "<svg" in "".join(data.get("text/html", ()))]
+    assert not [kind for data in shown for kind in data if kind.startswith("image/")], "an image has no text of its own"
+    drawn = [html for data in shown if "<svg" in (html := "".join(data.get("text/html", ())))]
+    assert all('<svg role="img" aria-label="' in html for html in drawn)
     assert len(drawn) == _EXPECTED[name].pictures
     streams = {kind: _stream(outputs, kind) for kind in ("stdout", "stderr")}
     texts = [streams["stdout"], *("".join(data.get("text/html", ())) for data in shown)]

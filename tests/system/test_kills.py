@@ -92,6 +92,7 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
     run = live.run(job.graph, backend=HeldBackend(live.folder / "snapshots", signs))
     await_snapshots(run, 2)
     before = run.status
+    manifests = {snapshot.id: snapshot.manifest for snapshot in run.snapshots()}
     if sign:
         (signs / sign).write_text(what)
         wait_for("a write that is held", (signs / "held").exists)
@@ -101,14 +102,16 @@ def test_coordinator_killed(live: Live, sign: str, what: str) -> None:
     wait_for("the death of the coordinator", lambda: is_gone(coordinator))
     for path in signs.iterdir():
         path.unlink()
-    fresh = await_snapshots(run, 2)
+    await_snapshots(run, 2)
     gap = longest_gap(job, at)
     after = run.status
     assert after["incarnation"] == before["incarnation"], "data was rolled back"
     assert after["restarts"] == [] and after["workers"] == before["workers"]
-    assert set(fresh).isdisjoint(before["snapshots"]), "an id was used twice"
+    # The reports are those of the new instance.
+    assert {report["id"] for report in after["snapshotReports"]}.isdisjoint(before["snapshots"]), "an id was used twice"
     for snapshot in run.snapshots():
         snapshot.verify()
+        assert snapshot.manifest == manifests.get(snapshot.id, snapshot.manifest), "an id was used twice"
     print(f"coordinator killed {sign} {what}: longest pause of data {gap:.3f} s, {_finish(job, run)} records exact")
 
 

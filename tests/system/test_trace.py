@@ -109,5 +109,5 @@ def test_trace_of_a_run_with_a_killed_worker(fonts: None, live: Live) -> None:
     assert {(event.incarnation, event.subtask) for event in _of(trace, Kind.RESTORED)} == {
         (incarnation, subtask) for incarnation in (1, 2) for subtask in trace.topology.subtasks
     }
-    assert "<svg" in trace._repr_svg_()
+    assert "<svg" in trace._repr_html_()
     assert "stopped" in run._repr_html_()

@@ -101,7 +101,7 @@ def counting(count: int, failures: Path | None = None, fail_at: int = -1) -> Gra
 @pytest.fixture(scope="module")
 def fonts() -> None:
     """Open the fonts of pictures, which stay open, before leaks are counted."""
-    counting(1)._repr_svg_()
+    counting(1)._repr_html_()
 
 
 @pytest.fixture

@@ -211,7 +211,12 @@ def test_a_drawing_holds_all(count: int) -> None:
     written = words(svg)
     for word in (*(f"n{number}" for number in range(count)), "cut 1", "Crash('n19')", "marker"):
         assert word.replace("n19", f"n{19 % count}") in written
-    assert svg == history.diagram(-200)._repr_svg_()
+    assert svg == history.diagram(-200).svg()
+    shown = history.diagram(-200)._repr_html_()
+    assert words(shown) == written
+    total = len(history.events)
+    first = max(total - 200, 0) + 1
+    assert f'role="img" aria-label="Space-time diagram of ring: events {first} to {total} of {total}"' in shown
 
 
 def test_messages_in_flight_are_starred() -> None:
@@ -237,10 +242,22 @@ def test_what_people_write_is_no_formula_and_no_mark_up() -> None:
     assert "Fail( '$x$ <b> 漢')" in words(scribe.history.diagram().svg())
 
 
+def test_a_long_reason_is_told_whole() -> None:
+    """What has no room above the lines stands in the legend, in several lines if need be."""
+    scribe = sample_scribe()
+    reason = "worker 0 was lost: the connection to it is lost, because the process at its other end closed it " * 3
+    scribe.note(Kind.FAULT, text=reason)
+    written = words(scribe.history.diagram().svg())
+    first = next(
+        number for number, text in enumerate(written) if text.startswith("At ") and "worker 0 was lost" in text
+    )
+    assert reason.strip() in " ".join(written[first : first + 8])
+
+
 def test_without_matplotlib_it_says_what_to_do(no_matplotlib: None) -> None:
     """Text needs nothing; a drawing names the extra; a notebook shows that, and does not fail."""
     diagram = sample_history().diagram()
     assert "bank" in diagram.text()
     with pytest.raises(ImportError, match=r"cutline\[pictures\]"):
         diagram.svg()
-    assert 'pip install "cutline[pictures]"' in words(sample_history()._repr_svg_())[0]
+    assert 'pip install "cutline[pictures]"' in words(sample_history()._repr_html_())[0]

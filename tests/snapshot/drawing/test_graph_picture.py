@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, permutations
 from xml.etree import ElementTree
 
 import pytest
 
 from snapshot import Graph, Node
+from snapshot.drawing import graph_plot
+from snapshot.drawing.graph_plot import EdgeNote
 from snapshot.drawing.layout import layout, positions
 from snapshot.plan.compiled_graph import build
 from snapshot.testing import ListSink, ListSource
@@ -77,23 +79,38 @@ def test_a_graph_shows_itself() -> None:
     made.add("sum", Passing(), parallelism=3)
     made.add("out", ListSink())
     made.connect("words", "sum", key="word", alignment="aligned").connect("sum", "out", partitioning="rebalance")
-    written = words(made._repr_svg_())
+    written = words(made._repr_html_())
     for word in ("words", "ListSource", "source, 2 subtasks", "node, 3 subtasks", "sink, 1 subtask", "hash by word"):
         assert word in written
     assert {"aligned", "rebalance", "unaligned", "count: 6 subtasks, 9 channels"} <= set(written)
-    assert made._repr_svg_() == made._repr_svg_()
+    assert made._repr_html_() == made._repr_html_()
+    assert 'role="img" aria-label="Graph count: words to sum, sum to out"' in made._repr_html_()
+
+
+@pytest.mark.parametrize("shape", ["pair", "loop", "two loops", "triangle", "square"])
+def test_labels_have_room(shape: str) -> None:
+    """The texts of messages in flight on all edges at one time do not overlap each other, or a node."""
+    full = {"triangle": "abc", "square": "abcd"}
+    edges = SHAPES.get(shape) or [a + b for a, b in permutations(full[shape], 2)]
+    topology = build(graph(*edges), "unaligned").topology
+    notes = {(edge.source, edge.target): EdgeNote(["10 in flight", "60, 76, 45, ..."], True) for edge in topology.edges}
+    below = {node.name: ["{'balance': 722, 'until...", "16 processed, 26 sent"] for node in topology.nodes}
+    boxes = graph_plot._Plot(topology, below, notes, "all in flight")._labels._taken
+    assert len(boxes) == len(topology.nodes) + len(topology.edges)
+    for (left, right, low, high), (lf, r, lo, h) in combinations(boxes, 2):
+        assert min(right, r) <= max(left, lf) or min(high, h) <= max(low, lo)
 
 
 def test_edges_of_a_kind_are_told_once() -> None:
     """A mesh of equal edges has no room for a label on each."""
-    written = words(graph(*SHAPES["mesh"])._repr_svg_())
+    written = words(graph(*SHAPES["mesh"])._repr_html_())
     assert "unaligned" not in written
     assert "letters: 6 subtasks, 30 channels; all edges forward, unaligned" in written
 
 
 def test_a_wrong_graph_shows_why() -> None:
     """All problems, as text, whatever is in the names."""
-    written = words(graph("ab").connect("a", "<nowhere & $beyond$>").connect("c", "b")._repr_svg_())
+    written = words(graph("ab").connect("a", "<nowhere & $beyond$>").connect("c", "b")._repr_html_())
     assert "problems" in written[0]
     assert any("<nowhere & $beyond$>" in line for line in written)
     assert any("'c'" in line for line in written)
@@ -101,4 +118,4 @@ def test_a_wrong_graph_shows_why() -> None:
 
 def test_without_matplotlib_it_says_what_to_do(no_matplotlib: None) -> None:
     """As text in the place of the drawing."""
-    assert 'pip install "cutline[pictures]"' in words(graph("ab")._repr_svg_())[0]
+    assert 'pip install "cutline[pictures]"' in words(graph("ab")._repr_html_())[0]
