@@ -41,19 +41,32 @@ class BurstsPartition(StatefulSourcePartition):  # type: ignore[misc]  # because
         return self.began_at, self.rounds
 
 
+class RecordsPartition(BurstsPartition):
+    """Returns one record a call, as Bytewax's `TestingSource` does by default."""
+
+    def __init__(self, bursts: list[list[tuple[str, int]]], seconds: float) -> None:
+        super().__init__(bursts, seconds)
+        self.waiting: list[tuple[str, int]] = []
+
+    def next_batch(self) -> list[tuple[str, int]]:
+        if not self.waiting:
+            self.waiting = super().next_batch()[::-1]
+        return [self.waiting.pop()]
+
+
 class Bursts(FixedPartitionedSource):  # type: ignore[misc]
     """Has one partition for each worker."""
 
-    def __init__(self, folder: Path, seconds: float, workers: int) -> None:
+    def __init__(self, folder: Path, seconds: float, workers: int, *, is_single: bool) -> None:
         table = json.loads((folder / "bursts.json").read_text())
         self.bursts = [[(key, value) for key, value in burst] for burst in table]
-        self.seconds, self.workers = seconds, workers
+        self.seconds, self.workers, self.is_single = seconds, workers, is_single
 
     def list_parts(self) -> list[str]:
         return [f"part-{number}" for number in range(self.workers)]
 
     def build_part(self, step_id: str, for_part: str, resume_state: Any) -> BurstsPartition:
-        return BurstsPartition(self.bursts, self.seconds)
+        return (RecordsPartition if self.is_single else BurstsPartition)(self.bursts, self.seconds)
 
 
 class RunningSum(StatefulBatchLogic):  # type: ignore[misc]
@@ -99,10 +112,18 @@ class Counted(DynamicSink):  # type: ignore[misc]
         return CountedPartition(self.folder / f"results-{worker_index}.json")
 
 
-def flow(folder: str, seconds: float, workers: int) -> Dataflow:
-    """Make the dataflow of a run with that many workers."""
+def _add(total: int | None, value: int) -> tuple[int, int]:
+    total = (total or 0) + value
+    return total, total
+
+
+def flow(folder: str, seconds: float, workers: int, is_single: bool) -> Dataflow:
+    """Make the dataflow of a run with that many workers, for lists of records, or for one record at a time."""
     made = Dataflow("peer")
-    records = operators.input("records", made, Bursts(Path(folder), seconds, workers))
-    sums = operators.stateful_batch("sums", records, lambda total: RunningSum(total or 0))
+    records = operators.input("records", made, Bursts(Path(folder), seconds, workers, is_single=is_single))
+    if is_single:
+        sums = operators.stateful_map("sums", records, _add)
+    else:
+        sums = operators.stateful_batch("sums", records, lambda total: RunningSum(total or 0))
     operators.output("results", sums, Counted(Path(folder)))
     return made

@@ -86,8 +86,10 @@ def _install(command: Sequence[str]) -> None:
         )
 
 
-def run_peer(python: Path, folder: Path, workers: int, seconds: float) -> PeerRun:
+def run_peer(python: Path, folder: Path, workers: int, seconds: float, *, is_single: bool = False) -> PeerRun:
     """Run the keyed sum in an empty folder, one worker in each process, and compare its result with the expected one.
+
+    Records go through the dataflow in lists, or one by one if `is_single`.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def run_peer(python: Path, folder: Path, workers: int, seconds: float) -> PeerRu
     store = folder / "store"
     store.mkdir()
     _finish([_started([str(python), "-m", "bytewax.recovery", str(store), str(workers)], folder, "recovery")], 0.0)
-    flow = f"{_ROOT / 'benchmarks' / 'bytewax_flow.py'}:flow({str(folder)!r}, {seconds!r}, {workers})"
+    flow = f"{_ROOT / 'benchmarks' / 'bytewax_flow.py'}:flow({str(folder)!r}, {seconds!r}, {workers}, {is_single})"
     recovery = ["-r", str(store), "-s", str(SNAPSHOT_SECONDS), "-b", "0"]
     command = [str(python), "-m", "bytewax.run", flow, *recovery]
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(workers))
@@ -158,7 +160,7 @@ def read_run(folder: Path) -> PeerRun:
             rows = store.execute("SELECT step_id, state_key, ser_change FROM snaps ORDER BY snap_epoch").fetchall()
             states = {(step, key): pickle.loads(state) for step, key, state in rows}  # noqa: S301  # our own process's
             fronts = store.execute("SELECT worker_frontier FROM fronts").fetchall()
-        sums |= {key: state for (step, key), state in states.items() if step == "peer.sums"}
+        sums |= {key: state for (step, key), state in states.items() if step.startswith("peer.sums")}
         began += [state for (step, _), state in states.items() if step == "peer.records"]
         frontier = max([frontier, *(each for (each,) in fronts)])
     ended = [json.loads(path.read_text()) for path in folder.glob("results-*.json")]

@@ -54,6 +54,8 @@ class Round(NamedTuple):
     loop: float
     #: {workers: records per second of Bytewax}
     peer: dict[int, float]
+    #: records per second of Bytewax on one core, one by one
+    peer_one_by_one: float
 
 
 def configurations(size: RunSize) -> Cases:
@@ -81,15 +83,17 @@ def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
             show_progress("peers", cases[case], number + 1, size.repeats)
             # Both run for each case, although cases could share a run of Bytewax, because the machine drifts.
             peer = {each: _peer(live, python, each, size.seconds) for each in range(1, case.parallelism + 1)}
+            one_by_one = _peer(live, python, 1, size.seconds, is_single=True)
             ours = rate_of(run_case(live, case, size.seconds))
-            found.append(Round(ours, loop_records_per_second(case.send, case.parallelism, size.seconds), peer))
+            bare_loop = loop_records_per_second(case.send, case.parallelism, size.seconds)
+            found.append(Round(ours, bare_loop, peer, one_by_one))
     for case, found in rounds.items():
         yield result_of(cases[case], found)
 
 
-def _peer(live: Live, python: Path, workers: int, seconds: float) -> float:
+def _peer(live: Live, python: Path, workers: int, seconds: float, *, is_single: bool = False) -> float:
     with scratch(live) as folder:
-        return run_peer(python, folder, workers, seconds).records_per_second
+        return run_peer(python, folder, workers, seconds, is_single=is_single).records_per_second
 
 
 def run_case(live: Live, case: Case, seconds: float) -> Timed:
@@ -126,15 +130,20 @@ def rate_of(timed: Timed) -> float:
 def result_of(configuration: Configuration, rounds: list[Round]) -> Result:
     """Make the result of one configuration. Bytewax's faster number of cores counts in each round."""
     ours, loop = [each.ours for each in rounds], [each.loop for each in rounds]
-    best = [max(each.peer.values()) for each in rounds]
+    best, one_by_one = [max(each.peer.values()) for each in rounds], [each.peer_one_by_one for each in rounds]
     metrics = {
         "records_per_s": metric("records/s", ours),
         "peer_records_per_s": metric("records/s", best),
+        "peer_one_by_one_records_per_s": metric("records/s", one_by_one),
         "loop_records_per_s": metric("records/s", loop),
     }
     if configuration["parallelism"] > 1:
         for workers in rounds[0].peer:
             rates = [each.peer[workers] for each in rounds]
             metrics[f"peer_on_{workers}_records_per_s"] = metric("records/s", rates)
-    ratios = {"bytewax": paired_ratio(ours, best), "bare_loop": paired_ratio(ours, loop)}
+    ratios = {
+        "bytewax": paired_ratio(ours, best),
+        "bytewax_one_by_one": paired_ratio(ours, one_by_one),
+        "bare_loop": paired_ratio(ours, loop),
+    }
     return Result("peers", configuration, metrics, ratios)

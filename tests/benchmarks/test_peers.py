@@ -35,10 +35,11 @@ def test_configurations() -> None:
 def test_one_core_is_compared_with_one_core() -> None:
     """The ratio is the median over the rounds, each of which has its own rate of Bytewax."""
     configuration = peers.configurations(RunSize())[Case(1, "list")]
-    rounds = [Round(400.0, 1000.0, {1: 100.0}), Round(900.0, 1000.0, {1: 300.0}), Round(400.0, 1000.0, {1: 200.0})]
+    rounds = [Round(ours, 1000.0, {1: peer}, 50.0) for ours, peer in ((400.0, 100.0), (900.0, 300.0), (400.0, 200.0))]
     result = peers.result_of(configuration, rounds)
-    assert result.ratios == {"bytewax": 3.0, "bare_loop": 0.4}
-    assert result.metrics.keys() == {"records_per_s", "peer_records_per_s", "loop_records_per_s"}
+    assert result.ratios == {"bytewax": 3.0, "bytewax_one_by_one": 8.0, "bare_loop": 0.4}
+    metrics = {"records_per_s", "peer_records_per_s", "peer_one_by_one_records_per_s", "loop_records_per_s"}
+    assert result.metrics.keys() == metrics
     assert result.metrics["records_per_s"].median == 400.0
     assert result.metrics["peer_records_per_s"].median == 200.0
 
@@ -47,12 +48,12 @@ def test_two_cores_are_compared_with_the_better() -> None:
     """Each round counts the faster of one and two cores of Bytewax, and the result states both."""
     configuration = peers.configurations(RunSize())[Case(2, "one")]
     rounds = [
-        Round(600.0, 1200.0, {1: 100.0, 2: 200.0}),
-        Round(600.0, 1200.0, {1: 300.0, 2: 100.0}),
-        Round(600.0, 1200.0, {1: 100.0, 2: 150.0}),
+        Round(600.0, 1200.0, {1: 100.0, 2: 200.0}, 60.0),
+        Round(600.0, 1200.0, {1: 300.0, 2: 100.0}, 60.0),
+        Round(600.0, 1200.0, {1: 100.0, 2: 150.0}, 60.0),
     ]
     result = peers.result_of(configuration, rounds)
-    assert result.ratios == {"bytewax": 3.0, "bare_loop": 0.5}
+    assert result.ratios == {"bytewax": 3.0, "bytewax_one_by_one": 10.0, "bare_loop": 0.5}
     assert result.metrics["peer_records_per_s"].median == 200.0
     assert result.metrics["peer_on_1_records_per_s"].median == 100.0
     assert result.metrics["peer_on_2_records_per_s"].median == 150.0
