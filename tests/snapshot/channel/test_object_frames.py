@@ -146,8 +146,16 @@ def test_a_frame_of_bytes_takes_the_messages_that_follow() -> None:
         end.send((number, [number]) if number % 2 else (number, number))
     end.seal()
     end.send((1, 1))
+    end.send((1, [1]))
     end.seal()
-    assert [type(frame) for frame in taken(end)] == [ObjectFrame, Frame, ObjectFrame]
+    frames = taken(end)
+    assert [(type(frame), frame.count) for frame in frames] == [
+        (ObjectFrame, 1),
+        (Frame, 99),
+        (ObjectFrame, 1),
+        (Frame, 1),
+    ]
+    assert all(one.last + 1 == two.first for one, two in pairwise(frames))
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=20), st.booleans())
