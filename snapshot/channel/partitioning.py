@@ -221,9 +221,11 @@ class HashPartitioner(_Stateless):
     def share(self, messages: list[Any]) -> Shares:
         """See `Partitioner`."""
         keys = list(map(self.key_of, messages))
-        targets = self._targets_of(keys)
         if self._parallelism == 1:
+            if not PLAIN_KEYS.issuperset(map(type, keys)):
+                self._targets_of(keys)  # raises for other types
             return [(0, messages, keys)]
+        targets = self._targets_of(keys)
         shares: Shares = [(target, [], []) for target in range(self._parallelism)]
         for message, key, target in zip(messages, keys, targets, strict=True):
             _, share, share_keys = shares[target]

@@ -62,12 +62,14 @@ class OutputEdge:
         self.schema = schema
         self.transforms = tuple(transforms)
         self._choose = partitioner.choose
+        self._forbidden = ""
         #: function that sends a message along this edge
         self.emit: Callable[[Any], None] = self._transformed if transforms else self._partition
         self._transform = chained(transforms, f"{source}->{target}", self._partition)
 
     def forbid(self, why: str) -> None:
         """Refuse every message with the error text `why`. An empty `why` accepts messages again."""
+        self._forbidden = why
         for end in self.ends.values():
             end.forbid(why)
 
@@ -138,6 +140,8 @@ class OutputEdge:
             self._put(index, part)
 
     def _no_key(self, message: Any, error: BaseException) -> NodeError:
+        if self._forbidden:  # the reason that the message has whatever its key is
+            return NodeError(self._forbidden)
         what = "key of " if isinstance(self.partitioner, HashPartitioner) else ""
         return NodeError(
             f"{what}{self.source}->{self.target}: a {type(message).__qualname__} cannot be spread: {headline(error)}"

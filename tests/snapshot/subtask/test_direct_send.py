@@ -187,6 +187,17 @@ def test_the_direct_way_is_the_ordinary_way(
     assert _taken(direct[1]) == _taken(ordinary[1])
 
 
+def test_a_silent_hook_is_named_before_a_wrong_key() -> None:
+    """A message of a known shape whose key cannot be read is refused as any message of that hook is."""
+    context, _ = _context(frozenset([("b", 0)]), ("b",))
+    context.send(1, Subtask("b", 0))  # its shape is known then, although it has no key
+    with pytest.raises(NodeError, match="key of"):
+        context.send(7)
+    context.silence("snapshotState")
+    with pytest.raises(NodeError, match="snapshotState must not send"):
+        context.send(7)
+
+
 @given(_MESSAGES, st.booleans())
 def test_placement_cannot_be_seen(message: Any, is_list: bool) -> None:
     """A local and a remote receiver get equal values of equal types, or none, though the sender changes what it can."""
