@@ -306,8 +306,7 @@ class RunStore:
         """
         if handle.path is None:
             return decode_part(handle, handle.inline or b"")
-        store = self if handle.run == self.run else RunStore(self.backend, handle.run)
-        return decode_part(handle, store.read_stored(handle))
+        return decode_part(handle, RunStore(self.backend, handle.run).read_stored(handle))
 
     def read_stored(self, handle: Handle) -> bytes:
         """Return the bytes of a part that is not inline, unchecked.

@@ -54,6 +54,10 @@ def test_any_order_of_work_keeps_every_channel_exact(link_maker: LinkMaker, step
         for channel in channels:
             channel.sending.seal()
         settle(ends, channels)
+        sent = sum(step == "send" for step, _, _ in steps)
+        assert (ends[0].traffic.messages_out, ends[1].traffic.messages_in) == (sent, sent)
+        assert ends[0].traffic.frames_out == ends[1].traffic.frames_in
+        assert ends[0].traffic.bytes_out == ends[1].traffic.bytes_in
         for number, channel in enumerate(channels):
             expected = [n for n, (step, to, _) in enumerate(steps, 1) if step == "send" and to == number]
             markers = [n for n, (step, to, _) in enumerate(steps, 1) if step in ("marker", "aligned") and to == number]

@@ -70,3 +70,19 @@ def test_any_value_is_shown() -> None:
 def test_a_headline_is_the_last_line_of_a_traceback() -> None:
     """As users know it."""
     assert headline(ValueError("bad")) == "ValueError: bad"
+
+
+def test_a_traceback_that_cannot_be_read_is_left_out() -> None:
+    """The source of a frame may come from a loader, which may fail. The error is described all the same."""
+
+    class Loader:
+        def get_source(self, name: str) -> str:
+            raise RuntimeError(f"no source of {name}")
+
+    code = compile("1 / 0", "made.py", "exec")
+    try:
+        exec(code, {"__name__": "made", "__loader__": Loader()})  # because a frame needs this loader
+    except ZeroDivisionError as error:
+        text = describe(error)
+    assert "ZeroDivisionError: division by zero" in text
+    assert "<no traceback, because reading it raises RuntimeError>" in text

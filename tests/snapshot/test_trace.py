@@ -107,3 +107,10 @@ def test_a_trace_of_a_real_run_is_drawn() -> None:
     assert "├──*3──────>●" in text
     assert "'three' (restored)" in text
     assert "'one' (restored)" not in text
+
+
+def test_events_of_the_run_stay_in_order_over_incarnations() -> None:
+    """A new coordinator's clock may be behind. What it records still follows what the one before recorded."""
+    first = event(5.0, Kind.DEPLOYED)
+    second = event(4.0, Kind.DEPLOYED)._replace(incarnation=2)
+    assert in_order([first, second]) == [first, second]

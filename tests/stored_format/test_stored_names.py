@@ -28,7 +28,9 @@ from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import HANDLE, PartKind
+from snapshot.stored.pins import PinKind
 from snapshot.stored.topology_record import record_of_topology
+from snapshot.trace_events import Kind
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
 from tests.stored_format.generate import FIXTURES, FORMAT_1
@@ -178,6 +180,11 @@ def test_enums() -> None:
     """The values of enums are stored; their names are not."""
     assert [kind.value for kind in PartKind] == [0, 1, 2]
     assert [kind.value for kind in PayloadKind] == [0, 1, 2, 3, 4]
+    assert [kind.value for kind in PinKind] == ["pinned", "unpinned", "base", "fork", "removed"]
+    assert [kind.value for kind in Kind] == [
+        *("restored", "poll", "timer", "inject", "send", "receive", "end sent", "end received", "cut", "marker sent"),
+        *("marker", "commit", "failed", "deployed", "published", "aborted", "refused", "fault"),
+    ]
     assert [partitioning.value for partitioning in Partitioning] == [
         "forward",
         "rebalance",

@@ -64,6 +64,7 @@ def test_what_is_accepted_is_read_back_elsewhere(tmp_path: Path) -> None:
 def test_the_limit_of_depth_is_the_same_for_all(kind: type, way: str) -> None:
     """At the limit a value is accepted; one level deeper it is refused, with its type."""
     encode, decode = WAYS[way]
+    assert DEPTH_MAX == 200  # as the API page says
     at_limit = nested(kind, DEPTH_MAX)
     data = encode(Codec(), at_limit)
     assert data is not None

@@ -246,3 +246,12 @@ def test_keys_come_with_all_messages_or_with_none() -> None:
     assert isinstance(first, ObjectFrame) and isinstance(second, ObjectFrame)
     assert (first.keys, second.keys) == ([1, 3], None)
     assert (first.messages, second.messages) == ([(1, 2), (3, 4)], [(1, 2), (5, 6)])
+
+
+def test_a_frame_ends_near_its_target() -> None:
+    """After the first estimate, as many messages are sent as have room by their size, and not a fixed number."""
+    end = sender()
+    for number in range(2000):
+        end.send(("x" * 200, number))
+    sizes = [frame.size for frame in taken(end)]
+    assert len(sizes) > 2 and max(sizes) <= OBJECT_FRAME_BYTES_TARGET + 2 * memory_of(("x" * 200, 1))

@@ -122,3 +122,11 @@ def test_an_error_carries_its_culprit_across_processes() -> None:
     """Pickled as any error."""
     error = pickle.loads(pickle.dumps(NodeError("text", FailedTimer(B, "k", 1.0))))
     assert str(error) == "text" and error.culprit == FailedTimer(B, "k", 1.0)
+
+
+def test_a_channel_that_no_record_names_keeps_its_suspects() -> None:
+    """A published snapshot says nothing of such a channel, so the count of a failure there goes on."""
+    failures = RepeatedFailures(topology(), 2)
+    assert failures.count(FailedMessages(CHANNEL, 3, 3), "once") is None
+    failures.note_published([])
+    assert isinstance(failures.count(FailedMessages(CHANNEL, 3, 3), "twice"), Isolated)

@@ -47,3 +47,9 @@ def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     """The error says what to give."""
     with pytest.raises(ValueError, match=r"maxRestarts|negative|poisonAfter"):
         RestartPolicy(**wrong)
+
+
+def test_the_least_limits_are_accepted() -> None:
+    """No restart at all, and the end at a message's first failure."""
+    policy = RestartPolicy(maxRestarts=0, poisonAfter=1)
+    assert (policy.maxRestarts, policy.poisonAfter) == (0, 1)

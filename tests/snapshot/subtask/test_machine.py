@@ -447,6 +447,17 @@ def test_inputs_take_turns() -> None:
     assert [note[1] for note in hosted.node("b").log[2:]] == [0, 1, 10, 11, 2, 3, 12, 13]
 
 
+def test_a_host_may_ask_for_an_input_that_has_nothing() -> None:
+    """Nothing is handled, and nothing fails; then the messages come."""
+    hosted = Hosted(Graph("turns").add("a", Feed(1, 2)).add("b", Recorder()).connect("a", "b"))
+    machine = hosted["b"]
+    [channel] = machine.inputs
+    assert machine.handle_next(channel, 0.0) == 0
+    hosted["a"].run(0.0, 100)
+    hosted.seal_and_carry("a", "b")
+    assert machine.handle_next(channel, 0.0) == 1
+
+
 def test_errors_of_a_link_pass_through() -> None:
     """A gap on a link is a ChannelError of the channel, not of the node."""
     hosted = fed(Recorder(), "x")
