@@ -8,7 +8,8 @@ from snapshot.channel.frame import Marker
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
-from snapshot.subtask.events import MarkerArrived
+from snapshot.subtask.events import ControlEvent, MarkerArrived
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker import events
 from snapshot.worker.events import AlignmentDeadline, IdleDeadline, RequestDeadline, Stage, UploadDeadline
 from snapshot.worker.machine import WorkerSettings
@@ -321,11 +322,15 @@ def test_an_alignment_ends_by_its_deadline() -> None:
     deadline = AlignmentDeadline(5, A)
     assert worker.machine.deadlines[deadline] == worker.now + 2.5
     seen: list[Subtask] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for subtask, machine in worker.machine.subtasks.items():
-            step = machine.step
-            patch.setattr(machine, "step", lambda *event, of=subtask, do=step: (seen.append(of), do(*event))[1])
-        assert names(worker.step(events.DeadlinePassed(deadline))) == ["FlushLinks"]
+
+    class Seen(SubtaskMachine):
+        def step(self, event: ControlEvent, now: float) -> None:
+            seen.append(self.subtask)
+            super().step(event, now)
+
+    for machine in worker.machine.subtasks.values():
+        machine.__class__ = Seen
+    assert names(worker.step(events.DeadlinePassed(deadline))) == ["FlushLinks"]
     assert seen == [A], "another subtask's alignment has a deadline of its own"
     assert worker.step(events.DeadlinePassed(deadline)) == []
     worker.receive(control.TriggerSnapshot(1, 6, (A,), (), 6))
