@@ -9,10 +9,10 @@ import pytest
 
 from snapshot.drawing.diagram import Diagram
 from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
 from snapshot.testing.history import History
 from snapshot.trace_events import Kind
 from tests.snapshot import sample
+from tests.snapshot.drawing.histories import every_kind, ring, rounds
 from tests.snapshot.testing.scribe import Scribe, sample_history, sample_scribe
 
 P, Q, PQ, QP = sample.P, sample.Q, sample.PQ, sample.QP
@@ -90,46 +90,9 @@ def test_a_zombie_is_seen() -> None:
 
 def test_every_kind_of_event_has_a_row() -> None:
     """What moves nothing is told at its subtask, what concerns the run across all of them."""
-    scribe = Scribe(sample.TOPOLOGY)
-    scribe.deploy(7)
-    for kind in (Kind.POLL, Kind.TIMER, Kind.COMMIT, Kind.FAILED, Kind.REFUSED):
-        scribe.note_event(Q, kind, snapshot_id=sample.SNAPSHOT_ID if kind is Kind.COMMIT else 0)
-    scribe.note_event(Q, Kind.INJECT, payload=b"\x07")
-    for kind in (Kind.ABORTED, Kind.REFUSED, Kind.FAILED):
-        scribe.note(kind, text="reason")
-    text = "\n".join(rows(scribe.history.diagram()))
+    text = "\n".join(rows(every_kind().diagram()))
     for word in ("○ poll", "○ timer", "✓ 42", "✗ failed", "✗ refused", "● injected   7", "aborted (reason)"):
         assert word in text, text
-
-
-def ring(count: int) -> Topology:
-    """A ring of this many nodes."""
-    names = [f"n{number}" for number in range(count)]
-    node, edge = sample.TOPOLOGY.nodes[0], sample.TOPOLOGY.edges[0]
-    pairs = zip(names, [*names[1:], names[0]], strict=True)
-    return Topology(
-        "ring",
-        tuple(replace(node, name=name) for name in names),
-        tuple(replace(edge, source=source, target=target) for source, target in pairs),
-        sample.TOPOLOGY.components,
-    )
-
-
-def rounds(count: int, messages: int) -> History:
-    """A message goes round a ring while a snapshot is taken, and a node after another fails."""
-    scribe = Scribe(ring(count))
-    scribe.deploy(1)
-    channels = scribe.history.topology.channels
-    scribe.send(channels[0], 0)
-    for number in range(messages):
-        scribe.now += 0.25
-        scribe.receive(channels[number % count])
-        scribe.send(channels[(number + 1) % count], number + 1)
-        if number < count:
-            scribe.cut(Subtask(f"n{(7 * number) % count}"), 1_000_001)
-        if number % 20 == 19:
-            scribe.note(Kind.FAULT, text=f"Crash('n{number % count}')")
-    return scribe.finish(None)
 
 
 def test_arrows_cross_the_lines_between() -> None:
