@@ -47,7 +47,10 @@ class Covering:
         self._importers = importers
 
     def of(self, mutant: Mutant) -> list[CoveringTest]:
-        """Return the tests of the mutant's lines: those in the mirrored file, in the mirrored folder, then the fastest.
+        """Return the tests of the mutant's lines, the nearest first.
+
+        Tests in the mirrored file come first, then those that execute the mutant's file, or stand beside such tests,
+        then those in the mirrored folder, then the fastest.
 
         A statement that runs at import is covered by all tests of a file of which one executes its module, or a module
         that imports it. A test of constants, or of a help text, executes no line of ours itself.
@@ -61,7 +64,16 @@ class Covering:
             found = [test for test in self._tests if test.file in near]
         else:
             found = [test for test in self._tests if test.executes(*place)]
-        found.sort(key=lambda test: (test.file != mirrored, not test.file.startswith(f"tests/{folder}/"), test.seconds))
+        executing = {test.file for test in self._tests if mutant.file in test.lines}
+        found.sort(
+            key=lambda test: (
+                test.file != mirrored,
+                test.file not in executing,
+                mutant.file not in test.lines,
+                not test.file.startswith(f"tests/{folder}/"),
+                test.seconds,
+            )
+        )
         return list(_within(found, TRIAL_MAX_S))
 
 
