@@ -5,6 +5,7 @@ What is kept of a test file stands as long as neither the file nor anything but 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -138,8 +139,9 @@ def _measure(tree: Tree, files: list[str], kept: Path, show: Callable[[str], Non
                 entry = {"digest": _digest(ROOT / name), "tests": message["tests"]}
                 (kept / _key(name)).write_text(json.dumps(entry))
                 show(f"  {done} of {len(files)} files, {time.monotonic() - begun_at:.0f} s: {name}")
-        if message is None:
-            raise TimeoutError(f"no test ended for {_SILENCE_MAX_S:.0f} s; output: {tree.folder / 'log'}")
+        if message is None or done < len(files):
+            why = "ended before its last file" if message is not None else f"ended no test for {_SILENCE_MAX_S:.0f} s"
+            raise RuntimeError(f"pytest {why}: {(tree.folder / 'log').read_text(errors='replace')[-2000:]}")
     finally:
         fork.end()
 
@@ -211,10 +213,11 @@ class _Measurement:
             self._failed.add(report.nodeid)
             self._send({"failed": report.nodeid})
 
-    def pytest_sessionfinish(self) -> None:
-        """Send the files that have no quick tests."""
-        for file in self._files:
-            self._send({"file": file, "tests": {}})
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Send the files that have no quick tests, unless pytest itself has failed."""
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            for file in self._files:
+                self._send({"file": file, "tests": {}})
 
     def _end_file(self, file: str) -> None:
         import coverage
@@ -224,8 +227,9 @@ class _Measurement:
         self._coverage.erase()
         for path in self._tree.folder.glob("data.*"):
             data = coverage.CoverageData(basename=str(path))
-            data.read()
-            _add_lines(lines, data)
+            with contextlib.suppress(coverage.exceptions.DataError):  # of a process that was killed while it wrote
+                data.read()
+                _add_lines(lines, data)
             path.unlink()
         tests = {
             name: (self._seconds[name], {path: f"{bits:x}" for path, bits in found.items()})
