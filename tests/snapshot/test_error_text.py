@@ -46,6 +46,20 @@ def test_both_ends_of_a_chain_are_described() -> None:
         assert "root cause" in text and f" {CAUSES - 1}" in text and " errors in between are left out" in text
 
 
+def test_a_traceback_that_cannot_be_read_is_named() -> None:
+    """A loader of the user's may raise anything when Python asks for a line of source."""
+
+    class Loader:
+        def get_source(self, name: str) -> str:
+            raise RuntimeError(name)
+
+    with pytest.raises(ValueError, match="bad") as raised:
+        exec(compile("raise ValueError('bad')", "made.py", "exec"), {"__name__": "made", "__loader__": Loader()})
+    text = describe(raised.value)
+    assert text.startswith("ValueError: bad")
+    assert "<no traceback, because reading it raises RuntimeError>" in text
+
+
 def test_the_members_of_a_group_are_described() -> None:
     """They are what was raised."""
     text = describe(ExceptionGroup("two", [ValueError("one"), OSError("other")]))

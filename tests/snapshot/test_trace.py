@@ -66,6 +66,12 @@ def test_clocks_that_are_wrong_do_not_turn_causes_round(seed: int, skews: list[f
     assert sorted(map(repr, found)) == sorted(map(repr, mixed))
 
 
+def test_events_of_the_run_stay_in_order() -> None:
+    """They are one log through all incarnations, even when the clock is set back between two of them."""
+    first, second = event(5.0, Kind.DEPLOYED), event(1.0, Kind.DEPLOYED)._replace(incarnation=2)
+    assert in_order([first, second]) == [first, second]
+
+
 def test_what_was_dropped_is_not_waited_for() -> None:
     """A receipt without its sending, and restores without their deployment, go by their clocks."""
     receipt = event(2.0, Kind.RECEIVE, subtask=Q, channel=PQ, number=1)

@@ -17,7 +17,7 @@ from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.channel.frame_codec import cut_frame, encoded_frame, messages_of
 from snapshot.channel.object_frame import AnyFrame, ObjectFrame
-from snapshot.channel.open_objects import OBJECT_FRAME_BYTES_TARGET, UNWEIGHED_MAX, memory_of
+from snapshot.channel.open_objects import OBJECT_FRAME_BYTES_TARGET, UNWEIGHED_MAX, OpenObjects, memory_of
 from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import TEXT_MAX, VALUES_MAX, Shapes
@@ -180,6 +180,21 @@ def test_memory_is_counted_and_bounded(sizes: list[int], together: bool) -> None
     largest = max(frame.size for frame in frames)
     assert largest < OBJECT_FRAME_BYTES_TARGET + UNWEIGHED_MAX * memory_of(("x" * TEXT_MAX, 1))
     assert is_full == (waiting >= max(BUFFER_BYTES_MAX, largest))
+
+
+@pytest.mark.parametrize("divisor", [1, 3])
+def test_the_next_estimate_comes_when_a_frame_may_be_full(divisor: int) -> None:
+    """Of messages of one size, exactly as many are awaited as fill a frame, in whole bytes of its share."""
+    objects = OpenObjects(Shapes(), Codec(), divisor)
+    frame_bytes = OBJECT_FRAME_BYTES_TARGET // divisor
+    size = frame_bytes // 10
+    objects.messages += [bytes(size - getsizeof(b""))] * 2
+    assert not objects.are_full
+    assert objects.limit == 10
+    objects.messages += [bytes(size - getsizeof(b""))] * 7
+    assert not objects.are_full
+    objects.messages.append(bytes(frame_bytes - 9 * size - getsizeof(b"")))
+    assert objects.are_full
 
 
 def test_memory_is_that_of_the_values() -> None:

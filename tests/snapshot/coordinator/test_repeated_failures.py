@@ -94,6 +94,16 @@ def test_only_failures_in_a_row_count() -> None:
     assert failures.isolated(B) == ()
 
 
+def test_a_snapshot_without_the_channel_forgets_nothing() -> None:
+    """Its records say nothing about the messages that failed."""
+    failures = RepeatedFailures(topology(), 2)
+    assert failures.count(FailedMessages(CHANNEL, 1, 1), "one") is None
+    failures.note_published(())
+    assert isinstance(failures.count(FailedMessages(CHANNEL, 1, 1), "one"), Isolated)
+    failures.note_published(())
+    assert failures.isolated(B) == (IsolatedMessages(CHANNEL, 1, 1, "one"),)
+
+
 def test_the_end_names_what_failed() -> None:
     """Without a dead-letter edge, where setting aside fails, and for a timer."""
     without = RepeatedFailures(topology(None), 1).count(FailedMessages(CHANNEL, 5, 5), "why")

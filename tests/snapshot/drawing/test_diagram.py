@@ -73,6 +73,7 @@ def test_a_rollback_is_seen() -> None:
         "    29    2.000   ✗ refused (an acknowledgement)",
         "    30    2.000      ├──3───────>●            'three' (restored)",
     ]
+    assert [row.rpartition("(")[2] for row in text[8:15]] == ["restored)"] * 7
 
 
 def test_a_zombie_is_seen() -> None:
@@ -93,6 +94,7 @@ def test_every_kind_of_event_has_a_row() -> None:
     text = "\n".join(rows(every_kind().diagram()))
     for word in ("○ poll", "○ timer", "✓ 42", "✗ failed", "✗ refused", "● injected   7", "aborted (reason)"):
         assert word in text, text
+    assert {"P", "Q", "failed (reason)"} <= set(words(scribe.history.diagram().svg()))
 
 
 def test_arrows_cross_the_lines_between() -> None:
@@ -116,12 +118,14 @@ def test_arrows_cross_the_lines_between() -> None:
     scribe.receive(far)
     scribe.send(back, "y")
     scribe.receive(back)
-    scribe.send(itself, "z")
-    scribe.receive(itself)
+    for number in range(10):
+        scribe.send(itself, number)
+        scribe.receive(itself)
     lines = rows(scribe.history.diagram())
     assert "├──1────────┼───────────┼──────────>●" in lines[8]
     assert "●<──────────┼───────────┼────────1──┤" in lines[10]
     assert "●<1 itself" in lines[12]
+    assert "●<10 itself" in lines[30]
 
 
 def test_a_wide_graph_becomes_a_table() -> None:
@@ -180,6 +184,14 @@ def test_a_drawing_holds_all(count: int) -> None:
     total = len(history.events)
     first = max(total - 200, 0) + 1
     assert f'role="img" aria-label="Space-time diagram of ring: events {first} to {total} of {total}"' in shown
+
+
+def test_a_cut_of_one_subtask_is_named() -> None:
+    """A slice may hold a single point of a cut."""
+    scribe = Scribe(ring(1))
+    scribe.deploy(1)
+    scribe.cut(Subtask("n0"), 1_000_001)
+    assert "cut 1" in words(scribe.history.diagram().svg())
 
 
 def test_messages_in_flight_are_starred() -> None:

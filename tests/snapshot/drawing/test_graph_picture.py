@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from itertools import combinations, permutations
+from collections.abc import Callable
+from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from snapshot import Graph, Node
 from snapshot.drawing import graph_plot
 from snapshot.drawing.graph_plot import EdgeNote
+from snapshot.drawing.canvas import rendered
 from snapshot.drawing.layout import layout, positions
 from snapshot.plan.compiled_graph import build
 from snapshot.testing import ListSink, ListSource
@@ -70,6 +76,68 @@ def test_messages_go_to_the_right() -> None:
     assert max(at["c"][0], at["d"][0]) < at["e"][0]
     line = positions(build(graph("ab", "bc"), "unaligned").topology)
     assert [round(y, 6) for _, y in line.values()] == [0.5, 0.5, 0.5]
+
+
+def test_edges_need_less_height_than_nodes() -> None:
+    """An edge has room beside a node that it passes, and edges between neighbouring layers need none."""
+    assert layout(build(graph("ab", "bc", "ac"), "unaligned").topology).height == 1.6
+    assert layout(build(graph("ac", "ad", "bc", "bd"), "unaligned").topology).height == 2.0
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
+    """The axes of all graphs that are drawn, in inches."""
+    kept: list[Axes] = []
+
+    def kept_and_rendered(make: Callable[[], Figure], form: str) -> bytes:
+        figure = make()
+        kept.extend(figure.axes)
+        return rendered(lambda: figure, form)
+
+    monkeypatch.setattr(graph_plot, "rendered", kept_and_rendered)
+    return kept
+
+
+def outlines(axes: Axes, count: int) -> list[Bbox]:
+    """Where the first shapes of a drawing are."""
+    return [patch.get_path().get_extents(patch.get_patch_transform()) for patch in axes.patches[:count]]
+
+
+def test_names_stand_in_their_boxes(drawn: list[Axes]) -> None:
+    """A source, a node and a sink have boxes of one height around their names; a sink's wall is its right end."""
+    made = Graph("kinds")
+    for name, node in {"in": ListSource("a"), "on": Passing(), "out": ListSink()}.items():
+        made.add(name, node)
+    made.connect("in", "on").connect("on", "out")._repr_svg_()
+    [axes] = drawn
+    *boxes, wall = outlines(axes, 4)
+    at = {text.get_text(): text.get_position() for text in axes.texts}
+    assert [box.height for box in (*boxes, wall)] == pytest.approx([boxes[0].height] * 4)
+    for name, box in zip(("in", "on", "out"), boxes, strict=True):
+        assert box.contains(*at[name])
+    assert (wall.x1, wall.y0) == pytest.approx((boxes[2].x1, boxes[2].y0))
+    assert wall.x0 > at["out"][0]
+
+
+def test_opposite_edges_are_told_apart(drawn: list[Axes]) -> None:
+    """The labels of two edges there and back stand on both sides of the middle, equally far from it."""
+    graph("ab", "ba")._repr_svg_()
+    at = [(text.get_text(), text.get_position()) for text in drawn[0].texts]
+    low, high = sorted((place for text, place in at if "unaligned" in text), key=lambda place: place[1])
+    a, b = outlines(drawn[0], 2)
+    middle = (a.x0 + b.x1) / 2, (a.y0 + b.y1) / 2
+    assert low[0] == pytest.approx(middle[0])
+    assert high[0] == pytest.approx(middle[0])
+    assert middle[1] - low[1] == pytest.approx(high[1] - middle[1])
+    assert low[1] < middle[1]
+
+
+def test_a_single_node_is_drawn() -> None:
+    """Alone, and with an edge to itself, whose label has one place only."""
+    alone = Graph("alone")
+    alone.add("one", ListSource("a"))
+    assert {"one", "alone: 1 subtasks, 0 channels"} <= set(words(alone._repr_svg_()))
+    assert {"a", "unaligned"} <= set(words(graph("aa")._repr_svg_()))
 
 
 def test_a_graph_shows_itself() -> None:

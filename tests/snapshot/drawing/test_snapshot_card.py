@@ -71,6 +71,8 @@ def test_a_snapshot_shows_itself() -> None:
     written = texts(Snapshot(sample.manifest(), no_files, Codec())._repr_html_())
     assert written[0] == f"Snapshot {sample.SNAPSHOT_ID}"
     assert {"bank", "pinned", "at 1.50 s of virtual time", "250 ms", "7"} <= set(written)
+    assert "run bank taken at 1.50 s of virtual time in 250 ms size" in " ".join(written)
+    assert "2 channels with messages" in written
     for word in ("{'balance': 1}", "[1, (2, 'x')]", "1 processed, 8 sent", "6 in flight", "1 in flight"):
         assert word in written
     assert "'three', (4, 'four'), (5, 'five'), ..." in written

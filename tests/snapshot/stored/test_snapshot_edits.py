@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from snapshot.errors import Fenced, SnapshotCorrupt, SnapshotInUse
 from snapshot.stored import layout
+from snapshot.stored.envelope import unpack_plain, unseal
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
-from snapshot.stored.pins import PinKind
+from snapshot.stored.pins import PIN_MAGIC, PinKind
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
 from state_backends import MemoryBackend
@@ -93,6 +94,18 @@ def test_what_is_not_published_is_not_changed(edit: Callable[[RunStore, int], No
         with pytest.raises(FileNotFoundError, match=f"has no snapshot {snapshot_id}"):
             edit(store, snapshot_id)
     assert store.backend.files() == before
+
+
+def test_entries_are_stored_by_the_words_of_the_format() -> None:
+    """With the number of each, and without a holder, which only claims and forks are (PROTOCOL 10)."""
+    store = stored()
+    set_pinned(store, FIRST, True)
+    set_pinned(store, FIRST, False)
+    assert store.pins.remove(FIRST, in_manifest=False, claim=sample.INCARNATION, is_needed_by=lambda fork: True)
+    paths = [f"{layout.run_folder(sample.RUN)}/{layout.pin_path(FIRST, number)}" for number in (1, 2, 3)]
+    entries = [unpack_plain(unseal(PIN_MAGIC, store.backend.get(path), path), path) for path in paths]
+    words = ("pinned", "unpinned", "removed")
+    assert entries == [[FIRST, number, word, ""] for number, word in enumerate(words, 1)]
 
 
 def test_what_is_needed_is_not_removed() -> None:

@@ -124,6 +124,23 @@ def test_a_life_in_order() -> None:
     ]  # fmt: skip
 
 
+def test_nothing_is_handled_of_an_empty_or_held_channel() -> None:
+    """A host that names the channel itself waits: for a message, and behind an aligned marker for the other input."""
+    graph = Graph("two").add("a", Feed("x", "y")).add("c", Feed("z")).add("b", Recorder())
+    hosted = Hosted(graph.connect("a", "b").connect("c", "b"), "aligned")
+    assert hosted["b"].handle_next(AB, 0.0) == 0
+    hosted["a"].poll_next(0.0)
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted["a"].poll_next(0.0)
+    hosted.seal_and_carry("a", "b")
+    assert [hosted["b"].handle_next(AB, 1.0) for _ in range(4)] == [1, 0, 0, 0]
+    hosted["c"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted.seal_and_carry("c", "b")
+    assert hosted["b"].handle_next(ChannelId(Subtask("c"), B), 1.0) == 0
+    assert hosted["b"].handle_next(AB, 1.0) == 1
+    assert hosted.node("b").log[2:] == [("onMessage", "x"), ("snapshotState", 1), ("onMessage", "y")]
+
+
 def asked(hosted: Hosted) -> tuple[list[Any], list[Any]]:
     """Messages recorded in the state and in the channel, of a snapshot that a handler asked for."""
     machine = hosted["b"]

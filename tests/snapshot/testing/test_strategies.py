@@ -72,12 +72,20 @@ def test_schedules_bring_about(situation: Callable[[History], object]) -> None:
     find(schedules(graph, faults=2), happens, settings=settings(_FAST, max_examples=200, phases=[Phase.generate]))
 
 
-@given(schedules(through(Averages())), faults(through(Averages())))
+@given(st.data())
 @settings(_FAST)
-def test_faults_come_when_they_are_asked_for(schedule: list[Step], fault: Step) -> None:
+def test_faults_come_when_they_are_asked_for(data: st.DataObject) -> None:
     """A schedule without faults holds none, and `faults` draws nothing else."""
-    assert not any(isinstance(step, Fault) for step in schedule)
-    assert isinstance(fault, Fault)
+    graph = through(Averages())
+    assert not any(isinstance(step, Fault) for step in data.draw(schedules(graph)))
+    assert isinstance(data.draw(faults(graph)), Fault)
+
+
+def test_an_exploration_neither_shrinks_nor_is_hurried() -> None:
+    """Its failure tells a short schedule already, and a run may take long."""
+    chosen = explorationMachine(bank(Account)).TestCase.settings
+    assert chosen.phases == (Phase.generate,)
+    assert chosen.deadline is None
 
 
 def test_free_exploration_of_a_sound_graph_finds_nothing() -> None:

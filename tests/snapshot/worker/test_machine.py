@@ -338,6 +338,19 @@ def test_an_alignment_ends_by_its_deadline() -> None:
     assert not [each for each in worker.machine.deadlines if isinstance(each, AlignmentDeadline)]
 
 
+def test_an_alignment_deadline_is_that_of_one_subtask() -> None:
+    """Other subtasks of the worker align as long as their own deadlines allow."""
+    worker = Machine(alignment=2.5)
+    worker.start()
+    worker.receive(control.TriggerSnapshot(1, 5, (A,), (), 5))
+    worker.machine.deadlines[AlignmentDeadline(5, B)] = worker.now
+    worker.step(events.DeadlinePassed(AlignmentDeadline(5, B)))
+    [end] = worker.machine.subtasks[A].outputs.values()
+    marker = end.buffer.take()
+    assert isinstance(marker, Marker)
+    assert marker.aligned
+
+
 def test_deadlines_of_the_oldest_pending_snapshot_stay() -> None:
     """The minimum is the id of that snapshot. Without deadlines the snapshot would wait for ever."""
     worker = Machine(alignment=2.5)

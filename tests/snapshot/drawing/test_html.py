@@ -1,0 +1,12 @@
+"""HTML of the cards that notebooks show."""
+
+from __future__ import annotations
+
+from snapshot.drawing.html import card
+
+
+def test_a_card_holds_its_parts_one_after_another() -> None:
+    """Nothing stands between them, and the title and the facts come first."""
+    made = card("Run <a>", [("state", "done & dusted")], "<p>one</p>", "<p>two</p>")
+    assert "<b>Run &lt;a&gt;</b>" in made
+    assert made.endswith("<div>state&nbsp;<b>done &amp; dusted</b></div><p>one</p><p>two</p></div>")
