@@ -63,6 +63,9 @@ def test_labels_have_names(show: ShowPage) -> None:
     page.see(report(pipeline(), 1))
     text = ask(page.address, "/metrics").text
     assert 'cutline_edge_messages_total{run="orders",source="clicks",target="sessions"} ' in text
+    on_edges = re.findall(r"^cutline_edge_\w+?\{(.*)\} ", text, re.MULTILINE)
+    assert {tuple(re.findall(r'(\w+)="', labels)) for labels in on_edges} == {("run", "source", "target")}
+    assert len(on_edges) == 4 * len(pipeline().edges)
     assert f'cutline_run_info{{run="orders",version="{version("cutline")}"}} 1.0' in text
 
 

@@ -122,8 +122,8 @@ def test_every_option_has_help() -> None:
 
 @pytest.mark.parametrize("command", [("top",), ("stop",), ("snapshots", "take")])
 def test_the_page_of_the_first_run_is_the_default(command: tuple[str, ...]) -> None:
-    """Its address is in the help, so that nobody has to look for it."""
-    assert "http://127.0.0.1:4640" in invoke(*command, "--help").output
+    """Its address is in the help as the default, so that nobody has to look for it."""
+    assert "[default: http://127.0.0.1:4640]" in " ".join(invoke(*command, "--help").output.split())
 
 
 def _commands(group: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from rich.console import Console
 from barrier_runtime import BarrierRuntime, Page
 from barrier_runtime.cli import live_run, main, page_client, session
 from barrier_runtime.driver.run import Run
+from barrier_runtime.page import app
 from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.server import RunPage, close_page, open_page
 from snapshot.errors import CutlineError, SnapshotAborted, SnapshotInUse
@@ -249,6 +250,11 @@ def test_a_page_that_ends_first(fed: Callable[..., FedRun]) -> None:
 
     made.append(fed({Kind.SNAPSHOT: take}))
     refused("snapshots", "take", made[0].address, kind=ConnectionError, text="ended before the command was done")
+
+
+def test_a_quiet_stream_is_not_given_up() -> None:
+    """A page with nothing new still writes a line now and then, several of which may be late."""
+    assert page_client.STREAM_SECONDS_MAX > 2 * app._ALIVE_SECONDS
 
 
 def test_the_token_goes_with_commands(leak_check: LeakCheck) -> None:

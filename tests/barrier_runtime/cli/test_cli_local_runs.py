@@ -31,12 +31,12 @@ from pathlib import Path
 from snapshot import END, Graph, Sink, Source
 
 class Numbers(Source):
-    '''0 to 1,499. Presses Ctrl-C once at 500 and fails once at 700, where a file says so.'''
+    '''0 to 1,499. Presses Ctrl-C at 500 and 501 and fails once at 700, where a file says so.'''
     def __init__(self): self.next = 0
     def poll(self, context):
         if self.next == 1_500: return END
-        if self.next == 500 and Path("press").exists():
-            Path("press").unlink()
+        if self.next in (500, 501) and Path(f"press at {self.next}").exists():
+            Path(f"press at {self.next}").unlink()
             os.kill(os.getpid(), signal.SIGINT)
         if self.next == 700 and Path("fail").exists():
             Path("fail").unlink()
@@ -105,7 +105,7 @@ def test_a_restart_is_printed_once(cluster: LocalCluster, tmp_path: Path) -> Non
 
 def test_ctrl_c_stops_and_the_printed_command_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
     """The exit code is that of an interrupt. The command has all options, and the second run begins at the snapshot."""
-    (tmp_path / "press").touch()
+    (tmp_path / "press at 500").touch()
     stopped = run("--retained", "3", "--safe")
     assert stopped.exit_code == 130, stopped.output
     assert "stopping with a snapshot; press Ctrl-C again to stop at once" in stopped.output
@@ -121,6 +121,27 @@ def test_ctrl_c_stops_and_the_printed_command_goes_on(cluster: LocalCluster, tmp
     last = documents[-1]
     assert (last["event"], last["outcome"], last["snapshot"]) == ("end", "finished", None)
     assert int(snapshot) < last["snapshots"][-1] and shlex.split(last["goOn"])[-4:] == words[-4:]
+
+
+def test_a_second_ctrl_c_stops_at_once(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The exit code and the command that goes on are those of the first."""
+    for number in (500, 501):
+        (tmp_path / f"press at {number}").touch()
+    stopped = run()
+    assert stopped.exit_code == 130, stopped.output
+    heading, printed = stopped.output.splitlines()[-2:]
+    assert heading == "To go on:" and printed.startswith("  cutline run local_jobs:numbers ")
+
+
+def test_a_package_is_sent_whole(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one archive, because its modules import each other."""
+    (tmp_path / "local_package").mkdir()
+    (tmp_path / "local_package" / "jobs.py").write_text(_JOBS)
+    for name in ("local_package", "local_package.jobs"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    done = invoke("run", "local_package.jobs:numbers", "--page", "none", "--backend", "store")
+    assert done.exit_code == 0, done.output
+    assert [Path(each).name for each in cluster.spark.files] == ["local_package.zip"]
 
 
 def test_a_violated_invariant_is_the_exit_code(cluster: LocalCluster, tmp_path: Path) -> None:

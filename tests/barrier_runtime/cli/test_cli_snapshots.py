@@ -17,6 +17,7 @@ from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.run_store import RunStore
+from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN, with_signing_key
 from snapshot.stored.topology_record import record_of_topology
 from state_backends import FileSystemBackend
 from tests.barrier_runtime.invoking import invoke
@@ -44,9 +45,9 @@ def body(value: object, now: float) -> Any:
     return NodeState(value, None, [], now, [], False, False, {}, {}).encode(sample.CODEC)
 
 
-def write(folder: Path, run: str, *states: object, **other: Any) -> None:
+def write(folder: Path, run: str, *states: object, key: bytes | None = None, **other: Any) -> None:
     """Store a run with one snapshot for each state of P; the others are the sample's."""
-    store = RunStore(FileSystemBackend(folder), run)
+    store = RunStore(with_signing_key(FileSystemBackend(folder), key), run)
     for number in range(1, sample.INCARNATION + 1):
         store.take_claim(Claim(number, "owner", f"life {number}"))
     store.write_base(Base(sample.INCARNATION, None))
@@ -328,6 +329,16 @@ def test_the_shell_completes_runs_and_ids(stored: Path, complete: Callable[[str]
     assert complete(f"cutline snapshots delete {stored} --run bank {FIRST} {ids[0]}") == ids[:1]
     assert complete(f"cutline restore jobs:graph --backend {stored} --name bank --from ") == ids
     assert complete(f"cutline fork jobs:graph --backend {stored} --name new --run other --from ") == [str(FIRST)]
+
+
+def test_ids_of_a_signed_run_are_completed_with_its_key(tmp_path: Path, complete: Callable[[str], list[str]]) -> None:
+    """The file of the key stands in the line, or the line offers no ids."""
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * SIGNING_KEY_BYTES_MIN)
+    write(tmp_path / "store", "bank", STATES[0], key=key.read_bytes())
+    line = f"cutline snapshots show {tmp_path}/store --run bank"
+    assert complete(f"{line} --signing-key-file {key} ") == [str(FIRST)]
+    assert complete(f"{line} ") == []
 
 
 @pytest.mark.parametrize("place", ["nowhere", "s3://bucket/store", "file://host/store", "http://127.0.0.1:4640"])

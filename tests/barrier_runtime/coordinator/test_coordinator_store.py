@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from barrier_runtime.coordinator import coordinator_store
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
 from snapshot.coordinator.fence_events import (
@@ -35,6 +36,7 @@ from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.pins import PinKind
 from state_backends import FileSystemBackend, MemoryBackend
+from state_backends.base import CALL_SECONDS_MAX
 from tests.snapshot.sample import manifest as make_manifest
 from tests.snapshot.sample import taken
 
@@ -168,6 +170,20 @@ def _published(backend: StateBackend, run: str, *numbers: int) -> CoordinatorSto
     for number in numbers:
         store.store.write_manifest(replace(make_manifest(), run=run, snapshot_id=1_000_000 + number, pinned=False))
     return store
+
+
+def test_an_unused_part_stays_until_no_upload_can_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload of a worker that was lost may still end, so a part must be found unused twice, long apart."""
+    backend = MemoryBackend()
+    store, path = _published(backend, RUN, 0), f"{RUN}/parts/00000001/0000000001000009-a-0-unused"
+    assert coordinator_store.ORPHAN_GRACE_SECONDS > CALL_SECONDS_MAX
+    backend.put_if_absent(path, [b"part"])
+    for _ in range(2):
+        store.collect_orphans((1_000_000,), 2)
+        assert path in backend.files()
+    monkeypatch.setattr(coordinator_store, "ORPHAN_GRACE_SECONDS", 0.0)
+    store.collect_orphans((1_000_000,), 2)
+    assert path not in backend.files()
 
 
 def test_a_fork_keeps_what_it_reads_until_it_stands_alone() -> None:

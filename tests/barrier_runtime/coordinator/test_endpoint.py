@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from barrier_runtime.coordinator.endpoint import Endpoint
 from barrier_runtime.launch import WorkerLaunch
 from barrier_runtime.reactor import Reactor
 from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
+from barrier_runtime.worker import control_link
 from barrier_runtime.worker.control_link import COORDINATOR, ControlLink, line_identity, worker_number
 from channels.control import ControlConnection
 from channels.dialer import connect
@@ -255,13 +257,16 @@ def test_a_lines_name_is_used_once(service: Service) -> None:
     assert service.answers(first) == [Welcome(1, 1)]
 
 
+def _launch(service: Service) -> WorkerLaunch:
+    """What a worker of the run is started with."""
+    address = Address("127.0.0.1", service.port, "", "")
+    return WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", SubtaskLimits(), False, "", 0, trace=True)
+
+
 def test_what_a_worker_sends_last_is_heard_whole(service: Service) -> None:
     """A worker that leaves writes all that waits, however much, before it hangs up; then the endpoint is deserted."""
-    address = Address("127.0.0.1", service.port, "", "")
-    limits = SubtaskLimits()
-    launch = WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", limits, False, "", 0, trace=True)
     heartbeats, reactor = Heartbeats(lambda peer, reason: None), Reactor()
-    link = ControlLink(launch, 0, heartbeats, reactor)
+    link = ControlLink(_launch(service), 0, heartbeats, reactor)
     service.turn_until("the line", link.take_connection)
     last = WorkerTrace(0, (TraceChunk(Subtask("p"), 1, True, 1, bytes(16 * 1024 * 1024)),))
     link.send(registration(NEWEST))
@@ -272,5 +277,20 @@ def test_what_a_worker_sends_last_is_heard_whole(service: Service) -> None:
         service.turn_until("the end of the line", lambda: service.lost)
     assert service.received == [(0, registration(NEWEST)), (0, last)]
     assert service.endpoint.is_deserted
+    heartbeats.close()
+    reactor.close()
+
+
+def test_a_worker_leaves_although_nobody_reads(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that is stuck holds a worker up for a while only."""
+    monkeypatch.setattr(control_link, "FAREWELL_SECONDS_MAX", 0.05)
+    heartbeats, reactor = Heartbeats(lambda peer, reason: None), Reactor()
+    link = ControlLink(_launch(service), 0, heartbeats, reactor)
+    service.turn_until("the line", link.take_connection)
+    link.send(registration(NEWEST), WorkerTrace(0, (TraceChunk(Subtask("p"), 1, True, 1, bytes(16 * 1024 * 1024)),)))
+    leaving = Thread(target=link.close, daemon=True)
+    leaving.start()
+    leaving.join(DEADLINE_S)
+    assert not leaving.is_alive()
     heartbeats.close()
     reactor.close()

@@ -273,6 +273,16 @@ def test_snapshots_in_memory_come_home(cluster: LocalCluster, tmp_path: Path) ->
     assert again.awaitTermination(_DEADLINE_S) and total_of(again) == sum(range(upto + 10))
 
 
+def test_runs_share_a_memory_backend(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A run that ends brings its own files home, and leaves those of a run that ended meanwhile."""
+    made = runtime(cluster, tmp_path, backend=MemoryBackend())
+    long, short = made.submit(counting(_ENDLESS), name="long"), made.submit(counting(10), name="short")
+    assert short.awaitTermination(_DEADLINE_S)
+    assert long.stop(withSnapshot=True, timeout=_DEADLINE_S) is not None
+    assert sorted(made.runs()) == ["long", "short"]
+    assert total_of(short) == sum(range(10))
+
+
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_snapshots_are_pinned_and_deleted(cluster: LocalCluster, tmp_path: Path, in_memory: bool) -> None:
     """While the run is active, through its coordinator, and afterwards in the store."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot.channel.survey import ATOMS, CONTAINERS, DEPTH_MAX, TooDeep, survey
+from snapshot.channel.survey import ATOMS, CONTAINERS, TooDeep, survey
 from tests.run_size import scaled
 from tests.snapshot.channel.strange_values import Box, Maker, nested
 
@@ -75,7 +75,7 @@ def test_several_values_are_surveyed_together() -> None:
 
 @pytest.mark.parametrize("kind", [list, tuple, dict])
 def test_depth_has_a_limit(kind: type) -> None:
-    """The outermost container counts."""
-    survey(nested(kind, DEPTH_MAX))
-    with pytest.raises(TooDeep):
-        survey(nested(kind, DEPTH_MAX + 1))
+    """The API names it, and the outermost container counts."""
+    survey(nested(kind, 200))
+    with pytest.raises(TooDeep, match="more than 200 deep"):
+        survey(nested(kind, 201))

@@ -53,6 +53,14 @@ def test_output_is_a_multiset() -> None:
     assert restoreEquivalence(line("x", {"b": 2, "a": 1}, 2, 1), due).holds
     verdict = restoreEquivalence(line(1, 1, 2, {"a": 1, "b": 2}), due)
     assert_broken(verdict, "Q: 1 lost of 4: 'x'", "Q: 1 too many of 4: 1")
+    assert verdict.checker == "restore equivalence"
+
+
+def test_a_record_is_computed_from_its_number() -> None:
+    """By Knuth's constant, so that a record that was written long ago is checked as well."""
+    header = 0x9E3779B97F4A7C15
+    assert numberedRecord(1) == (1, header, header.to_bytes(8, "big"))
+    assert numberedRecord(2)[1] == 2 * header % 2**64
 
 
 def test_what_a_rollback_undid_is_no_output() -> None:

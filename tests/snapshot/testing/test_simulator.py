@@ -9,10 +9,12 @@ import pytest
 
 from snapshot import Context, Graph, Node
 from snapshot.coordinator.run_state import Outcome
-from snapshot.testing.checkers import judge
+from snapshot.testing.checkers import CheckFailed, judge
 from snapshot.testing.choosers import Delays
 from snapshot.testing.history import History
 from snapshot.testing.lists import ListSink, ListSource, Pause
+from snapshot.testing.simulation.faults import hooks_of
+from snapshot.testing.simulation.stepping import go_on
 from snapshot.testing.simulator import Impossible, Simulator
 from snapshot.testing.steps import (
     Arrive,
@@ -20,12 +22,15 @@ from snapshot.testing.steps import (
     Deliver,
     Doubt,
     Fail,
+    FailHook,
+    FailStage,
     FailStore,
     Freeze,
     HangStore,
     Initiate,
     Inject,
     InProcess,
+    NoticeExit,
     Poll,
     Quiesce,
     RequestSnapshot,
@@ -35,6 +40,7 @@ from snapshot.testing.steps import (
     Transmit,
 )
 from snapshot.trace_events import Event, Kind, counts_of
+from snapshot.worker.machine import WorkerMachine
 
 
 class Balls(Node):
@@ -188,6 +194,72 @@ def test_a_node_that_fails_keeps_its_process() -> None:
     assert sorted(history.output("out")) == list(range(6))
     assert len(simulator._cluster.processes) == 2
     assert [event.text for event in of_kind(history, Kind.FAULT)] == ["Fail('double')"]
+
+
+def test_a_failing_hook_is_named() -> None:
+    """The node's failure says which hook was made to raise, and the run goes on."""
+    script = [Quiesce(), FailHook("double", "onMessage"), Poll("numbers")]
+    history = demand(Simulator(line(), script).run())
+    assert any("a simulated failure of onMessage" in event.text for event in of_kind(history, Kind.FAILED))
+    assert history.output("out") == list(range(6))
+
+
+def test_every_hook_of_a_node_may_fail() -> None:
+    """Those that the class of the node defines, timers included, and no others."""
+    graph = Graph("ticking").add("ticker", Ticker())
+    simulator = Simulator(graph, [])
+    simulator.take(Quiesce())
+    [worker] = simulator._cluster.workers
+    hooks = {fault.hook for fault in hooks_of(simulator._cluster, worker)}
+    assert hooks == {name for name in vars(Ticker) if name.startswith("on")}
+
+
+def test_a_broken_invariant_is_named_with_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assertion of Cutline's own code is no failure of a node, and ends the simulation."""
+
+    def broken(machine: WorkerMachine) -> None:
+        raise AssertionError("two of one id")
+
+    monkeypatch.setattr(WorkerMachine, "validate", broken)
+    with pytest.raises(CheckFailed, match=r"invariant: worker \d: AssertionError\('two of one id'\)"):
+        Simulator(line(), 1).run()
+
+
+def test_an_exit_after_the_end_of_its_stage_is_not_noticed() -> None:
+    """A stage that has failed has no barrier task any more that could notice."""
+    simulator = Simulator(line(), [])
+    for step in (Quiesce(), FailStage()):
+        simulator.take(step)
+    assert NoticeExit(0) not in simulator.possible()
+    demand(simulator.finish())
+
+
+def test_a_request_is_answered_once() -> None:
+    """A second answer changes nothing, and one that is not open is no request to stop."""
+    simulator = Simulator(line(), [])
+    for step in (Quiesce(), Poll("numbers"), RequestSnapshot(), Quiesce()):
+        simulator.take(step)
+    driver = simulator._cluster.driver
+    assert driver.simulated is not None
+    driver.answered(driver.simulated, 1, 1_000_001)
+    assert not driver.is_stopping
+    demand(simulator.finish())
+
+
+def test_a_run_that_is_over_takes_no_step() -> None:
+    """Whoever goes on until the end sees that it is reached."""
+    simulator = Simulator(line(), [])
+    demand(simulator.finish())
+    assert simulator.isOver
+    assert not go_on(simulator._cluster)
+
+
+def test_frames_are_spilled_in_a_cycle() -> None:
+    """Messages larger than the memory of a channel go to a file, because a full cycle must not wait for itself."""
+    large = [letter * 200_000 for letter in "xyz"]
+    graph = Graph("balls").add("P", Balls(*large)).add("Q", Balls()).connect("P", "Q").connect("Q", "P")
+    history = demand(Simulator(graph, [Inject("P", each) for each in large]).run())
+    assert history.seen["a frame was spilled"]
 
 
 def test_time_is_virtual() -> None:
@@ -363,6 +435,7 @@ def test_a_part_that_cannot_be_stored_aborts_its_snapshot(fault: type[FailStore]
     assert "numbers[0] could not be stored" in aborted.text
     assert history.snapshots
     assert len(of_kind(history, Kind.DEPLOYED)) == 1
+    assert not history.seen["a snapshot was aborted by its deadline"]
 
 
 def test_a_store_that_hangs_costs_one_snapshot() -> None:
@@ -370,6 +443,7 @@ def test_a_store_that_hangs_costs_one_snapshot() -> None:
     script = [Quiesce(), Poll("numbers"), HangStore(0, 60.0), HangStore(1, 60.0), Initiate(1, "numbers"), Quiesce()]
     history = demand(Simulator(line(1, Pause(100.0), 2), script).run())
     assert "not whole after" in of_kind(history, Kind.ABORTED)[0].text
+    assert history.seen["a snapshot was aborted by its deadline"] == len(of_kind(history, Kind.ABORTED))
     assert history.output("out") == [1, 2]
 
 

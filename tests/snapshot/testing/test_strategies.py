@@ -83,7 +83,12 @@ def test_faults_come_when_they_are_asked_for(data: st.DataObject) -> None:
 
 def test_an_exploration_neither_shrinks_nor_is_hurried() -> None:
     """Its failure tells a short schedule already, and a run may take long."""
-    chosen = explorationMachine(bank(Account)).TestCase.settings
+    usual = settings.get_current_profile_name()
+    try:
+        settings.load_profile("default")
+        chosen = explorationMachine(bank(Account)).TestCase.settings
+    finally:
+        settings.load_profile(usual)
     assert chosen.phases == (Phase.generate,)
     assert chosen.deadline is None
 

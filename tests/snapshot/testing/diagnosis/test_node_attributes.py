@@ -41,6 +41,11 @@ class Holder(Base):
         return self.mine
 
 
+class Restoring(Base):
+    def restoreState(self, state: Any) -> None:
+        self.limit = state
+
+
 class Shelf(Sink):
     def onMessage(self, message: Any, context: Context) -> None:
         TABLE["row"] += 1
@@ -65,3 +70,4 @@ def test_variables_outside_of_a_sink_are_its_output() -> None:
 def test_names_in_the_snapshot_hooks() -> None:
     """Only those two hooks decide what a snapshot holds."""
     assert names_in_hooks(Holder()) == ["mine"]
+    assert names_in_hooks(Restoring()) == ["limit"]
