@@ -94,7 +94,7 @@ def test_every_kind_of_event_has_a_row() -> None:
     text = "\n".join(rows(every_kind().diagram()))
     for word in ("○ poll", "○ timer", "✓ 42", "✗ failed", "✗ refused", "● injected   7", "aborted (reason)"):
         assert word in text, text
-    assert {"P", "Q", "failed (reason)"} <= set(words(scribe.history.diagram().svg()))
+    assert {"P", "Q", "failed (reason)"} <= set(words(every_kind().diagram().svg()))
 
 
 def test_arrows_cross_the_lines_between() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, permutations
 from xml.etree import ElementTree
 
 import pytest
@@ -14,8 +13,8 @@ from matplotlib.transforms import Bbox
 
 from snapshot import Graph, Node
 from snapshot.drawing import graph_plot
-from snapshot.drawing.graph_plot import EdgeNote
 from snapshot.drawing.canvas import rendered
+from snapshot.drawing.graph_plot import EdgeNote
 from snapshot.drawing.layout import layout, positions
 from snapshot.plan.compiled_graph import build
 from snapshot.testing import ListSink, ListSource
@@ -108,7 +107,7 @@ def test_names_stand_in_their_boxes(drawn: list[Axes]) -> None:
     made = Graph("kinds")
     for name, node in {"in": ListSource("a"), "on": Passing(), "out": ListSink()}.items():
         made.add(name, node)
-    made.connect("in", "on").connect("on", "out")._repr_svg_()
+    made.connect("in", "on").connect("on", "out")._repr_html_()
     [axes] = drawn
     *boxes, wall = outlines(axes, 4)
     at = {text.get_text(): text.get_position() for text in axes.texts}
@@ -121,7 +120,7 @@ def test_names_stand_in_their_boxes(drawn: list[Axes]) -> None:
 
 def test_opposite_edges_are_told_apart(drawn: list[Axes]) -> None:
     """The labels of two edges there and back stand on both sides of the middle, equally far from it."""
-    graph("ab", "ba")._repr_svg_()
+    graph("ab", "ba")._repr_html_()
     at = [(text.get_text(), text.get_position()) for text in drawn[0].texts]
     low, high = sorted((place for text, place in at if "unaligned" in text), key=lambda place: place[1])
     a, b = outlines(drawn[0], 2)
@@ -136,8 +135,8 @@ def test_a_single_node_is_drawn() -> None:
     """Alone, and with an edge to itself, whose label has one place only."""
     alone = Graph("alone")
     alone.add("one", ListSource("a"))
-    assert {"one", "alone: 1 subtasks, 0 channels"} <= set(words(alone._repr_svg_()))
-    assert {"a", "unaligned"} <= set(words(graph("aa")._repr_svg_()))
+    assert {"one", "alone: 1 subtasks, 0 channels"} <= set(words(alone._repr_html_()))
+    assert {"a", "unaligned"} <= set(words(graph("aa")._repr_html_()))
 
 
 def test_a_graph_shows_itself() -> None:
