@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
+    from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
     from barrier_runtime.driver.run import Run
     from barrier_runtime.driver.runtime import BarrierRuntime
+    from barrier_runtime.driver.snapshot_editor import SnapshotEditor
     from barrier_runtime.page.settings import Page
     from snapshot.coordinator.restart_policy import RestartPolicy
 
-__all__ = ["BarrierRuntime", "DataFrameSource", "Page", "ParquetSink", "RestartPolicy", "Run"]
+__all__ = [
+    "BarrierRuntime",
+    "DataFrameSource",
+    "Page",
+    "ParquetSink",
+    "RestartPolicy",
+    "Run",
+    "SnapshotDataSource",
+    "SnapshotEditor",
+]
 
 _HOMES = {
     "BarrierRuntime": "barrier_runtime.driver.runtime",
@@ -25,6 +36,8 @@ _HOMES = {
     "ParquetSink": "barrier_runtime.dataframes.nodes",
     "RestartPolicy": "snapshot.coordinator.restart_policy",
     "Run": "barrier_runtime.driver.run",
+    "SnapshotDataSource": "barrier_runtime.dataframes.snapshot_source",
+    "SnapshotEditor": "barrier_runtime.driver.snapshot_editor",
 }
 
 

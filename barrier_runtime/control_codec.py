@@ -21,11 +21,20 @@ import msgpack
 
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
+from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.coordinator import control
 from snapshot.culprit import FailedMessages, FailedTimer, IsolatedMessages
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.certificate import (
+    ChannelWaves,
+    ListEntry,
+    OwnStateKind,
+    ReceivedEntry,
+    SentEntry,
+    SubtaskRecord,
+    SubtaskStatus,
+)
 from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle, PartKind
 
@@ -34,11 +43,13 @@ _TUPLE = -1
 _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
-    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, SnapshotTimings,
+    Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
+    ChannelWaves, OwnStateKind, SnapshotTimings,
     WorkerProgress,
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,
+    control.Inheritance, ReshapedEdge, OldChannel, NewChannel, ChannelEnd, Route, ReroutedCount,
     FailedMessages, FailedTimer, IsolatedMessages,
 )  # fmt: skip
 _NUMBERS = {cls: number for number, cls in enumerate(_TYPES)}
@@ -117,9 +128,17 @@ def _contents(cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
 _CONTENTS = {cls: _contents(cls) for cls in _TYPES}
 
 
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType)
+
+
+def _has_items(hint: Any) -> bool:
+    return get_origin(hint) in (tuple, dict) or (_is_union(hint) and any(map(_has_items, get_args(hint))))
+
+
 def _admitted(hint: Any) -> frozenset[type]:
     """Return the types that a value of a field may have, without its items."""
-    if get_origin(hint) in (Union, UnionType):
+    if _is_union(hint):
         return frozenset[type]().union(*map(_admitted, get_args(hint)))
     return frozenset((float, int)) if hint is float else frozenset((get_origin(hint) or hint,))
 
@@ -127,6 +146,9 @@ def _admitted(hint: Any) -> frozenset[type]:
 def _item_check(hint: Any) -> Callable[[Any], bool]:
     """Return the function that decides whether the items of a tuple or a dict have their types."""
     arguments = get_args(hint)
+    if _is_union(hint):  # of a tuple and None
+        are_items = _item_check(next(arm for arm in arguments if get_origin(arm) is tuple))
+        return lambda value: value is None or are_items(value)
     if get_origin(hint) is dict:
         keys, values = map(_admitted, arguments)
         return lambda value: keys.issuperset(map(type, value)) and values.issuperset(map(type, value.values()))
@@ -144,7 +166,7 @@ def _item_check(hint: Any) -> Callable[[Any], bool]:
 
 def _hints(cls: type[Any]) -> list[Any]:
     if issubclass(cls, Enum):
-        return [int]
+        return [type(next(iter(cls)).value)]
     hints = get_type_hints(cls)
     names = getattr(cls, "_fields", None) or [field.name for field in fields(cls)]
     return [hints[name] for name in names]
@@ -155,7 +177,4 @@ _ADMITTED = [[_admitted(hint) for hint in _hints(cls)] for cls in _TYPES]
 #: of each type: the combinations of `_ADMITTED` that have come
 _valid: list[set[tuple[type, ...]]] = [set() for _ in _TYPES]
 #: of each type: the fields that hold tuples or dicts, and the checks of their items
-_ITEMS = [
-    [(index, _item_check(hint)) for index, hint in enumerate(_hints(cls)) if get_origin(hint) in (tuple, dict)]
-    for cls in _TYPES
-]
+_ITEMS = [[(index, _item_check(hint)) for index, hint in enumerate(_hints(cls)) if _has_items(hint)] for cls in _TYPES]

@@ -11,6 +11,7 @@ from snapshot.errors import GraphError
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.backend import StateBackend
 from snapshot.subtask.limits import SubtaskLimits
+from state_backends.keyed_state import HeapState, RocksDBState
 
 
 class ExitCode(IntEnum):
@@ -46,6 +47,10 @@ class WorkerLaunch:
     log_level: int
     #: whether subtasks record trace events
     trace: bool
+    #: where the rows of keyed state are while the run is active
+    keyed_state: HeapState | RocksDBState = HeapState()  # noqa: RUF009  # frozen
+    #: whether workers make ready for a restore at once, because they wait for the stage that they follow
+    waits: bool = False
 
     def __repr__(self) -> str:
         return f"WorkerLaunch({self.run!r}, {self.launch})"

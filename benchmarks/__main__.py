@@ -29,9 +29,11 @@ NAMES = {
     "hops": "a hop inside a worker, beside a bare call",
     "keyed-messages": "a keyed sum in Python, beside a plain loop",
     "keyed-batches": "a keyed aggregate over Arrow batches, beside DuckDB and Polars",
+    "keyed-state": "keyed state of both tiers, beside a plain dict and a plain RocksDB",
     "peers": "a keyed sum with one result a record, beside Bytewax",
     "snapshot": "duration, pause and storing of snapshots, beside a plain write",
     "recovery": "seconds from a fault to the first new record",
+    "rescale": "pause of a live run for another parallelism, beside a plain restart",
     "scale": "snapshots of 2 to 64 subtasks",
     "simulation": "the simulator of snapshot.testing",
     "page": "the cost of the live page",
@@ -41,7 +43,8 @@ _EPILOG = """\
 benchmarks:
 {names}
 
-Each benchmark takes at most five minutes on two cores, and one minute with --quick.
+Each benchmark takes at most five minutes on two cores, and one minute with --quick. Only keyed-state takes longer, some
+half an hour: it fills states of gigabytes.
 Progress is printed on standard error, a line for each configuration of each round.
 
 examples:

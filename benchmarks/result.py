@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.table import Table
 
@@ -35,6 +35,10 @@ class Metric:
     p99: float
     unit: str
     runs: int
+
+
+#: metrics and ratios of one configuration
+Figures: TypeAlias = tuple[dict[str, Metric], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,11 @@ class Count(KeyedAggregate):
             self._kill.happen()
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return the counts, and when they began to grow."""
+        """Return the types of the counts, whose rows are keyed state, and when the counts began to grow."""
         return super().snapshotState(snapshotId, timestamp), self._began_at
 
     def restoreState(self, state: Any) -> None:
-        """Adopt the counts only, because this incarnation has not begun to count."""
+        """Adopt the types only, because this incarnation has not begun to count."""
         super().restoreState(state[0])
 
 

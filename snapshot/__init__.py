@@ -11,15 +11,19 @@ from snapshot.errors import (
     SnapshotAborted,
     SnapshotCorrupt,
     SnapshotInUse,
+    StateError,
 )
 from snapshot.graph import Graph, Stream
 from snapshot.ids import Subtask
-from snapshot.node import END, Context, Node, Sink, Source
+from snapshot.key_groups import keyGroup
+from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
+from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
 
 __all__ = [
     "END",
+    "FULL",
     "ChannelError",
     "Context",
     "CutlineError",
@@ -27,9 +31,12 @@ __all__ = [
     "Graph",
     "GraphError",
     "KeyedAggregate",
+    "ListState",
+    "MapState",
     "Node",
     "NodeError",
     "PartialAggregate",
+    "ReducingState",
     "RestoreRefused",
     "RunFailed",
     "Sink",
@@ -38,6 +45,9 @@ __all__ = [
     "SnapshotCorrupt",
     "SnapshotInUse",
     "Source",
+    "StateError",
     "Stream",
     "Subtask",
+    "ValueState",
+    "keyGroup",
 ]

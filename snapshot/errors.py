@@ -13,6 +13,7 @@ they cross from workers to the coordinator and to the driver.
     ├── SnapshotInUse     the snapshot cannot be removed: it is pinned, or the run continues from it
     ├── RestoreRefused    the snapshot does not fit the graph, or going back to it would lose something
     ├── ChannelError      a channel broke its contract: gap, repeat, stale incarnation, limit, lost peer
+    ├── StateError        the local database of a subtask's keyed state cannot be opened, read or written
     ├── Fenced            a newer claim owns the run
     └── RunFailed         the run ended for good; ``__cause__`` or the text says why
 """
@@ -57,6 +58,10 @@ class RestoreRefused(CutlineError):
 
 class ChannelError(CutlineError):
     """A channel broke its contract: a gap, a repeat, a stale incarnation, a limit, a lost peer."""
+
+
+class StateError(CutlineError):
+    """The local database of a subtask's keyed state cannot be opened, read or written. The run restarts elsewhere."""
 
 
 class Fenced(CutlineError):

@@ -6,7 +6,7 @@ node, and an edge for each branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Never
 
@@ -94,6 +94,7 @@ class Stream:
         node: Node,
         *,
         parallelism: int = 1,
+        formerly: str | None = None,
         schema: str | pa.Schema | None = None,
         onError: str | None = None,
     ) -> Stream:
@@ -101,7 +102,8 @@ class Stream:
 
         Parameters as in `Graph.add` and `Graph.connect`.
         """
-        self._end_in(name, node, parallelism, schema, onError)
+        self._graph.add(name, node, parallelism=parallelism, formerly=formerly)
+        self._end_in(name, schema, onError)
         return Stream(self._graph, (Branch(name),))
 
     def to(
@@ -110,17 +112,16 @@ class Stream:
         sink: Sink,
         *,
         parallelism: int = 1,
+        formerly: str | None = None,
         schema: str | pa.Schema | None = None,
         onError: str | None = None,
     ) -> Graph:
         """Add `sink` behind this stream and return the graph."""
-        self._end_in(name, sink, parallelism, schema, onError)
+        self._graph.add(name, sink, parallelism=parallelism, formerly=formerly)
+        self._end_in(name, schema, onError)
         return self._graph
 
-    def _end_in(
-        self, name: str, node: Node, parallelism: int, schema: str | pa.Schema | None, on_error: str | None
-    ) -> None:
-        self._graph.add(name, node, parallelism=parallelism)
+    def _end_in(self, name: str, schema: str | pa.Schema | None, on_error: str | None) -> None:
         for branch in self._branches:
             edge = EdgeDeclaration(
                 branch.node, name, branch.key, branch.partitioning, schema, None, branch.transforms, on_error
@@ -170,7 +171,7 @@ class Graph:
         self.edges: list[EdgeDeclaration] = []
         self.invariants: list[tuple[str, Invariant]] = []
 
-    def add(self, name: str, node: Node, *, parallelism: int = 1) -> Graph:
+    def add(self, name: str, node: Node, *, parallelism: int = 1, formerly: str | None = None) -> Graph:
         """Add a node.
 
         Parameters
@@ -181,8 +182,11 @@ class Graph:
             an instance, never a class. Submitting the graph pickles the instance, and each subtask is a copy.
         parallelism : int
             number of subtasks.
+        formerly : str or None
+            name of this node in older snapshots. A restore from such a snapshot takes over its state, its edges and
+            their messages. No node of the graph may have the name, and one node at most may claim it.
         """
-        self.nodes.append(NodeDeclaration(name, node, parallelism))
+        self.nodes.append(NodeDeclaration(name, node, parallelism, formerly))
         return self
 
     def connect(
@@ -230,10 +234,41 @@ class Graph:
         self.invariants.append((name, holds))
         return self
 
-    def source(self, name: str, source: Source, *, parallelism: int = 1) -> Stream:
-        """Add a source and return the stream that leaves it."""
-        self.add(name, source, parallelism=parallelism)
+    def source(self, name: str, source: Source, *, parallelism: int = 1, formerly: str | None = None) -> Stream:
+        """Add a source and return the stream that leaves it. Parameters as in `add`."""
+        self.add(name, source, parallelism=parallelism, formerly=formerly)
         return Stream(self, (Branch(name),))
+
+    def withParallelism(self, parallelism: Mapping[str, int]) -> Graph:
+        """Return a copy of the graph in which the given nodes have another number of subtasks.
+
+        Nodes and functions are shared with this graph. Submitting the copy under the name of a run rescales the run.
+
+        Parameters
+        ----------
+        parallelism : mapping of str to int
+            new number of subtasks, by node. Other nodes keep theirs.
+
+        Raises
+        ------
+        GraphError
+            for a node that the graph does not have, or a number below 1. The message names the nodes that exist.
+        """
+        known = {node.name: node.parallelism for node in self.nodes}
+        problems = [f"there is no node {shown_name(name)}" for name in parallelism if name not in known]
+        problems += [
+            f"parallelism {number!r} of node {shown_name(name)} is no whole number from 1 on"
+            for name, number in parallelism.items()
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1
+        ]
+        if problems:
+            nodes = ", ".join(f"{name}={number}" for name, number in known.items())
+            raise GraphError(f"graph {self.name!r}: {'; '.join(problems)}. It has {nodes}")
+        copy = Graph(self.name)
+        copy.nodes = [replace(node, parallelism=parallelism.get(node.name, node.parallelism)) for node in self.nodes]
+        copy.edges = list(self.edges)
+        copy.invariants = list(self.invariants)
+        return copy
 
     def explain(self, alignment: AlignmentWish = "unaligned") -> None:
         """Print nodes and edges, and each edge's partitioning and alignment with reasons, for the run's `alignment`.

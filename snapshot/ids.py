@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +30,16 @@ class ChannelId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
+
+
+def renamed_subtask(subtask: Subtask, names: Mapping[str, str]) -> Subtask:
+    """Return the present id of a subtask of a snapshot. `names` is {former name of a node: present name}."""
+    return Subtask(names.get(subtask.node, subtask.node), subtask.index)
+
+
+def renamed_channel(channel: ChannelId, names: Mapping[str, str]) -> ChannelId:
+    """Return the present id of a channel of a snapshot. `names` is {former name of a node: present name}."""
+    return ChannelId(renamed_subtask(channel.source, names), renamed_subtask(channel.target, names))
 
 
 def first_snapshot_id(claim: int) -> int:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from snapshot.ids import Subtask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from logging import LoggerAdapter
     from random import Random
 
     import pyarrow as pa
+
+    from snapshot.state import ListState, MapState, NamedReduction, ReducingState, ValueState
 
 #: Guarantee of a source or sink after a failure: its messages count any number of times, at least once, exactly once.
 Guarantee = Literal["none", "at_least_once", "exactly_once"]
@@ -39,6 +41,16 @@ class End(Enum):
 END: Final = End.END
 
 
+class Full(Enum):
+    """Type of `FULL`."""
+
+    FULL = "full"
+
+
+#: Return value of `Node.snapshotDelta` when the node cannot say what changed. `snapshotState` is called next.
+FULL: Final = Full.FULL
+
+
 class Context(ABC):
     """Environment of a hook: data to read and actions to take. Valid only during the call, and on its thread."""
 
@@ -50,6 +62,8 @@ class Context(ABC):
     subtask: Subtask
     #: Number of subtasks of this node.
     parallelism: int
+    #: Key groups of this subtask. A key belongs to one of 32,768 groups, and each group to one subtask of a node.
+    keyGroups: range
     #: Names of the nodes with an edge into this node. In `Node.onEnd`, of those that are still open.
     inputs: tuple[str, ...]
     #: Names of the nodes to which this node has an edge.
@@ -130,6 +144,55 @@ class Context(ABC):
         """Remove the timer for `at`, and behind a hash edge for the current key, if there is such a timer."""
 
     @abstractmethod
+    def getValueState(self, name: str, *, ttl: float | None = None) -> ValueState:
+        """Return the state `name` with one value for each key. Only `Node.open` may ask for a new state.
+
+        The state holds the values of the snapshot already. The framework saves it in each snapshot.
+
+        Parameters
+        ----------
+        name : str
+            Name of the state in this node. Asking again by the same arguments returns the same object.
+        ttl : float, optional
+            Seconds of `now` after which a value that was not written again is absent. None: never.
+
+        Raises
+        ------
+        NodeError
+            if `open` has returned and the name is new, if the name belongs to another state, or if an argument is
+            wrong.
+        GraphError
+            if the node has neither an input with a key nor parallelism 1. Nothing else decides which subtask has a key.
+        RestoreRefused
+            if the snapshot has a state of another kind under this name.
+        """
+
+    @abstractmethod
+    def getListState(self, name: str, *, ttl: float | None = None) -> ListState:
+        """Return the state `name` with a list for each key. Each item has its own time. As `getValueState`."""
+
+    @abstractmethod
+    def getMapState(self, name: str, *, ttl: float | None = None) -> MapState:
+        """Return the state `name` with a dict for each key. Each entry has its own time. As `getValueState`."""
+
+    @abstractmethod
+    def getReducingState(
+        self, name: str, plus: NamedReduction | Callable[[Any, Any], Any], *, ttl: float | None = None
+    ) -> ReducingState:
+        """Return the state `name` with one reduced value for each key. As `getValueState`.
+
+        Parameters
+        ----------
+        name : str
+            As in `getValueState`.
+        plus : "sum", "min", "max", "count" or callable
+            Reduces the value of the state and an added value, in this sequence, to the new value. A function must be
+            associative, and need not commute.
+        ttl : float, optional
+            As in `getValueState`.
+        """
+
+    @abstractmethod
     def increment(self, metric: str, by: float = 1) -> None:
         """Add to a counter among the run's metrics. Not exactly-once, because replay counts again."""
 
@@ -143,6 +206,21 @@ class Node:
     Whatever a hook raises is this node's error, `SystemExit` and `KeyboardInterrupt` too. The run rolls back, and the
     reason names hook and subtask.
     """
+
+    #: Whether `snapshotState`, `snapshotDelta`, `restoreState` and `applyDelta` return and take iterables of pairs
+    #: (partition, bytes). A partition is a key group of the subtask (``snapshot.keyGroup(key)``), or None for a part
+    #: that every subtask has alike. Pairs of one partition keep their order.
+    partitioned: bool = False
+
+    #: Version of the states that the node stores: a whole number from 1. Raise it when the node reads its states
+    #: differently, and define `migrateState` or `migrateKeyedState` for snapshots of lower versions.
+    stateVersion: int = 1
+
+    #: Whether all parts of a partitioned state belong to no key. They lie under ``context.keyGroups.start`` then, or
+    #: under None. So one subtask takes over the whole state when the parallelism changes, and with it the messages in
+    #: flight of a forward edge, which would be refused else. Its `onEnd` may be called again, where only some of the
+    #: subtasks from which it takes over had it.
+    inherited: bool = False
 
     def restoreState(self, state: Any) -> None:
         """Restore the state that `snapshotState` returned.
@@ -194,6 +272,53 @@ class Node:
         The returned state is serialised before the next event, so the node may change it afterwards. Bytes are kept by
         reference; all other values are copied. `timestamp` is seconds since the epoch, for information only.
         A failure aborts this snapshot, not the run.
+        """
+
+    def snapshotDelta(self, sinceSnapshotId: int) -> Any:
+        """Return what has changed since a snapshot, instead of the whole state. A node without this hook has no deltas.
+
+        Called as `snapshotState` is, with the same contract. `snapshotState` is called for the first snapshot of an
+        instance without a restored state, and when the deltas outgrow the whole state.
+
+        Parameters
+        ----------
+        sinceSnapshotId : int
+            the last snapshot that this instance captured, published or not, or else the restored snapshot.
+
+        Returns
+        -------
+        object
+            a delta for `applyDelta`; None when nothing has changed; `FULL` when the node cannot say.
+        """
+
+    def applyDelta(self, delta: Any) -> None:
+        """Apply a result of `snapshotDelta`. Called after `restoreState`, for each delta in the order of captures."""
+
+    def migrateState(self, state: Any, fromVersion: int) -> Any:
+        """Return `state` as this version of the node stores it. Called before `restoreState`, for older snapshots.
+
+        Parameters
+        ----------
+        state : object
+            What `snapshotState` of the older version returned. Deltas are migrated too, each as `applyDelta` takes it.
+        fromVersion : int
+            `stateVersion` of the node in the snapshot.
+        """
+
+    def migrateKeyedState(self, name: str, value: Any, fromVersion: int) -> Any:
+        """Return a value of keyed state as this version of the node stores it. Called before `open`.
+
+        Called once for each value of each state of an older snapshot, also of states that `open` does not ask for. The
+        values of a list state are its items, those of a map state the values of its entries.
+
+        Parameters
+        ----------
+        name : str
+            Name of the state.
+        value : object
+            The value in the snapshot. The returned value must not be None.
+        fromVersion : int
+            `stateVersion` of the node in the snapshot.
         """
 
     def onPublished(self, snapshotId: int) -> None:
@@ -255,8 +380,14 @@ class Sink(Node):
 
         Called at every start, after all subtasks of the run have committed the snapshot's prepared output again. Output
         of this incarnation must stay, because parallel subtasks may have prepared already.
+
+        Subtask k removes the output of all old subtasks i with ``i % context.parallelism == k``, because some of them
+        are gone where a run was restored with fewer subtasks.
         """
 
+
+#: Hooks that read states of an older `Node.stateVersion`.
+MIGRATIONS: Final = ("migrateState", "migrateKeyedState")
 
 _BASES = (Node, Source, Sink, object)
 

@@ -1,8 +1,19 @@
-"""State backends that a user chooses from: places where snapshots are stored."""
+"""State backends that a user chooses from, and the settings that say where keyed state is while a run is active."""
 
 from snapshot.stored.backend import StateBackend, StoreRefused
 from state_backends.filesystem import FileSystemBackend
+from state_backends.fsspec import FsspecBackend
+from state_backends.keyed_state import HeapState, RocksDBState
 from state_backends.memory import MemoryBackend
 from state_backends.object_store import ObjectStoreBackend
 
-__all__ = ["FileSystemBackend", "MemoryBackend", "ObjectStoreBackend", "StateBackend", "StoreRefused"]
+__all__ = [
+    "FileSystemBackend",
+    "FsspecBackend",
+    "HeapState",
+    "MemoryBackend",
+    "ObjectStoreBackend",
+    "RocksDBState",
+    "StateBackend",
+    "StoreRefused",
+]

@@ -1,4 +1,4 @@
-"""Bound on the time of every call, for backends of stores that may hang.
+"""Bound on the time of every call, and its repetition, for backends of stores that may hang or fail for a moment.
 
 A hanging system call (a dead network file system) cannot be interrupted. So calls run in helper threads, and a call
 whose time is over is abandoned with its thread. The call may still take effect later, which is why the fence exists.
@@ -6,15 +6,18 @@ whose time is over is abandoned with its thread. The call may still take effect 
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from snapshot.stored.backend import INLINE_BYTES_MAX, StateBackend
+from state_backends.retries import repeated
 
 #: Names of helper threads, for readers of a process list: during a call, and between calls.
 BUSY, WAITING = "cutline-store", "cutline-store-waiting"
@@ -22,6 +25,8 @@ BUSY, WAITING = "cutline-store", "cutline-store-waiting"
 #: Most calls that may hang at one time. Otherwise a dead store would gather a thread with its buffers for every
 #: snapshot that is tried.
 ABANDONED_CALLS_MAX = 16
+
+_logger = logging.getLogger("cutline.store")
 
 
 class Deadline:
@@ -169,7 +174,10 @@ CALL_SECONDS_MAX = 60.0
 
 
 class DeadlineBackend(StateBackend):
-    """Base of backends whose calls end in time, with an error if need be.
+    """Base of backends whose calls end in time, and are repeated after errors that may pass.
+
+    A call that fails raises the store's last error. A call without an answer raises `TimeoutError` with the last error
+    before.
 
     Parameters
     ----------
@@ -182,6 +190,35 @@ class DeadlineBackend(StateBackend):
     def __init__(self, *, inline_bytes_max: int = INLINE_BYTES_MAX, deadline: float = CALL_SECONDS_MAX) -> None:
         super().__init__(inline_bytes_max=inline_bytes_max)
         self._deadline = Deadline(deadline)
+        #: the last call failed, and the log has the cause
+        self._is_failing = False
 
     def _call(self, what: str, function: Callable[[], Result]) -> Result:
-        return self._deadline.call(what, function)
+        attempt = partial(self._attempt, what, function)
+        result = self._deadline.call(what, lambda: repeated(attempt, self._deadline.seconds, self._note_failure))
+        self._is_failing = False
+        return result
+
+    def _attempt(self, what: str, function: Callable[[], Result]) -> Result:
+        try:
+            return function()
+        except Exception as error:
+            translated = self._translated(what, error)
+            if translated is error:
+                raise
+            raise translated from error
+
+    def _translated(self, what: str, error: Exception) -> Exception:
+        """Return the error of a try of the call `what` as the contract has it, or `error` itself.
+
+        Its class and number decide whether the call is repeated (`retries.may_pass`).
+        """
+        return error
+
+    def _note_failure(self, error: OSError) -> None:
+        """Log the first failure at once, because the caller learns of the failure at the deadline only."""
+        text = error.strerror or str(error)
+        self._deadline.note_failure(text)
+        if not self._is_failing:
+            self._is_failing = True
+            _logger.warning("%s; tried again for %g s", text, self._deadline.seconds)

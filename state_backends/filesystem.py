@@ -16,7 +16,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from snapshot.stored.backend import INLINE_BYTES_MAX, TEMPORARY, StoreRefused, is_permanent
@@ -30,8 +29,6 @@ PIECE_BYTES = 64 * 1024 * 1024
 
 #: Numbers of the errors by which file systems refuse a call that they do not have. EPERM is Linux's answer to ``link``.
 _NOT_THERE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
-
-Result = TypeVar("Result")
 
 
 class FileSystemBackend(DeadlineBackend):
@@ -119,7 +116,9 @@ class FileSystemBackend(DeadlineBackend):
     def _probe(self, folder: str, token: str) -> None:
         """Check also that the folder is no other run's, where names in upper and lower case are one."""
         super()._probe(folder, token)
-        absolute = self._absolute(folder)
+        self._call(f"{self}: probe", partial(self._refuse_other_case, self._absolute(folder)))
+
+    def _refuse_other_case(self, absolute: str) -> None:
         while absolute != self.root:
             parent, name = os.path.split(absolute)
             if name not in (entry for entry, _ in self._disk.entries(parent)):
@@ -130,15 +129,12 @@ class FileSystemBackend(DeadlineBackend):
                 )
             absolute = parent
 
-    def _call(self, what: str, function: Callable[[], Result]) -> Result:
-        try:
-            return super()._call(what, function)
-        except OSError as error:
-            if error.errno is None or isinstance(error, StoreRefused):
-                raise
-            # The system's own text may name neither the store nor the file.
-            cause = OSError if not is_permanent(error) or isinstance(error, FileNotFoundError) else StoreRefused
-            raise cause(error.errno, f"{what}: {error.strerror}") from error
+    def _translated(self, what: str, error: Exception) -> Exception:
+        if not isinstance(error, OSError) or error.errno is None or isinstance(error, StoreRefused):
+            return error
+        # The system's own text may name neither the store nor the file.
+        cause = OSError if not is_permanent(error) or isinstance(error, FileNotFoundError) else StoreRefused
+        return cause(error.errno, f"{what}: {error.strerror}")
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self.root, path)

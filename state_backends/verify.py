@@ -16,9 +16,8 @@ from snapshot.ids import claim_of_snapshot
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.checkpoint import Checkpoint
-from snapshot.stored.envelope import envelopes, unseal
+from snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
 from snapshot.stored.manifest import Aborted, Manifest
-from snapshot.stored.part import PART_MAGIC
 from snapshot.stored.run_store import RunStore, restorable
 from state_backends.filesystem import FileSystemBackend
 from state_backends.object_store import ObjectStoreBackend
@@ -102,7 +101,7 @@ class _Verification:
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
-                paths = [handle.path for record in manifest.records for handle in record.handles]
+                paths = [handle.path for record in manifest.records for handle in record.all_handles]
                 self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
 

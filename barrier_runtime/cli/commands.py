@@ -14,7 +14,8 @@ from rich.console import Console
 from barrier_runtime.cli import demo_commands, snapshot_commands
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.formatting import plain
-from barrier_runtime.cli.live_run import stop
+from barrier_runtime.cli.live_run import rescale, stop
+from barrier_runtime.cli.plan_command import plan
 from barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
 from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
 from barrier_runtime.cli.stored import find_fork
@@ -118,12 +119,14 @@ def _start(context: typer.Context, request: RunRequest) -> None:
     raise typer.Exit(run_graph(request, resume_arguments(context), Console(stderr=request.as_json)))
 
 
+app.command("plan")(plan)
 app.command("runs")(snapshot_commands.list_runs)
 app.add_typer(snapshot_commands.app, name="snapshots")
 for _command in (take, pin, unpin, delete):
     snapshot_commands.app.command()(_command)
 app.command("top")(top)
 app.command("stop")(stop)
+app.command("rescale")(rescale)
 app.add_typer(demo_commands.app, name="demo")
 
 

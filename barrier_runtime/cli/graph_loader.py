@@ -36,8 +36,15 @@ class GraphReference(NamedTuple):
         """Name of the graph, or None while a function has not made the graph."""
         return self.found.name if isinstance(self.found, Graph) else None
 
-    def graph(self, spark: SparkSession) -> Graph:
+    @property
+    def needs_spark(self) -> bool:
+        """Whether ``MODULE:GRAPH`` names a function that takes the SparkSession."""
+        return not isinstance(self.found, Graph) and bool(self._arguments(self.found, None))
+
+    def graph(self, spark: SparkSession | None) -> Graph:
         """Return the graph. Call the function when ``MODULE:GRAPH`` names a function.
+
+        `spark` is None only where `needs_spark` is False.
 
         Raises
         ------
@@ -51,13 +58,14 @@ class GraphReference(NamedTuple):
             )
         return graph
 
-    def _arguments(self, function: Callable[..., Any], spark: SparkSession) -> tuple[SparkSession, ...] | tuple[()]:
+    def _arguments(self, function: Callable[..., Any], spark: SparkSession | None) -> tuple[SparkSession | None, ...]:
         """Return the session if the function accepts one argument, else nothing."""
         try:
             signature = inspect.signature(function)
         except ValueError:  # because some functions written in C have no signature
             return (spark,)
-        for arguments in ((spark,), ()):
+        choices: tuple[tuple[SparkSession | None, ...], ...] = ((spark,), ())
+        for arguments in choices:
             try:
                 signature.bind(*arguments)
             except TypeError:

@@ -1,4 +1,4 @@
-"""Commands to a living run through its live page: ``cutline stop``, and the functions of the snapshot commands."""
+"""Commands to a living run through its live page: ``cutline stop`` and ``rescale``, and functions of the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from barrier_runtime.cli.formatting import plain, print_all, print_json
 from barrier_runtime.cli.page_client import Document, PageClient
-from barrier_runtime.page.commands import Kind, State
+from barrier_runtime.page.commands import Kind, State, parallelism_text, parse_parallelism
 from barrier_runtime.page.settings import PORT_DEFAULT
 from snapshot.coordinator.run_state import Outcome
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
@@ -78,6 +78,7 @@ def command_text(kind: Kind) -> str:
         Kind.SNAPSHOT: "taking the snapshot",
         Kind.STOP: "stopping with a snapshot",
         Kind.STOP_NOW: "stopping",
+        Kind.RESCALE: "being rescaled",
     }.get(kind, f"at the command {kind.value}")
 
 
@@ -110,6 +111,38 @@ def stop(
     _print_stopped(name, document, took_snapshot=not no_snapshot, as_json=as_json)
     if document["outcome"] not in (Outcome.STOPPED.value, Outcome.FINISHED.value):
         raise typer.Exit(1)
+
+
+def rescale(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, or the address of its live page.")],
+    nodes: Annotated[
+        list[str], typer.Argument(metavar="NODE=N...", help="Numbers of subtasks; other nodes keep theirs.")
+    ],
+    page: Annotated[
+        str, typer.Option("--page", metavar="ADDRESS", help="Address of the live page, with its token.")
+    ] = DEFAULT_ADDRESS,
+    timeout: TimeoutOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Let a run go on with other numbers of subtasks, from a snapshot that is taken now.
+
+    Nodes, graph, free slots and the snapshot are checked first. If one is refused, the run goes on as it is, and the
+    exit code is 1. Ctrl-C ends the waiting only.
+
+    Example: `cutline rescale words count=4 total=2`
+    """
+    try:
+        parallelism = parse_parallelism(",".join(nodes))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NODE=N") from error
+    client = open_page_client(run if "://" in run else page)
+    name = client.find_run(None if "://" in run else run)
+    arguments = {"parallelism": parallelism_text(parallelism), "timeout": timeout}
+    _, command = carry_out(client, name, Kind.RESCALE, arguments, Console(stderr=True))
+    if as_json:
+        print_json({"run": name, "parallelism": parallelism, "snapshot": command["snapshot"]})
+    else:
+        print_all(f"run {name} {command['text']}")
 
 
 def _print_stopped(run: str, document: Document, *, took_snapshot: bool, as_json: bool) -> None:

@@ -23,23 +23,25 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "final": manifest.final,
         "incarnation": manifest.incarnation,
         "claim": manifest.claim,
+        "edited_from": manifest.edited_from,
         "problem": None,
     }
 
 
 def unreadable(found: Unreadable) -> dict[str, Any]:
     """Return the record of a snapshot that cannot be read, with the fields that are known."""
-    unknown = ("timestamp", "size_bytes", "duration_seconds", "in_flight", "pinned", "final", "incarnation", "claim")
-    return {"run": found.run, "id": found.id, **dict.fromkeys(unknown), "problem": found.problem}
+    of_manifest = dict.fromkeys(("timestamp", "size_bytes", "duration_seconds", "in_flight", "pinned", "final"))
+    of_claim = dict.fromkeys(("incarnation", "claim", "edited_from"))
+    return {"run": found.run, "id": found.id, **of_manifest, **of_claim, "problem": found.problem}
 
 
 def run_record(run: StoredRun) -> dict[str, Any]:
     """Return a line of ``runs``. The size is the sum over all parts, and counts a shared part once."""
     sizes = {
-        handle.name: handle.size
+        handle.checksum: handle.size
         for snapshot in run.snapshots
         for record in snapshot.manifest.records
-        for handle in record.handles
+        for handle in record.all_handles
     }
     newest = run.newest
     return {

@@ -85,8 +85,7 @@ def list_snapshots(
     else:
         table = plain_table("run", *numbers("id"), "time", *numbers("size", "duration", "in flight"), "")
         for each in [records.summary(snapshot) for stored in found for snapshot in stored.snapshots]:
-            notes = " ".join(word for word in ("pinned", "final") if each[word])
-            table.add_row(cell(each["run"]), *_columns(each), cell(notes))
+            table.add_row(cell(each["run"]), *_columns(each), cell(", ".join(_notes(each))))
         print_all(table)
     _print_damage(found, as_json)
 
@@ -122,7 +121,8 @@ def show(
     for each in record["channels"]:
         counts = [f"{each[field]:,}" for field in ("sent", "processed", "in_flight")]
         links.add_row(cell(f"{each['source']} -> {each['target']}"), *counts)
-    print_all(f"{snapshot}  of {time_text(snapshot.timestamp)}, {size_text(snapshot.size)}", states, "", links)
+    facts = [f"of {time_text(snapshot.timestamp)}", size_text(snapshot.size), *_notes(record)]
+    print_all(f"{snapshot}  {', '.join(facts)}", states, "", links)
 
 
 @app.command()
@@ -194,6 +194,11 @@ def _run_columns(each: Mapping[str, Any]) -> Sequence[str]:
     if each["newest"] is None:
         return snapshots, "none", "", size, pinned
     return snapshots, str(each["newest"]), age_text(time.time() - each["timestamp"]), size, pinned
+
+
+def _notes(each: Mapping[str, Any]) -> list[str]:
+    edited = [] if each["edited_from"] is None else [f"edited from {each['edited_from']}"]
+    return [*(word for word in ("pinned", "final") if each[word]), *edited]
 
 
 def _columns(each: Mapping[str, Any]) -> Sequence[str]:

@@ -41,6 +41,8 @@ class CoordinatorSetup:
     port: int
     #: whether to keep a trace
     trace: bool
+    #: whether instances take the run only when `CoordinatorActor.begin` is called
+    waits: bool = False
 
     def __repr__(self) -> str:
         return f"CoordinatorSetup({self.settings.run!r}, {self.owner})"
@@ -64,8 +66,21 @@ class CoordinatorActor:
         store = CoordinatorStore(self._backend, setup.settings.run)
         trace = TraceStore(setup.settings.topology) if setup.trace else None
         self._service = CoordinatorService(
-            coordinator, store, setup.secret, setup.host, setup.port, trace=trace, on_superseded=_leave
+            coordinator,
+            store,
+            setup.secret,
+            setup.host,
+            setup.port,
+            trace=trace,
+            waits=setup.waits,
+            on_superseded=_leave,
         )
+
+    def begin(self, files: Mapping[str, bytes]) -> None:
+        """Take the run, unless this instance has begun. `files` are those that a `MemoryBackend` holds by now."""
+        for path, data in files.items():
+            self._backend.put_if_absent(path, [data])
+        self._service.begin()
 
     def post(self, event: Event) -> None:
         """Queue an event for the coordinator."""

@@ -70,6 +70,8 @@ class CoordinatorService:
         Address that workers connect to; port 0 lets the system choose a port. ``status()["port"]`` is the bound port.
     trace : TraceStore or None
         Keeps the events of workers; None: the run is not traced.
+    waits : bool
+        Whether the coordinator takes the run only when `begin` is called. Until then workers register and wait.
     on_superseded : callable
         Called when another instance of this coordinator has the run. This instance has no more work then.
     """
@@ -83,6 +85,7 @@ class CoordinatorService:
         port: int,
         *,
         trace: TraceStore | None = None,
+        waits: bool = False,
         on_superseded: Callable[[], None],
     ) -> None:
         self._on_superseded = on_superseded
@@ -118,11 +121,21 @@ class CoordinatorService:
         self._broken = ""
         #: unexpected errors of pool threads
         self._failures: deque[BaseException] = deque()
-        self._events.append(Begin())
+        self._has_begun = False
+        self._beginning = threading.Lock()
+        if not waits:
+            self.begin()
         self._thread = threading.Thread(target=self._run, name="cutline-coordinator", daemon=True)
         self._thread.start()
 
     # ---------------------------------------------------------------- for the actor
+
+    def begin(self) -> None:
+        """Let the coordinator take the run. Later calls have no effect."""
+        with self._beginning:
+            if not self._has_begun:
+                self._has_begun = True
+                self.post(Begin())
 
     def post(self, event: Event) -> None:
         """Queue an event for the coordinator."""
@@ -185,6 +198,7 @@ class CoordinatorService:
             "restartCount": restarts.count,
             "workers": c.workers,
             "coordinator_start": self._started_at,
+            "has_begun": self._has_begun,
             "port": self._endpoint.port,
             "newest_launch": self._newest_launch,
             "cancelled_launch": self._cancelled_launch,

@@ -1,6 +1,6 @@
 """The input log of one source: the rows of a DataFrame, written once by Spark, read by offset from then on.
 
-Owns the log's files and its manifest. Must not know contexts, nor the offsets of readers.
+Owns the log's files and its manifest. Must not know contexts, nor how readers share the row groups.
 
 ::
 
@@ -67,18 +67,6 @@ class LogFile(NamedTuple):
     row_counts: tuple[int, ...]
 
 
-class Offset(NamedTuple):
-    """The position of the next row to read."""
-
-    file: int
-    row_group: int
-    row: int
-
-
-#: the position before the first row of any share
-START = Offset(0, 0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class InputLog:
     """A complete input log."""
@@ -90,23 +78,23 @@ class InputLog:
     #: files in the order in which offsets count them
     files: tuple[LogFile, ...]
 
-    def read(self, start: Offset, index: int, parallelism: int) -> Iterator[tuple[Offset, pa.RecordBatch]]:
-        """Read the rows from `start` on of one of `parallelism` shares. Yield batches, each with the offset after it.
+    @property
+    def row_groups(self) -> list[tuple[int, int]]:
+        """The row groups of the log, in order: (number of the file, number in the file)."""
+        return [(file, group) for file, each in enumerate(self.files) for group in range(len(each.row_counts))]
 
-        Row groups are divided round robin. Batches are bounded, but their limits are not part of the contract. A
-        second read may return the same rows in other batches.
+    def read(self, row_group: tuple[int, int], first_row: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Read the rows of a row group from `first_row` on. Yield batches, each with the number of the row after it.
+
+        Batches are bounded, but their limits are not part of the contract. A second read may return the same rows in
+        other batches.
 
         Raises
         ------
         SnapshotCorrupt
             if a file is missing, damaged, or differs from the written file.
         """
-        row_groups = [(file, group) for file, each in enumerate(self.files) for group in range(len(each.row_counts))]
-        for file, group in row_groups[index::parallelism]:
-            if (file, group) >= start[:2]:
-                yield from self._read_row_group(file, group, start.row if (file, group) == start[:2] else 0)
-
-    def _read_row_group(self, file: int, group: int, first_row: int) -> Iterator[tuple[Offset, pa.RecordBatch]]:
+        file, group = row_group
         path = os.path.join(self.place.root, self.place.path, self.name, self.files[file].name)
         end = 0
         try:
@@ -115,7 +103,7 @@ class InputLog:
                 row, end = end + skipped, end + batch.num_rows
                 for piece in _bounded(batch.slice(skipped).cast(self.schema)):
                     row += piece.num_rows
-                    yield Offset(file, group, row), piece
+                    yield row, piece
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{path} of the input log is missing; without it the run cannot replay") from error
         except (OSError, ValueError, pa.ArrowException) as error:

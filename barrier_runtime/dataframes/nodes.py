@@ -1,21 +1,19 @@
 """Spark's DataFrames as input and output: `DataFrameSource` and `ParquetSink`.
 
-Owns the hooks of the two nodes that users hold. `barrier_runtime.dataframes.input_log` has the files of the source.
-`barrier_runtime.dataframes.staging` has the files of the sink.
+Owns the hooks of the two nodes that users hold. `barrier_runtime.dataframes.input_log` has the files of the source,
+and `barrier_runtime.dataframes.unread` its offsets. `barrier_runtime.dataframes.staging` has the files of the sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from barrier_runtime.dataframes.input_log import (
-    START,
     InputLog,
     LogPlace,
-    Offset,
     arrow_schema_of,
     find_log,
     place_of,
@@ -24,6 +22,7 @@ from barrier_runtime.dataframes.input_log import (
 )
 from barrier_runtime.dataframes.row_file import empty_file
 from barrier_runtime.dataframes.staging import Staging
+from barrier_runtime.dataframes.unread import PARTITIONS, Unread, share
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.node import END, Context, End, Guarantee, Sink, Source
 from snapshot.plan.schemas import to_arrow_schema
@@ -37,7 +36,8 @@ class DataFrameSource(Source):
     """Sends the rows of a DataFrame once, as Arrow batches. Replay is exact for any lineage of the DataFrame.
 
     At the first submission under a run's name, Spark writes the rows into the run's input log. Later submissions of
-    the run read the same log, and Spark does not compute the DataFrame again.
+    the run read the same log, and Spark does not compute the DataFrame again. Subtasks share the row groups of the log.
+    A restore with another parallelism shares anew what is unread. At most 480 subtasks have rows to read.
 
     Parameters
     ----------
@@ -66,10 +66,9 @@ class DataFrameSource(Source):
         self._log_root = logPath
         self._place: LogPlace | None = None
         self._restored: dict[str, Any] | None = None
-        self._log: InputLog | None = None
-        self._offset = START
-        self._parallelism = 0
-        self._batches: Iterator[tuple[Offset, pa.RecordBatch]] = iter(())
+        #: {partition: its unread rows, or None when it has none}
+        self._unread: dict[str, Unread | None] = {}
+        self._batches: Iterator[tuple[str, Unread, pa.RecordBatch]] = iter(())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_df": None}  # a DataFrame is of use only in the driver
@@ -104,58 +103,49 @@ class DataFrameSource(Source):
         remove_other_attempts(log)
         self._place = place
 
+    def partitions(self) -> Sequence[str]:
+        """Return the same names for each log, because a fork continues the log of another run."""
+        return PARTITIONS
+
     def restoreState(self, state: Any) -> None:
-        """Store the offset and its log, for `open`."""
+        """Store the offsets and their log, for `open`."""
         self._restored = state
 
     def open(self, context: Context) -> None:
         """Find the log and start reading."""
-        self._log, self._parallelism = self._find_log(), context.parallelism
-        if self._restored is not None:
-            if self._restored["parallelism"] != context.parallelism:
-                raise RestoreRefused(
-                    f"{context.subtask}: its input was shared by {self._restored['parallelism']} subtasks, now by "
-                    f"{context.parallelism}: rows would be lost or repeated; restore with the same parallelism"
-                )
-            self._offset = Offset(*self._restored["offset"])
-        self._batches = self._log.read(self._offset, context.subtask.index, context.parallelism)
+        if self._place is None:
+            raise GraphError("this DataFrameSource has no input log: it runs under BarrierRuntime.submit only")
+        log = _open_log(self._place)
+        if self._restored is None:
+            self._unread = _fresh_share(log, context)
+        elif "parallelism" in self._restored:
+            self._unread = _share_of_one_offset(log, self._restored, context)
+        else:
+            self._unread = _restored_share(log, self._restored, context)
+        self._batches = self._read()
 
     def poll(self, context: Context) -> float | End | None:
         """Send one batch."""
-        for offset, batch in self._batches:
+        for partition, unread, batch in self._batches:
             context.send(batch)
-            self._offset = offset
+            self._unread[partition] = unread
             return None
         return END
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return the offset, and the log in which the offset counts."""
-        assert self._log is not None, "snapshotState is called after open"
-        return {
-            "place": list(self._log.place),
-            "log": self._log.name,
-            "offset": list(self._offset),
-            "parallelism": self._parallelism,
-        }
+        """Return the offset of each partition, and None for a partition that is read to its end."""
+        return {name: None if unread is None else unread.as_offset() for name, unread in self._unread.items()}
 
     def close(self) -> None:
         """Close the file that is being read."""
         self._batches = iter(())
 
-    def _find_log(self) -> InputLog:
-        if self._place is None:
-            raise GraphError("this DataFrameSource has no input log: it runs under BarrierRuntime.submit only")
-        log = _open_log(self._place)
-        if self._restored is None or self._restored["log"] == log.name:
-            return log
-        # In a fork, the offset counts in the log of the snapshot's run, so this source reads that log further.
-        log = _open_log(LogPlace(*self._restored["place"]))
-        if self._restored["log"] != log.name:
-            raise RestoreRefused(
-                f"the snapshot was reading the input log {self._restored['log']}, but at {log.place} is {log.name} "
-                "now: its offsets mean other rows there. Bring the old log back, or submit under another name"
-            )
-        return log
+    def _read(self) -> Iterator[tuple[str, Unread, pa.RecordBatch]]:
+        for partition, unread in list(self._unread.items()):
+            if unread is not None:
+                for rest, batch in unread.read():
+                    yield partition, rest, batch
+                self._unread[partition] = None
 
 
 class ParquetSink(Sink):
@@ -228,8 +218,8 @@ class ParquetSink(Sink):
         self._staged.publish(prepared)
 
     def discardUncommitted(self, context: Context) -> None:
-        """Remove the files that lower incarnations of this subtask staged after the snapshot."""
-        self._staged.remove_staged_before(context.incarnation)
+        """Remove the files that lower incarnations staged after the snapshot, also those of subtasks that are gone."""
+        self._staged.remove_staged_before(context.incarnation, context.parallelism)
 
     def close(self) -> None:
         """Drop the rows that are in no snapshot."""
@@ -247,6 +237,56 @@ def _open_log(place: LogPlace) -> InputLog:
     if log is None:
         raise SnapshotCorrupt(f"{place}/manifest of the input log is missing; without it the run cannot replay")
     return log
+
+
+def _log_of(offset: Mapping[str, Any], log: InputLog) -> InputLog:
+    """Return the log in which `offset` counts. In a fork that is the log of the snapshot's run, and not `log`."""
+    if offset["log"] == log.name:
+        return log
+    found = _open_log(LogPlace(*offset["place"]))
+    if offset["log"] != found.name:
+        raise RestoreRefused(
+            f"the snapshot was reading the input log {offset['log']}, but at {found.place} is {found.name} "
+            "now: its offsets mean other rows there. Bring the old log back, or submit under another name"
+        )
+    return found
+
+
+def _fresh_share(log: InputLog, context: Context) -> dict[str, Unread | None]:
+    if not context.partitions:
+        return {}  # a subtask beyond the number of partitions
+    return share(log, context.partitions, context.subtask.index, min(context.parallelism, len(PARTITIONS)))
+
+
+def _restored_share(log: InputLog, offsets: Mapping[str, Any], context: Context) -> dict[str, Unread | None]:
+    missing = [name for name in context.partitions if name not in offsets]
+    if missing:
+        raise SnapshotCorrupt(f"{context.subtask}: the snapshot has no offset of its partitions {missing}")
+    unread: dict[str, Unread | None] = {}
+    for name in context.partitions:
+        offset = offsets[name]
+        if offset is not None:
+            log = _log_of(offset, log)  # one log for all offsets, so it is read once
+        unread[name] = None if offset is None else Unread.of_offset(log, offset)
+    return unread
+
+
+def _share_of_one_offset(log: InputLog, state: Mapping[str, Any], context: Context) -> dict[str, Unread | None]:
+    """Return what is unread by the state of an older Cutline: one offset in a share that depends on the parallelism."""
+    parallelism = state["parallelism"]
+    if parallelism != context.parallelism:
+        raise RestoreRefused(
+            f"{context.subtask}: an older Cutline shared its input among {parallelism} subtasks, and now there are "
+            f"{context.parallelism}: rows would be lost or repeated; restore with parallelism {parallelism}, or "
+            "submit under another name"
+        )
+    if parallelism > len(PARTITIONS):
+        raise RestoreRefused(
+            f"{context.subtask}: an older Cutline shared its input among {parallelism} subtasks, of which only "
+            f"{len(PARTITIONS)} would read now: rows would be lost; submit under another name"
+        )
+    log = _log_of(state, log)
+    return share(log, context.partitions, context.subtask.index, parallelism, state["offset"])
 
 
 def _check_columns(log: InputLog, df: DataFrame, node: str) -> None:

@@ -31,6 +31,7 @@ from snapshot.stored.layout import run_folder
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
 
+_SUBTASK = re.compile(r"[0-9]+")
 _STAGED = re.compile(r"(?P<incarnation>\d{8,})-(?P<token>[0-9a-f]{16})\.parquet")
 
 
@@ -101,13 +102,23 @@ class Staging:
             ) from error
         self._disk.sync_folder(self._path)  # also if it was there, because its publisher may have died before this line
 
-    def remove_staged_before(self, incarnation: int) -> None:
-        """Remove files that lower incarnations of this subtask staged, and no other files (PROTOCOL 7.4)."""
-        for name, is_folder in self._disk.entries(self._folder):
+    def remove_staged_before(self, incarnation: int, parallelism: int) -> None:
+        """Remove files that lower incarnations staged, of the subtasks that this subtask answers for (PROTOCOL 7.4).
+
+        These are the subtasks i of the node with i mod `parallelism` = this subtask's index. Those beyond `parallelism`
+        are gone since a restore with fewer subtasks.
+        """
+        node_folder = os.path.dirname(self._folder)
+        for name, is_folder in self._disk.entries(node_folder):
+            if is_folder and _SUBTASK.fullmatch(name) and int(name) % parallelism == self._subtask.index:
+                self._remove_staged(os.path.join(node_folder, name), incarnation)
+
+    def _remove_staged(self, folder: str, incarnation: int) -> None:
+        for name, is_folder in self._disk.entries(folder):
             match = _STAGED.fullmatch(name)
             if match is not None and not is_folder and int(match["incarnation"]) < incarnation:
                 with contextlib.suppress(FileNotFoundError):  # a fenced instance may remove the file as well
-                    self._disk.remove(os.path.join(self._folder, name))
+                    self._disk.remove(os.path.join(folder, name))
 
     def close(self) -> None:
         """Drop the rows that were not prepared, because they belong to no snapshot."""

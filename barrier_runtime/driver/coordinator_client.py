@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barrier_runtime.coordinator.coordinator_actor import CoordinatorActor, CoordinatorSetup
@@ -41,8 +41,23 @@ class CoordinatorClient:
     def __init__(self, setup: CoordinatorSetup, *, restarts: bool) -> None:
         self.actor = RemoteActor(CoordinatorActor, setup, restarts=restarts)
         self._run = setup.settings.run
-        self._histories = RunHistories()
+        self.histories = RunHistories()
+        #: whether every instance of the coordinator must begin at once
+        self._begins = not setup.waits
         self.status()  # because the first call awaits the actor's start
+
+    def begin(self, histories: RunHistories, files: Mapping[str, bytes]) -> None:
+        """Let a waiting coordinator take the run. Continue the histories of the submission before.
+
+        Parameters
+        ----------
+        histories : RunHistories
+        files : mapping of str to bytes
+            Files that a `MemoryBackend` holds: {path: bytes}.
+        """
+        self.histories = histories
+        self._begins = True
+        self._ask("begin", files)
 
     def post(self, event: Event) -> None:
         """Send an event to the coordinator."""
@@ -51,7 +66,9 @@ class CoordinatorClient:
     def status(self) -> dict[str, Any]:
         """Return the status of the run, with the histories of all its coordinator instances."""
         status: dict[str, Any] = self._ask("status")
-        self._histories.complete(status)
+        if self._begins and not status["has_begun"]:
+            self._ask("begin", {})  # because a new instance waits as the first instance did
+        self.histories.complete(status)
         return status
 
     def trace(self) -> KeptTrace:
@@ -126,6 +143,11 @@ class CoordinatorMemory(DeadlineBackend):
         self._client = client
         self._home = home
         self._folder = folder
+        self._is_home = False
+
+    def follow(self, client: CoordinatorClient) -> None:
+        """Read the memory of another coordinator of the run from now on."""
+        self._client = client
         self._is_home = False
 
     def bring_home(self) -> None:

@@ -99,6 +99,32 @@ def slots_warning(workers: int, total: int, held: Sequence[HeldSlots], active: i
     return None
 
 
+def rescale_problem(run: str, master: str, workers: int, total: int, held: Sequence[HeldSlots]) -> str | None:
+    """Return the problem when a stage of `workers` does not fit into `total` slots in place of the stage of `run`.
+
+    `held` are the slots of the other active runs.
+    """
+    free = total - sum(each.workers for each in held)
+    if free >= workers:
+        return None
+    runs = "".join(f", {each.workers} of them held by run {each.run!r}" for each in held)
+    fewer = f"Rescale to {free} at most, give" if free > 0 else "Stop another run, or give"
+    way_out = f"stop the run, and submit it by BarrierRuntime(workers={free})" if free > 0 else "wait"
+    return (
+        f"run {run!r} is not rescaled, and goes on: its stage would need {workers} slots at one time, and {free} are "
+        f"free for it when the present stage has ended ({master} has {total}{runs}). {fewer} Spark more cores, or "
+        f"{way_out}"
+    )
+
+
+def fits_beside(workers: int, present: int, total: int, held: Sequence[HeldSlots], active: int) -> bool:
+    """Return whether a stage of `workers` fits beside the stage of `present` workers that it follows.
+
+    `active` is the number of tasks that run now, also of other jobs.
+    """
+    return total - max(active, present + sum(each.workers for each in held)) >= workers
+
+
 def python_for(master: str, chosen: str, environment: Mapping[str, str]) -> str:
     """Return the Python that workers are started with.
 
@@ -130,6 +156,23 @@ def check_cluster(spark: SparkSession, workers: int, held: Sequence[HeldSlots]) 
     warning = slots_warning(workers, total, held, active_tasks(spark))
     if warning is not None:
         _logger.warning("%s", warning)
+
+
+def check_rescale(spark: SparkSession, run: str, workers: int, present: int, others: Sequence[HeldSlots]) -> bool:
+    """Refuse a session that cannot run a stage of `workers` in place of the run's stage of `present` workers.
+
+    Return whether both stages fit side by side, which is not known with Connect.
+
+    Raises
+    ------
+    RunFailed
+        if Spark has too few slots besides those that `others` hold.
+    """
+    if is_connect(spark):
+        return False
+    total = slot_count(spark, workers + sum(each.workers for each in others))
+    _refuse(rescale_problem(run, str(spark.sparkContext.master), workers, total, others))
+    return fits_beside(workers, present, total, others, active_tasks(spark))
 
 
 def _refuse(problem: str | None) -> None:

@@ -1,17 +1,23 @@
 """The checks of `submit` before anything starts: a snapshot that does not fit, output that would be repeated.
 
+`plan_of` shows what the checks find, and what a restore does. It changes nothing in the store.
+
 The coordinator checks again once it holds the claim, because another driver may publish until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from snapshot.coordinator.fence_events import RestoreFrom
-from snapshot.coordinator.recovery import REPEATED_OUTPUT, plan_restore
+from snapshot.coordinator.recovery import REPEATED_OUTPUT, check_allowances, explain_restore, plan_restore
+from snapshot.coordinator.restore_plan import RestorePlan
 from snapshot.errors import RestoreRefused
-from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.graph import Graph
+from snapshot.plan.compiled_graph import CompiledGraph, build
+from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.pins import PinKind
@@ -26,6 +32,10 @@ class Origin(NamedTuple):
     restore: RestoreFrom
     #: run and id of the snapshot used while the run has no snapshot of its own, or None
     fork: tuple[str, int] | None
+
+
+#: the origin of a submission that goes on with a run from the newest snapshot
+GOES_ON = Origin("latest", None)
 
 
 def origin_of(restore_from: str | int | Snapshot | None, run: str) -> Origin:
@@ -59,20 +69,66 @@ def check_restore(
         if the manifest or the run's records are damaged.
     """
     chain = stored_history(store_of(run))
-    if isinstance(origin.restore, int) and origin.restore not in (there := restorable(store_of(run))):
-        raise RestoreRefused(f"run {run!r} has no snapshot {origin.restore}; it has {list(there)}")
+    source = _source_of(run, origin, chain, store_of)
     _refuse_repeating(run, compiled.topology, origin, allow, chain)
-    if isinstance(origin.restore, int):
-        source = (run, origin.restore)
-    elif origin.restore is None or not (chain or origin.fork):
+    if source is None:
         return
-    else:
-        source = (run, chain[-1]) if chain else origin.fork or (run, 0)
     manifest = store_of(source[0]).read_manifest(source[1])
     if isinstance(manifest, Manifest):
         plan_restore(compiled.topology, manifest, allow, compiled.partitions)
     if source[0] != run and not store_of(source[0]).hold(source[1], PinKind.FORK, run):
         raise RestoreRefused(f"snapshot {source[1]} of run {source[0]!r} is being removed; choose a newer one")
+
+
+def plan_of(
+    run: str,
+    graph: Graph,
+    restore_from: str | int | Snapshot | None,
+    allow: Collection[str],
+    store_of: Callable[[str], RunStore],
+) -> RestorePlan:
+    """Return what `submit` would restore, or why it would refuse. Takes no claim, and writes nothing.
+
+    Parameters
+    ----------
+    store_of : callable
+        The storage of a run, by its name.
+
+    Raises
+    ------
+    GraphError, NodeError
+        as `submit`.
+    RestoreRefused
+        if there is no such snapshot.
+    SnapshotCorrupt
+        if the manifest or the run's records are damaged.
+    """
+    allowed, origin = check_allowances(allow), origin_of(restore_from, run)
+    compiled = with_partitions(build(graph, "unaligned"), graph)
+    chain = stored_history(store_of(run))
+    source = _source_of(run, origin, chain, store_of)
+    manifest = None if source is None else store_of(source[0]).read_manifest(source[1])
+    stored = manifest if isinstance(manifest, Manifest) else None
+    plan = explain_restore(compiled.topology, stored, allowed, compiled.partitions)
+    plan = plan if stored is not None else replace(plan, run=run)
+    try:
+        _refuse_repeating(run, compiled.topology, origin, allowed, chain)
+    except RestoreRefused as error:
+        return replace(plan, reason=str(error))
+    return plan
+
+
+def _source_of(
+    run: str, origin: Origin, chain: tuple[int, ...], store_of: Callable[[str], RunStore]
+) -> tuple[str, int] | None:
+    """Return run and id of the snapshot to restore, or None for a fresh start. Refuse a snapshot that is not there."""
+    if isinstance(origin.restore, int):
+        if origin.restore not in (there := restorable(store_of(run))):
+            raise RestoreRefused(f"run {run!r} has no snapshot {origin.restore}; it has {list(there)}")
+        return (run, origin.restore)
+    if origin.restore is None:
+        return None
+    return (run, chain[-1]) if chain else origin.fork
 
 
 def _refuse_repeating(

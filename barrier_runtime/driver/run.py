@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -9,29 +10,38 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.driver.coordinator_client import CoordinatorClient
 from barrier_runtime.driver.failed_snapshots import FailedSnapshots
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
+from barrier_runtime.driver.rescaling import Rescaler
+from barrier_runtime.driver.restore_check import plan_of
 from barrier_runtime.driver.run_html import html_of_run
-from barrier_runtime.driver.supervisor import Supervisor, raise_for
+from barrier_runtime.driver.snapshot_frames import snapshot_frame
+from barrier_runtime.driver.submission import Submission, Submitter
+from barrier_runtime.driver.submissions import RunOverError, Submissions, going_on
+from barrier_runtime.driver.supervisor import Supervisor
 from barrier_runtime.page.commands import Actions, Kind
 from barrier_runtime.page.server import PageServer
-from barrier_runtime.tracing.trace_store import KeptTrace
+from barrier_runtime.tracing.joined import opened
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.events import CloseRequest, RemovalRequested, SnapshotRequested, StopRequested
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
+from snapshot.coordinator.restore_plan import RestorePlan
 from snapshot.coordinator.retention import RemovalRequest
 from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotInUse
+from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant
-from snapshot.plan.topology import Topology
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
 from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
 from snapshot.trace import Trace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: Seconds between two polls of the monitor, which keeps progress reports and judges invariants.
 _MONITOR_SECONDS = 0.25
@@ -51,46 +61,37 @@ class Run:
 
     def __init__(
         self,
-        name: str,
-        supervisor: Supervisor,
-        client: CoordinatorClient,
+        submission: Submission,
+        submitter: Submitter,
         store: RunStore,
         codec: Codec,
         invariants: Mapping[str, Invariant],
-        topology: Topology,
         *,
-        is_traced: bool,
         page: PageServer | None,
         pinned: Sequence[int],
     ) -> None:
-        self.name = name
-        self._supervisor = supervisor
-        self._client = client
+        self.name = submitter.run
+        self._submissions = Submissions(submission, submitter, store.backend)
         self._store = store
         self._codec = codec
+        self._rescaler = Rescaler(self._submissions, store, codec, lambda timeout: self.takeSnapshot(timeout=timeout))
         self._invariant_monitor = InvariantMonitor(store, codec, invariants)
         self._invariant_queue = InvariantQueue(self._invariant_monitor)
         self._failed_snapshots = FailedSnapshots()
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
-        #: {request id: result of the request}, stored when the coordinator ends
-        self._last_requests: dict[int, CloseRequest] = {}
-        self._topology = topology
-        self._is_traced = is_traced
-        #: the coordinator's trace, stored when the coordinator ends, or None before and when the trace was lost
-        self._last_trace: KeptTrace | None = None
-        self._ended = threading.Event()
         actions: Actions = {
             Kind.SNAPSHOT: self.takeSnapshot,
             Kind.STOP: partial(self.stop, withSnapshot=True),
             Kind.STOP_NOW: self.stop,
+            Kind.RESCALE: self.rescale,
             Kind.PIN: self.pinSnapshot,
             Kind.UNPIN: self.unpinSnapshot,
             Kind.DELETE: self.deleteSnapshot,
         }
-        self._page = None if page is None else page.show(name, topology, actions, pinned)
+        self._page = None if page is None else page.show(self.name, submission.topology, actions, pinned)
         #: address of the live page while the run is active, or None without a page
         self.pageAddress = None if self._page is None else self._page.address
-        self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{name}", daemon=True)
+        self._monitor = threading.Thread(target=self._watch, name=f"cutline-run-{self.name}", daemon=True)
         self._monitor.start()
 
     # ---------------------------------------------------------------- as a StreamingQuery
@@ -98,7 +99,7 @@ class Run:
     @property
     def isActive(self) -> bool:
         """True while the run has not ended."""
-        return not self._ended.is_set()
+        return not self._submissions.ended.is_set()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -119,13 +120,7 @@ class Run:
 
     def exception(self) -> CutlineError | None:
         """Return the error of a failed run. Return None while the run is active, or if it finished or was stopped."""
-        if not self._ended.is_set():
-            return None
-        try:
-            self._raise_for_end()
-        except CutlineError as error:
-            return error
-        return None
+        return None if self.isActive else self._submissions.error_of_end()
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Block until the run has ended.
@@ -145,9 +140,9 @@ class Run:
         RunFailed, Fenced
             if the run failed, or was submitted again elsewhere.
         """
-        ended = self._ended.wait(timeout)
+        ended = self._submissions.ended.wait(timeout)
         if ended:
-            self._raise_for_end()
+            self._submissions.raise_for_end()
         return None if timeout is None else ended
 
     # ---------------------------------------------------------------- snapshots
@@ -177,9 +172,27 @@ class Run:
         request = self._request(pinned, initiators, timeout)
         return self._await_request(SnapshotRequested(request), timeout)
 
+    def plan(
+        self, graph: Graph, *, restoreFrom: str | int | None = "latest", allow: Collection[str] = ()
+    ) -> RestorePlan:
+        """Return what a submission of `graph` under this run's name would restore. Changes nothing.
+
+        Raises
+        ------
+        GraphError, NodeError
+            as `BarrierRuntime.submit`.
+        RestoreRefused
+            if there is no such snapshot.
+        """
+        return plan_of(self.name, graph, restoreFrom, allow, lambda _: self._store)
+
     def snapshots(self) -> list[Snapshot]:
         """Return all kept published snapshots, oldest first. The last snapshot of a bounded run is the run's result."""
         return self._store.read_snapshots(self._codec)
+
+    def snapshotDataFrame(self, snapshotId: int | None = None) -> DataFrame:
+        """Return the states, keyed rows, timers and messages in flight of a snapshot as rows. None: of the newest."""
+        return snapshot_frame(self._submissions.submitter.settings.spark, self._store.backend, self.name, snapshotId)
 
     def pinSnapshot(self, snapshotId: int) -> None:
         """Pin a published snapshot, so that retention never removes the snapshot. Also for a run that has ended.
@@ -215,10 +228,8 @@ class Run:
         event = RemovalRequested(RemovalRequest(secrets.randbits(62), snapshotId))
         while self.isActive:
             try:
-                closed = self._client.request(event)
-            except RunFailed:
-                if not self._ended.is_set():
-                    raise
+                closed = self._submissions.call(lambda client: client.request(event))
+            except RunOverError:
                 break
             if closed is not None and closed.snapshot_id is None:
                 raise SnapshotInUse(f"run {self.name!r}: snapshot {snapshotId} stays: {closed.reason}")
@@ -238,9 +249,45 @@ class Run:
         RunFailed
             if the run was submitted without ``trace=True``, or the coordinator was lost with the trace.
         """
-        if not self._is_traced:
+        if not self._submissions.submitter.settings.trace:
             raise RunFailed(f"run {self.name!r} is not traced; submit it by a BarrierRuntime(trace=True)")
-        return self._kept_trace().opened(self._topology)
+        try:
+            kept = self._submissions.traces(self._submissions.call(lambda client: client.trace()))
+        except RunOverError:
+            kept = self._submissions.traces(None)
+        if not kept:
+            raise RunFailed(f"run {self.name!r} has ended, and its coordinator was lost with the trace")
+        return opened(kept)
+
+    def rescale(self, parallelism: Mapping[str, int], *, timeout: float | None = None) -> Snapshot:
+        """Go on with other numbers of subtasks: stop with a snapshot, and start from it in the same session.
+
+        Checked first, while the run goes on: the nodes, the graph, the free slots, and whether the newest snapshot can
+        be restored at the new parallelism. Returns when the new subtasks run. Ctrl-C ends the waiting only.
+
+        Parameters
+        ----------
+        parallelism : mapping of str to int
+            New number of subtasks, by node. Other nodes keep theirs.
+        timeout : float or None
+            Seconds that each of the two snapshots may take; None: no limit.
+
+        Returns
+        -------
+        Snapshot
+            The snapshot from which the run went on.
+
+        Raises
+        ------
+        GraphError, NodeError, RestoreRefused
+            if the graph or the newest snapshot does not fit. The run goes on.
+        SnapshotAborted
+            if a snapshot could not be taken. The run goes on.
+        RunFailed
+            if the run has ended or is being rescaled, or Spark has too few slots, and the run goes on; or if the new
+            subtasks could not start. The text then says how to go on from the snapshot.
+        """
+        return self._rescaler.rescale(parallelism, timeout)
 
     def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
         """End the run and wait for the end.
@@ -266,7 +313,7 @@ class Run:
         else:
             event = StopRequested(None)
             self._request_stop(event)
-        while not self._ended.wait(_MONITOR_SECONDS):
+        while not self._submissions.ended.wait(_MONITOR_SECONDS):
             self._request_stop(event)
         return snapshot
 
@@ -274,9 +321,18 @@ class Run:
         """Return the status as HTML for notebooks, without a call to the coordinator."""
         known = self.lastProgress if self.isActive else self._supervisor.status
         status = {**known, "invariants": self._invariant_monitor.as_status()} if known else None
-        return html_of_run(self.name, self._topology, status, self.pageAddress if self.isActive else None)
+        topology = self._submissions.present.topology
+        return html_of_run(self.name, topology, status, self.pageAddress if self.isActive else None)
 
     # ---------------------------------------------------------------- below
+
+    @property
+    def _supervisor(self) -> Supervisor:
+        return self._submissions.supervisor
+
+    @property
+    def _client(self) -> CoordinatorClient:
+        return self._submissions.present.client
 
     @staticmethod
     def _request(pinned: bool, initiators: Collection[Subtask] | None, timeout: float | None) -> SnapshotRequest:
@@ -285,86 +341,57 @@ class Run:
         return SnapshotRequest(secrets.randbits(62), pinned, chosen, deadline)
 
     def _request_stop(self, event: StopRequested) -> None:
-        """Request the stop. Call repeatedly, because a new coordinator instance has not received the request."""
-        if event.request is not None:
-            self._closed_request(event)
-            return
-        try:
-            self._client.post(event)
-        except RunFailed:
-            if not self._ended.is_set():
-                raise
+        """Request the stop. Call repeatedly, because a new coordinator has not received the request."""
+        with contextlib.suppress(RunOverError):
+            if event.request is not None:
+                self._submissions.call(lambda client: client.request(event))
+            else:
+                self._submissions.call(lambda client: client.post(event))
 
     def _set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
-        self._write_pinned(snapshot_id, is_pinned)
+        try:
+            self._submissions.call(lambda client: client.set_pinned(snapshot_id, is_pinned))
+        except RunOverError:
+            set_pinned(self._store, snapshot_id, is_pinned)
         if self._page is not None and not is_pinned:
             self._page.note_unpinned(snapshot_id)
 
-    def _write_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
-        try:
-            if not self._ended.is_set():
-                self._client.set_pinned(snapshot_id, is_pinned)
-                return
-        except RunFailed:
-            if not self._ended.is_set():
-                raise
-        set_pinned(self._store, snapshot_id, is_pinned)
-
     def _await_request(self, event: SnapshotRequested | StopRequested, timeout: float | None) -> Snapshot:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (closed := self._closed_request(event)) is None:
+        before = self._submissions.present
+        while (closed := self._closed_request(event)) is None or (closed.snapshot_id is None and self._is_new(before)):
             if deadline is not None and time.monotonic() >= deadline:
                 raise SnapshotAborted(f"run {self.name!r}: no snapshot was published in {timeout:g} s")
+            before = self._submissions.present
         if closed.snapshot_id is None:
             raise SnapshotAborted(f"run {self.name!r}: {closed.reason}")
         return self._store.read_snapshot(closed.snapshot_id, self._codec)
 
+    def _is_new(self, before: Submission) -> bool:
+        """Return whether another coordinator can take the request that was refused, because the run was rescaled."""
+        return self._submissions.await_switch(before) and self.isActive
+
     def _ask_status(self) -> dict[str, Any]:
         try:
-            if not self._ended.is_set():
-                return self._client.status()
-        except RunFailed:
-            if not self._ended.is_set():
-                raise
-        return dict(self._supervisor.status)
-
-    def _kept_trace(self) -> KeptTrace:
-        try:
-            if not self._ended.is_set():
-                return self._client.trace()
-        except RunFailed:
-            if not self._ended.is_set():
-                raise
-        if self._last_trace is None:
-            raise RunFailed(f"run {self.name!r} has ended, and its coordinator was lost with the trace")
-        return self._last_trace
+            return self._submissions.status()
+        except RunOverError:
+            return dict(self._supervisor.status)
 
     def _closed_request(self, event: SnapshotRequested | StopRequested) -> CloseRequest | None:
         try:
-            if not self._ended.is_set():
-                return self._client.request(event)
-        except RunFailed:
-            if not self._ended.is_set():
-                raise
-        assert event.request is not None
-        request = event.request.request_id
-        if request not in self._last_requests:
-            raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published")
-        return self._last_requests[request]
-
-    def _raise_for_end(self) -> None:
-        error = self._supervisor.error
-        if isinstance(error, RunFailed):
-            raise RunFailed(str(error)) from error
-        if error is not None:
-            raise RunFailed(f"run {self.name!r}: its supervisor failed: {error}") from error
-        raise_for(self._supervisor.status, self.name)
+            return self._submissions.call(lambda client: client.request(event))
+        except RunOverError:
+            assert event.request is not None
+            closed = self._submissions.closed_requests.get(event.request.request_id)
+            if closed is None:
+                raise SnapshotAborted(f"run {self.name!r} ended before its snapshot was published") from None
+            return closed
 
     def _watch(self) -> None:
         """Keep progress reports and have invariants judged until the run has ended."""
         before: Polled | None = None
         try:
-            while not self._supervisor.join(_MONITOR_SECONDS):
+            while not self._supervisor.join(_MONITOR_SECONDS) or self._pass_on(before):
                 before = self._poll(before)
             if self._supervisor.error is None:
                 self._invariant_queue.post(self._supervisor.status["snapshots"])
@@ -374,33 +401,41 @@ class Run:
             self._invariant_queue.close()
             self._release()
 
+    def _pass_on(self, before: Polled | None) -> bool:
+        """Go on with the submission of a rescale. Return False when the run has ended."""
+        last = self._supervisor.status
+        if not self._submissions.pass_on():
+            return False
+        # Shown as a run that goes on, because only this status has the end of the last snapshot.
+        self._note(going_on(last), before)
+        if self._page is not None:
+            self._page.show_graph(self._submissions.present.topology)
+        return True
+
     def _release(self) -> None:
-        """Copy the coordinator's data and end the coordinator, because its process takes a hundred megabytes."""
+        """End the last coordinator when its data was copied."""
         try:
-            self._last_requests = self._client.closed_requests()
-            if self._is_traced:
-                self._last_trace = self._client.final_trace()
-            if isinstance(self._store.backend, CoordinatorMemory):
-                self._store.backend.bring_home()
-        except RunFailed as error:
-            _logger.debug("run %s: %s", self.name, error)  # debug only, because the supervisor has reported the cause
+            self._submissions.end()
         finally:
             if self._page is not None:
                 self._page.end(self._supervisor.status, self._supervisor.error, self._invariant_monitor.as_status())
-            self._ended.set()
-            self._client.end()
+            self._submissions.close()
             if self._page is not None:
                 self._page.close()
 
     def _poll(self, before: Polled | None) -> Polled | None:
         try:
             status = self._client.status()
-            polled = Polled(time.monotonic(), status)
             self._supervisor.obey(status)
         except RunFailed as error:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
             self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
             return before
+        self._submissions.note(status)
+        return self._note(self._submissions.shown(status, self._submissions.present), before)
+
+    def _note(self, status: dict[str, Any], before: Polled | None) -> Polled:
+        polled = Polled(time.monotonic(), status)
         self._invariant_queue.post(status["snapshots"])
         self._warn_of_failures(status)
         share_reports(status, before)

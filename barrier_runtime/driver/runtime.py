@@ -2,72 +2,43 @@
 
 from __future__ import annotations
 
-import logging
-import pickle
 import secrets
 import sys
-import tempfile
-import threading
 import weakref
 from collections.abc import Collection
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
-from barrier_runtime.coordinator.coordinator_actor import CoordinatorSetup
-from barrier_runtime.dataframes.nodes import DataFrameSource
-from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory, free_port
-from barrier_runtime.driver.preflight import HeldSlots, check_cluster, run_name_problem
+from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
+from barrier_runtime.driver.coordinator_client import CoordinatorClient, CoordinatorMemory
+from barrier_runtime.driver.preflight import check_cluster, run_name_problem
 from barrier_runtime.driver.ray_gateway import ensure_ray
-from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of
+from barrier_runtime.driver.restore_check import check_restore, origin_of, plan_of
 from barrier_runtime.driver.run import Run
-from barrier_runtime.driver.stage import bind_host, is_connect
-from barrier_runtime.driver.supervisor import Supervisor
-from barrier_runtime.launch import WorkerLaunch
+from barrier_runtime.driver.snapshot_frames import snapshot_frame
+from barrier_runtime.driver.submission import SUBMITTING, RuntimeSettings, Submitter, application_of, held_slots
 from barrier_runtime.page.server import PageServer, close_page, open_page
 from barrier_runtime.page.settings import Page, settings_of
-from channels.sockets import Address
 from snapshot.channel.serialization import Codec
-from snapshot.coordinator.machine import RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from snapshot.coordinator.recovery import check_allowances
 from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.restore_plan import RestorePlan
 from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
-from snapshot.plan.compiled_graph import CompiledGraph, build
+from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.partitions import with_partitions
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
 from snapshot.stored.run_store import RunStore, pinned_off_chain, runs
 from snapshot.stored.signed import with_signing_key
 from snapshot.stored.snapshot import Snapshot
-from snapshot.subtask.limits import SubtaskLimits
-from state_backends.filesystem import FileSystemBackend
-from state_backends.memory import MemoryBackend
+from state_backends.keyed_state import HeapState, RocksDBState
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-#: Seconds for all workers of a stage to register, because Spark first starts Python and imports on every executor.
-GATHERING_SECONDS_MAX = 120.0
-
-#: Seconds for the missing workers of a stage to register again. The time is shorter, because a task forks a new worker
-#: in milliseconds. A worker that does not register is stopped or cut off.
-REGATHERING_SECONDS_MAX = 30.0
-
-_SECRET_BYTES = 32
-
-#: lock of submissions of all `BarrierRuntime`s, because a submission checks for a live run and then adds its run
-_SUBMITTING = threading.Lock()
+    from pyspark.sql import DataFrame, SparkSession
 
 #: {(backend, name): the run of that name that this driver last submitted to that backend}
 _LIVE_IN_DRIVER: weakref.WeakValueDictionary[tuple[str, str], Run] = weakref.WeakValueDictionary()
-
-#: {run of this driver: (Spark application whose slots the run holds while it is active, workers)}
-_HOLDERS: weakref.WeakKeyDictionary[Run, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
 class BarrierRuntime:
@@ -95,6 +66,8 @@ class BarrierRuntime:
     alignment : "unaligned", "aligned" or float
         Alignment, where possible, of edges that declare none; a float: aligned for at most so many seconds.
     restartPolicy : RestartPolicy
+    keyedState : HeapState or RocksDBState
+        Where the rows of keyed state are while the run is active: in memory, or in databases on the workers' disks.
     safe : bool
         Refuse pickles of classes and functions in messages and states.
     signingKey : bytes or None
@@ -123,6 +96,7 @@ class BarrierRuntime:
         retainedSnapshots: int = 5,
         alignment: AlignmentWish = "unaligned",
         restartPolicy: RestartPolicy = RestartPolicy(),  # noqa: B008  # frozen
+        keyedState: HeapState | RocksDBState = HeapState(),  # noqa: B008  # frozen
         safe: bool = False,
         signingKey: bytes | None = None,
         trace: bool = False,
@@ -134,24 +108,27 @@ class BarrierRuntime:
             )
         if workers is not None and workers < 1:
             raise ValueError(f"workers is {workers}; a stage has at least one")
-        self._spark = _session(spark)
-        self._backend = backend
-        #: the door to all records of runs; `_backend` itself, if nothing is signed
-        self._records = with_signing_key(backend, signingKey)
-        self._workers = workers
-        self._ray_address = rayAddress
-        self._policy = SnapshotPolicy(
-            interval=snapshotInterval,
-            timeout=snapshotTimeout,
-            min_pause=minPause,
-            max_concurrent=maxConcurrentSnapshots,
-            tolerable_failures=tolerableFailedSnapshots,
+        self._settings = RuntimeSettings(
+            spark=_session(spark),
+            backend=backend,
+            records=with_signing_key(backend, signingKey),
+            workers=workers,
+            policy=SnapshotPolicy(
+                interval=snapshotInterval,
+                timeout=snapshotTimeout,
+                min_pause=minPause,
+                max_concurrent=maxConcurrentSnapshots,
+                tolerable_failures=tolerableFailedSnapshots,
+            ),
+            retained=retainedSnapshots,
+            alignment=alignment,
+            restart_policy=restartPolicy,
+            keyed_state=keyedState,
+            safe=safe,
+            trace=trace,
         )
-        self._retained = retainedSnapshots
-        self._alignment: AlignmentWish = alignment
-        self._restart_policy = restartPolicy
-        self._safe = safe
-        self._trace = trace
+        self._settings.spark.dataSource.register(SnapshotDataSource)
+        self._ray_address = rayAddress
         self._page = settings_of(page)
         #: {name: the run that this runtime last submitted under the name, and its storage as reached from the driver}
         self._live: dict[str, tuple[Run, RunStore]] = {}
@@ -199,156 +176,104 @@ class BarrierRuntime:
             raise GraphError(f"run name {run_name!r}: {problem}")
         allowed = check_allowances(allow)
         origin = origin_of(restoreFrom, run_name)
-        with _SUBMITTING:
+        settings = self._settings
+        with SUBMITTING:
             self._refuse_live(run_name)
-            self._backend.probe(run_folder(run_name), secrets.token_hex(8))
-            self._prepare_sources(graph, run_name)
-            compiled = with_partitions(build(graph, self._alignment), graph)
-            workers = self._workers or max(node.parallelism for node in compiled.topology.nodes)
-            check_cluster(self._spark, workers, self._held_slots())
+            settings.keyed_state.check()
+            settings.backend.probe(run_folder(run_name), secrets.token_hex(8))
+            submitter = Submitter(settings, graph, run_name, origin, allowed)
+            compiled = settings.compile(submitter.graph, run_name)
+            check_cluster(settings.spark, settings.worker_count(compiled), held_slots(application_of(settings.spark)))
             check_restore(run_name, compiled, origin, allowed, self._store)
-            self._live[run_name] = self._start_shown(run_name, compiled, workers, origin, allowed)
+            self._live[run_name] = self._start_shown(submitter, compiled)
             run = self._live[run_name][0]
             _LIVE_IN_DRIVER[self._place_of(run_name)] = run
-            _HOLDERS[run] = (_application(self._spark), workers)
             return run
+
+    def plan(
+        self,
+        graph: Graph,
+        name: str | None = None,
+        *,
+        restoreFrom: str | int | Snapshot | None = "latest",
+        allow: Collection[str] = (),
+    ) -> RestorePlan:
+        """Return what `submit` with the same arguments would restore, or why it would refuse. Changes nothing.
+
+        The run may be active, here or elsewhere. Print the plan, or read its `lines`.
+
+        Raises
+        ------
+        GraphError, NodeError
+            as `submit`.
+        RestoreRefused
+            if there is no such snapshot.
+        """
+        return plan_of(graph.name if name is None else name, graph, restoreFrom, allow, self._store)
 
     def runs(self) -> list[str]:
         """Return the names of all runs in the backend, with a `MemoryBackend` also those of this runtime."""
-        if isinstance(self._backend, MemoryBackend):
-            return sorted({*runs(self._backend), *self._live})
-        return runs(self._backend)
+        backend = self._settings.backend
+        return sorted({*runs(backend), *self._live}) if self._settings.in_memory else runs(backend)
 
     def snapshots(self, name: str) -> list[Snapshot]:
         """Return the published snapshots of a run, oldest first. The run need not be active."""
-        return self._store(name).read_snapshots(Codec(safe=self._safe))
+        return self._store(name).read_snapshots(Codec(safe=self._settings.safe))
+
+    def snapshotDataFrame(self, name: str, snapshotId: int | None = None) -> DataFrame:
+        """Return the states, keyed rows, timers and messages in flight of a stored snapshot as rows.
+
+        Parameters
+        ----------
+        name : str
+            Name of the run, which need not be active.
+        snapshotId : int or None
+            None: the newest.
+        """
+        return snapshot_frame(self._settings.spark, self._store(name).backend, name, snapshotId)
 
     # ---------------------------------------------------------------- below
 
     def _place_of(self, name: str) -> tuple[str, str]:
         """Return the key of a run in this driver. All `BarrierRuntime`s share the keys."""
-        in_memory = isinstance(self._backend, MemoryBackend)
-        return (f"memory {id(self._backend)}" if in_memory else str(self._backend), name)
+        backend = self._settings.backend
+        return (f"memory {id(backend)}" if self._settings.in_memory else str(backend), name)
 
     def _refuse_live(self, name: str) -> None:
         live = _LIVE_IN_DRIVER.get(self._place_of(name))
         if live is not None and live.isActive:
             raise RunFailed(f"run {name!r} is live in this driver; stop it first, or submit under another name")
 
-    def _prepare_sources(self, graph: Graph, run: str) -> None:
-        root = self._backend.root if isinstance(self._backend, FileSystemBackend) else None
-        for declared in graph.nodes:
-            if isinstance(declared.node, DataFrameSource):
-                declared.node.prepare(root, run, declared.name)
-
-    def _held_slots(self) -> list[HeldSlots]:
-        """Return the slots that active runs of this driver hold in the session of this runtime."""
-        own = _application(self._spark)
-        holders = [(run, workers) for run, (application, workers) in _HOLDERS.items() if application == own]
-        return [HeldSlots(run.name, workers) for run, workers in holders if run.isActive]
-
-    def _start_shown(
-        self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
-    ) -> tuple[Run, RunStore]:
+    def _start_shown(self, submitter: Submitter, compiled: CompiledGraph) -> tuple[Run, RunStore]:
         """Open the page, then start the run, because nothing may run if the page cannot be opened."""
         if self._page is None:
-            return self._start(name, compiled, workers, origin, allow, None)
+            return self._start(submitter, compiled, None)
         page = open_page(self._page)
         try:
-            started = self._start(name, compiled, workers, origin, allow, page)
+            started = self._start(submitter, compiled, page)
         except BaseException:
             close_page(page)
             raise
-        sys.stderr.write(f"run {name}: live page at {started[0].pageAddress}\n")
+        sys.stderr.write(f"run {submitter.run}: live page at {started[0].pageAddress}\n")
         return started
 
-    def _start(
-        self,
-        name: str,
-        compiled: CompiledGraph,
-        workers: int,
-        origin: Origin,
-        allow: tuple[str, ...],
-        page: PageServer | None,
-    ) -> tuple[Run, RunStore]:
+    def _start(self, submitter: Submitter, compiled: CompiledGraph, page: PageServer | None) -> tuple[Run, RunStore]:
+        name, settings = submitter.run, self._settings
         pinned = [] if page is None else [each.id for each in pinned_off_chain(self._store(name), ())]
         ensure_ray(self._ray_address)
-        host = bind_host(self._spark)
-        submission, secret, port = secrets.token_hex(8), secrets.token_bytes(_SECRET_BYTES), free_port(host)
-        backend = pickle.dumps(self._records)
-        setup = CoordinatorSetup(
-            settings=self._run_settings(name, compiled, workers, origin, allow),
-            owner=submission,
-            restore_from=origin.restore,
-            backend=backend,
-            files=self._memory_contents(),
-            secret=secret,
-            host=host,
-            port=port,
-            trace=self._trace,
-        )
-        client = CoordinatorClient(setup, restarts=not isinstance(self._backend, MemoryBackend))
-        launch = WorkerLaunch(
-            run=name,
-            launch="",
-            coordinator=Address(host, port, "", ""),
-            secret=secret,
-            worker_count=workers,
-            compiled=cloudpickle.dumps(replace(compiled, invariants={})),  # left out, because the driver judges them
-            backend=backend,
-            limits=SubtaskLimits(),
-            safe=self._safe,
-            spill_folder=tempfile.gettempdir(),
-            log_level=logging.getLogger("cutline").getEffectiveLevel(),
-            trace=self._trace,
-        )
-        supervisor = Supervisor(self._spark, client, name, submission, workers, partial(_encode_launch, launch))
-        store = RunStore(self._reachable(client, name), name)
-        codec, topology = Codec(safe=self._safe), compiled.topology
-        run = Run(
-            name,
-            supervisor,
-            client,
-            store,
-            codec,
-            compiled.invariants,
-            topology,
-            is_traced=self._trace,
-            page=page,
-            pinned=pinned,
-        )
-        return run, store
-
-    def _run_settings(
-        self, name: str, compiled: CompiledGraph, workers: int, origin: Origin, allow: tuple[str, ...]
-    ) -> RunSettings:
-        return RunSettings(
-            run=name,
-            topology=compiled.topology,
-            partitions=compiled.partitions,
-            worker_count=workers,
-            policy=self._policy,
-            restart_policy=self._restart_policy,
-            retained=self._retained,
-            allow=allow,
-            forked_from=origin.fork,
-            gathering_timeout=GATHERING_SECONDS_MAX,
-            regathering_timeout=REGATHERING_SECONDS_MAX,
-        )
+        submission = submitter.prepare(compiled, waits=False)
+        store = RunStore(self._reachable(submission.client, name), name)
+        submission.launch()
+        codec = Codec(safe=settings.safe)
+        return Run(submission, submitter, store, codec, compiled.invariants, page=page, pinned=pinned), store
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
         """Return the backend through which the driver reads the run's files."""
-        if isinstance(self._backend, MemoryBackend):
-            return CoordinatorMemory(client, self._records, run_folder(name))
-        return self._records
-
-    def _memory_contents(self) -> dict[str, bytes]:
-        """Return the files of a memory backend, because a pickled copy of the backend is empty."""
-        in_memory = isinstance(self._backend, MemoryBackend)
-        return {path: self._records.get(path) for path in self._records.files()} if in_memory else {}
+        records = self._settings.records
+        return CoordinatorMemory(client, records, run_folder(name)) if self._settings.in_memory else records
 
     def _store(self, name: str) -> RunStore:
-        return self._live[name][1] if name in self._live else RunStore(self._records, name)
+        return self._live[name][1] if name in self._live else RunStore(self._settings.records, name)
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -360,12 +285,3 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if active is None:
         raise RunFailed("there is no active Spark session; give BarrierRuntime one, or make one first")
     return active
-
-
-def _encode_launch(launch: WorkerLaunch, token: str, port: int) -> bytes:
-    return replace(launch, launch=token, coordinator=launch.coordinator._replace(port=port)).encode()
-
-
-def _application(spark: SparkSession) -> str:
-    """Return the id of the Spark application, whose sessions share their slots; "" for Connect."""
-    return "" if is_connect(spark) else str(spark.sparkContext.applicationId)

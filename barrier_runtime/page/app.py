@@ -11,6 +11,7 @@
     POST /api/runs/NAME/snapshot    request a snapshot; ?pinned=true, ?timeout=SECONDS
     POST /api/runs/NAME/stop        request a last snapshot and the end of the run; ?timeout=SECONDS
     POST /api/runs/NAME/stop-now    request the end of the run without a snapshot
+    POST /api/runs/NAME/rescale     go on at another parallelism: ?parallelism=NODE=NUMBER,..., ?timeout=SECONDS
     POST /api/runs/NAME/pin         pin a snapshot: ?snapshotId=ID; likewise unpin and delete
     GET  /metrics                   Prometheus, or OpenMetrics for clients that accept OpenMetrics
     GET  anything else              404, with a link to the list

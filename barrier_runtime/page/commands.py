@@ -1,4 +1,4 @@
-"""Commands for a run: take, pin, unpin and delete snapshots, and stop. Each command waits on a thread of its own."""
+"""Commands for a run: take, pin, unpin and delete snapshots, rescale, stop. Each waits on a thread of its own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Kind(Enum):
     SNAPSHOT = "snapshot"
     STOP = "stop"
     STOP_NOW = "stop-now"
+    RESCALE = "rescale"
     PIN = "pin"
     UNPIN = "unpin"
     DELETE = "delete"
@@ -50,6 +51,7 @@ _TEXTS = {
     Kind.SNAPSHOT: ("taking a snapshot", "the run had ended"),
     Kind.STOP: ("stopping with a snapshot", "the run has ended"),
     Kind.STOP_NOW: ("stopping without a snapshot", "the run has ended"),
+    Kind.RESCALE: ("rescaling to {}", "rescaled to {}"),
     Kind.PIN: ("pinning snapshot {}", "snapshot {} is pinned"),
     Kind.UNPIN: ("unpinning snapshot {}", "snapshot {} is not pinned"),
     Kind.DELETE: ("deleting snapshot {}", "snapshot {} is deleted"),
@@ -69,11 +71,34 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def parse_parallelism(text: str) -> dict[str, int]:
+    """Return the parallelism by node of a text as ``count=4,total=1``.
+
+    Raises
+    ------
+    ValueError
+        if a node has no number, or is named twice.
+    """
+    found: dict[str, int] = {}
+    for each in text.split(","):
+        name, _, number = each.rpartition("=")
+        if not name or not number.isdecimal() or name in found:
+            raise ValueError(f"{each!r} is not NODE=NUMBER, or names a node twice")
+        found[name] = int(number)
+    return found
+
+
+def parallelism_text(parallelism: Mapping[str, int]) -> str:
+    """Return the text that `parse_parallelism` reads."""
+    return ",".join(f"{name}={number}" for name, number in parallelism.items())
+
+
 #: {kind: {name of an argument: its parser}}
 _PARSERS: Mapping[Kind, Mapping[str, Callable[[str], Any]]] = {
     Kind.SNAPSHOT: {"pinned": _flag, "timeout": _seconds},
     Kind.STOP: {"timeout": _seconds},
     Kind.STOP_NOW: {},
+    Kind.RESCALE: {"parallelism": parse_parallelism, "timeout": _seconds},
     **{kind: {"snapshotId": int} for kind in (Kind.PIN, Kind.UNPIN, Kind.DELETE)},
 }
 
@@ -90,8 +115,9 @@ def parse_arguments(kind: Kind, texts: Mapping[str, str]) -> Arguments:
     unknown = [name for name in texts if name not in parsers]
     if unknown:
         raise ValueError(f"{kind.value} has no argument {unknown[0]!r}; it has {', '.join(parsers) or 'none'}")
-    if "snapshotId" in parsers and "snapshotId" not in texts:
-        raise ValueError(f"{kind.value} needs snapshotId")
+    missing = [name for name in ("snapshotId", "parallelism") if name in parsers and name not in texts]
+    if missing:
+        raise ValueError(f"{kind.value} needs {missing[0]}")
     found = {}
     for name, text in texts.items():
         try:
@@ -141,7 +167,7 @@ class Commands:
             if is_same or len(waiting) >= COMMANDS_MAX:
                 return None
             self._count += 1
-            text = _TEXTS[kind][0].format(snapshot_id)
+            text = _TEXTS[kind][0].format(_object_of(arguments))
             command = _Command(self._count, kind.value, State.WAITING.value, text, snapshot_id)
             self._commands.append(command)
         self._on_change()
@@ -165,9 +191,7 @@ class Commands:
         began = time.monotonic()
         try:
             snapshot = self._actions[kind](**arguments)
-            seconds = time.monotonic() - began
-            done = _TEXTS[kind][1].format(command.snapshot)
-            what = f"snapshot {snapshot.id} was published after {seconds:.2f} s" if snapshot else done
+            what = _outcome(kind, arguments, snapshot, time.monotonic() - began)
             self._close(command, State.DONE, what, snapshot.id if snapshot else command.snapshot)
         except Exception as error:  # noqa: BLE001  # because the visitor must see every failure of the command
             self._close(command, State.FAILED, str(error), command.snapshot)
@@ -176,3 +200,19 @@ class Commands:
         with self._lock:
             command.state, command.text, command.snapshot = state.value, text, snapshot_id
         self._on_change()
+
+
+def _object_of(arguments: Arguments) -> str:
+    """Return the snapshot or the parallelism that a command names, or ""."""
+    if "parallelism" in arguments:
+        return parallelism_text(arguments["parallelism"]).replace(",", ", ")
+    return str(arguments.get("snapshotId", ""))
+
+
+def _outcome(kind: Kind, arguments: Arguments, snapshot: Snapshot | None, seconds: float) -> str:
+    done = _TEXTS[kind][1].format(_object_of(arguments))
+    if snapshot is None:
+        return done
+    if kind is Kind.RESCALE:
+        return f"{done} from snapshot {snapshot.id}, after {seconds:.2f} s"
+    return f"snapshot {snapshot.id} was published after {seconds:.2f} s"

@@ -1,7 +1,7 @@
 """The page's view of one run: the newest report, rates, counters and a short history. Made from reports alone.
 
 `document` returns the whole state as plain data, for browsers, the JSON interface and the metrics. The graph and the
-places of its nodes in the drawing are computed once, because a graph does not change during a run.
+places of its nodes in the drawing are computed at the start and at each rescale, because nothing else changes a graph.
 """
 
 from __future__ import annotations
@@ -130,6 +130,11 @@ class RunView:
             self._rates.stop()
             self.version += 1
             self.has_ended = True  # set after `version`, so that a reader of `has_ended` finds a new document
+
+    def show_graph(self, topology: Topology) -> None:
+        """Take the graph of a run that was rescaled. Only the parallelism of nodes and the partitionings differ."""
+        self._graph = graph_document(topology)
+        self._changed()
 
     def note_unpinned(self, snapshot_id: int) -> None:
         """Note that a snapshot is not pinned any more."""

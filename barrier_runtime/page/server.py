@@ -152,6 +152,10 @@ class RunPage:
         """Show how the run ended: its last status, or the error of its supervisor."""
         self._show(partial(self._view.end, status, error, invariants))
 
+    def show_graph(self, topology: Topology) -> None:
+        """Show the graph of a run that was rescaled."""
+        self._show(partial(self._view.show_graph, topology))
+
     def note_unpinned(self, snapshot_id: int) -> None:
         """Show that a snapshot is not pinned any more."""
         self._show(partial(self._view.note_unpinned, snapshot_id))

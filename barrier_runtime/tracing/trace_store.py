@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from barrier_runtime import clock
-from barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, events_in, frequent_events_max
-from snapshot.channel.serialization import Codec
+from barrier_runtime.tracing.chunks import RARE_EVENTS_MAX, TraceChunk, WorkerTrace, frequent_events_max
 from snapshot.coordinator.control import Deploy
 from snapshot.coordinator.events import Effect, SendToWorker
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
-from snapshot.trace import Trace
 from snapshot.trace_events import Event, Kind
 
 #: characters kept of a reason: of its first line, without a traceback
@@ -33,10 +31,6 @@ class KeptTrace:
     events: tuple[Event, ...]
     #: True when no more events can come, unless workers register again
     is_whole: bool
-
-    def opened(self, topology: Topology) -> Trace:
-        """Decode the chunks and return the trace of the run."""
-        return Trace.gathered(topology, [*self.events, *events_in(self.chunks, topology)], Codec(safe=True))
 
 
 class TraceStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ def make_machines(
     compiled: CompiledGraph,
     launch: WorkerLaunch,
     memory: KeptMemory,
+    wake: Callable[[], None],
     logger: logging.LoggerAdapter[Any],
 ) -> dict[Subtask, SubtaskMachine]:
     """Make fresh machines with restored channels. Node states are not restored yet.
@@ -62,6 +64,7 @@ def make_machines(
         chance_of=chance_of,
         stopwatch=time.monotonic,
         observer_of=observer_of,
+        tier_of=launch.keyed_state.tiers(incarnation, len(snapshot_ids), wake),
     )
     logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
     return {

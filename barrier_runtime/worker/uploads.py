@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
+from typing import assert_never
 
 from barrier_runtime import clock
-from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel.kept_memory import KeptMemory
+from snapshot.channel.serialization import Codec
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.error_text import printable
+from snapshot.keyed.row_spool import RowSpool
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from snapshot.stored.part import Handle
+from snapshot.stored.part import Handle, Part
 from snapshot.stored.run_store import RunStore
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
-from snapshot.worker.restored_parts import read_parts
+from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from snapshot.worker.restored_parts import KeyOf, read_parts
+from snapshot.worker.row_tasks import RowResult, RowsNotStored, RowsRefused, RowWork
 from snapshot.worker.upload_batcher import PendingUpload
+from state_backends.keyed_state import HeapState, RocksDBState
 
 #: uploads at one time in a worker: enough to hide the round trips of an object store
 STORAGE_THREADS = 4
 
 
-#: Bytes of one subtask's parts that may travel inside its acknowledgement, as all parts of a memory backend do. The
-#: limit is half of a control message, because names and numbers need room too. The bytes return in `Deploy`, where one
-#: message never holds more than one acknowledgement did (`snapshot.coordinator.deploy_chunks`).
-INLINE_TOTAL_BYTES_MAX = CONTROL_BYTES_MAX // 2
-
-
 #: a message to the coordinator about the contribution of one subtask
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
-#: the result of a finished read or upload
-Finished = PartsStored | PartsRead | PartsUnreadable
+#: the result of a finished read, upload or task on rows
+Finished = PartsStored | RowsWorked | PartsRead | PartsUnreadable
 
 
 class Storage:
@@ -46,16 +45,37 @@ class Storage:
     store : RunStore
     wake : callable
         Called on a storage thread when a result is ready.
+    safe : bool
+        Whether values of keyed rows hold no pickles of classes and functions.
+    keyed_state : HeapState or RocksDBState
+        Says where encoded rows wait, and whether keyed rows are read ahead of the restore, as `read_parts` says.
+    key_of : callable
+        See `read_parts`.
     """
 
-    def __init__(self, store: RunStore, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        wake: Callable[[], None],
+        keyed_state: HeapState | RocksDBState,
+        key_of: KeyOf,
+        *,
+        safe: bool = False,
+    ) -> None:
         #: memory for the copies that wait to be stored
         self.memory = KeptMemory()
         self._store = store
         self._wake = wake
+        self._key_of = key_of
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
         # A separate pool, because a restore must not wait for uploads of dropped snapshots.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
+        # Separate threads, because encoding must wait neither for a store that hangs nor for a long compaction.
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="cutline-rows")
+        self._compactor = ThreadPoolExecutor(1, thread_name_prefix="cutline-compact")
+        self._safe = safe
+        self._keyed_state = keyed_state
+        self._spool = keyed_state.spool(0)
         #: incarnation of the last deployment; uploads of earlier incarnations are useless, and are skipped
         self._incarnation = 0
         self._finished: deque[Finished] = deque()
@@ -64,13 +84,27 @@ class Storage:
         """Store all parts of `uploads` together. Acknowledge them when all are durable."""
         self._pool.submit(self._upload, uploads, incarnation)
 
+    def work_on_rows(self, task: RowTask, incarnation: int) -> None:
+        """Perform a task on keyed rows."""
+        match task:
+            case EncodeRows():
+                pool = self._encoder
+            case MergeRows() | StoreRows():
+                pool = self._pool
+            case CompactRows():
+                pool = self._compactor
+            case _:
+                assert_never(task)
+        pool.submit(self._work, task, incarnation, self._spool)
+
     def release_memory(self) -> None:
         """Release memory that no copy has needed for long. Call this regularly."""
         self.memory.release_idle(time.monotonic())
 
     def read(self, deploy: Deploy) -> None:
         """Read and check all parts that `deploy` names."""
-        self._incarnation = deploy.incarnation
+        self._spool.close()
+        self._incarnation, self._spool = deploy.incarnation, self._keyed_state.spool(deploy.incarnation)
         self.memory.give_back()  # because restored parts need as much memory
         self._reader.submit(self._read, deploy)
 
@@ -83,8 +117,9 @@ class Storage:
 
     def close(self) -> None:
         """Start no more work. Does not wait, because the process ends anyway."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._reader, self._encoder, self._compactor):
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._spool.close()
 
     def _upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
         if incarnation != self._incarnation:
@@ -99,9 +134,36 @@ class Storage:
             messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
         self._finish(PartsStored(tuple(messages)))
 
+    def _work(self, task: RowTask, incarnation: int, spool: RowSpool) -> None:
+        if incarnation != self._incarnation:
+            return
+        work = RowWork(
+            self._store.run,
+            incarnation,
+            Codec(safe=self._safe),
+            self._put_rows,
+            self._store.read_part,
+            _let_others_run,
+            spool,
+        )
+        result: RowResult
+        try:
+            result = work.perform(task)
+        except Exception as error:  # noqa: BLE001  # any error, even MemoryError: snapshots wait for an answer
+            reason = printable(str(error) or repr(error))
+            result = RowsRefused(task, reason) if isinstance(task, EncodeRows) else RowsNotStored(task, reason)
+        self._finish(RowsWorked(incarnation, result))
+
+    def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
+        return self._store.put_rows(parts, inline=inline)
+
     def _read(self, deploy: Deploy) -> None:
         try:
-            self._finish(PartsRead(read_parts(deploy, self._store.read_part)))
+            parts = read_parts(
+                deploy, self._store.read_part, self._key_of, Codec(safe=self._safe),
+                reads_rows=self._keyed_state.fits_memory,
+            )  # fmt: skip
+            self._finish(PartsRead(parts))
         except Exception as error:  # noqa: BLE001  # any error: the worker waits for an answer
             self._finish(PartsUnreadable(deploy.incarnation, error))
 
@@ -110,17 +172,13 @@ class Storage:
         self._wake()
 
 
+def _let_others_run(seconds: float) -> None:
+    """Give the interpreter to the loop, which would else wait for 5 ms, also with 0 seconds."""
+    time.sleep(seconds)
+
+
 def _acknowledgement(upload: PendingUpload, incarnation: int, handles: list[Handle]) -> StoredMessage:
     taken = upload.taken
-    inline_bytes = sum(len(handle.inline or b"") for handle in handles)
-    if inline_bytes > INLINE_TOTAL_BYTES_MAX:
-        return _refusal(
-            taken,
-            incarnation,
-            f"{inline_bytes:,} bytes of state and messages are too many to travel to the coordinator "
-            f"(inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}). With a MemoryBackend all parts do: use a "
-            "FileSystemBackend or an ObjectStoreBackend; with these only up to inlineBytesMax of a worker do: lower it",
-        )
     timings = replace(taken.timings, upload=clock.now() - upload.at)
     return SnapshotAcknowledged(incarnation, taken.snapshot_id, record_of(taken, incarnation, handles), timings)
 

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
+import pyarrow as pa
+
 from barrier_runtime import clock
 from barrier_runtime.launch import ExitCode, WorkerLaunch
 from barrier_runtime.logs import worker_logger
@@ -55,8 +57,9 @@ from snapshot.worker.events import (
     Stage,
     StoreParts,
     TurnEnded,
+    WorkOnRows,
 )
-from snapshot.worker.machine import WorkerMachine
+from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts
 
 #: Seconds that the loop sleeps at most, because deadlines of handshakes and of the coordinator's absence are checked.
@@ -82,7 +85,9 @@ class Worker:
         self._compiled = launch.open_graph()
         self._placement = self._compiled.topology.place(launch.worker_count)
         self._logger = worker_logger(launch, number)
-        self._machine = WorkerMachine(number, self._make_machines)
+        backend = launch.open_backend()
+        settings = WorkerSettings(inline_bytes_max=backend.inline_bytes_max)
+        self._machine = WorkerMachine(number, self._make_machines, settings)
         self._plane: DataPlane | None = None
         #: True when subtasks were closed, and their memory is not collected yet
         self._has_closed = False
@@ -91,9 +96,12 @@ class Worker:
         #: peers whose heartbeats stopped, with the reason; appended by the heartbeat thread
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._on_silence)
-        self._storage = Storage(RunStore(launch.open_backend(), launch.run), self._reactor.wake)
+        store = RunStore(backend, launch.run)
+        self._storage = Storage(store, self._reactor.wake, launch.keyed_state, self._compiled.key_of, safe=launch.safe)
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None
+        if launch.waits:
+            pa.array([0])  # because the first conversion imports pandas, for a third of a second in the restore
 
     # ---------------------------------------------------------------- the loop
 
@@ -228,6 +236,8 @@ class Worker:
                 self._flush()
             case StoreParts(incarnation, uploads):
                 self._storage.upload(uploads, incarnation)
+            case WorkOnRows(incarnation, task):
+                self._storage.work_on_rows(task, incarnation)
             case Log(level, text):
                 self._logger.log(_LOG_LEVELS[level], "%s", text)
             case ReportProgress():
@@ -262,7 +272,7 @@ class Worker:
                 assert_never(effect)
 
     def _make_machines(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
-        return make_machines(parts, self._compiled, self.launch, self._storage.memory, self._logger)
+        return make_machines(parts, self._compiled, self.launch, self._storage.memory, self._reactor.wake, self._logger)
 
     def _flush(self) -> None:
         if self._plane is None:

@@ -33,9 +33,18 @@ class ChannelReceiver:
     restored : sequence of Frame
         Recorded channel state: queued ahead of anything from the link, processed by the ordinary code
         (PROTOCOL 6.2). The next frame of the link must follow it.
+    waves : tuple of (int, int)
+        Waves of the restored messages: (number of the last message, wave), ascending (PROTOCOL 6.11).
     """
 
-    def __init__(self, channel: ChannelId, *, processed: int = 0, restored: tuple[Frame, ...] = ()) -> None:
+    def __init__(
+        self,
+        channel: ChannelId,
+        *,
+        processed: int = 0,
+        restored: tuple[Frame, ...] = (),
+        waves: tuple[tuple[int, int], ...] = (),
+    ) -> None:
         self.channel = channel
         self.processed = processed
         self.arrived = processed
@@ -50,6 +59,7 @@ class ChannelReceiver:
             self.deliver(frame)
         #: frames at the front of the queue that came from a snapshot, and were never charged to the link's credit
         self._uncharged = len(restored)
+        self._waves = waves
 
     def deliver(self, frame: AnyFrame) -> None:
         """Queue a frame from the link.
@@ -89,6 +99,13 @@ class ChannelReceiver:
     def head(self) -> AnyFrame | Marker | None:
         """Next frame or marker, or None. Messages of a frame up to `processed` are done."""
         return self._queue[0] if self._queue else None
+
+    @property
+    def wave(self) -> int | None:
+        """Wave of the next message, or None behind the messages that have waves."""
+        while self._waves and self._waves[0][0] <= self.processed and not self._recordings:
+            self._waves = self._waves[1:]
+        return next((wave for through, wave in self._waves if through > self.processed), None)
 
     @property
     def ready(self) -> bool:
@@ -139,7 +156,7 @@ class ChannelReceiver:
         after = recording.after
         kept = [f for f in recording.frames if f.last > after and f.first <= written]
         frames = tuple(cut_frame(frame, after, written) for frame in kept)
-        return ReceivedCut(after, written, frames)
+        return ReceivedCut(after, written, frames, tuple(each for each in self._waves if each[0] > after))
 
     def discard(self, snapshot_id: int) -> None:
         """Drop the recording of `snapshot_id`, if there is one."""

@@ -7,6 +7,7 @@ of record batches; or empty, for the end of a stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import msgpack
@@ -94,6 +95,19 @@ def cut_frame(frame: AnyFrame, after: int, through: int) -> Frame:
         return frame_of_batch(start, decode_rows(frame.payload, frame.count).slice(start - frame.first, count))
     to_walk = None if stop == frame.last else count
     return frame_of_pieces(start, frame.kind, [_messages_behind(frame.payload, start - frame.first, to_walk)], count)
+
+
+def encoded_messages(frame: Frame) -> list[bytes]:
+    """Return the bytes of each message of a frame that is neither a batch nor an end, without decoding any."""
+    payload = bytes(frame.payload)
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)))
+    unpacker.feed(payload)
+    unpacker.read_array_header()
+    starts = [unpacker.tell()]
+    for _ in range(frame.count):
+        unpacker.skip()
+        starts.append(unpacker.tell())
+    return [payload[start:end] for start, end in pairwise(starts)]
 
 
 def _messages_behind(payload: bytes | memoryview, passed: int, count: int | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Hash of keys: the same in every process, on every machine, for a single value and for a column of values.
+"""Hash of keys: the same in every process, on every machine, for a single value and for many.
 
 The hash decides where keyed state is, so its result for a value must never change. 64 bits::
 
@@ -12,6 +12,8 @@ The hash decides where keyed state is, so its result for a value must never chan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +63,23 @@ def stable_hash(key: Any) -> int:
     raise TypeError(
         f"{type(key).__qualname__} cannot be a key: keys are None, bool, int, str, bytes and tuples of them"
     )
+
+
+def hash_keys(keys: Sequence[Any]) -> Hashes:
+    """Return `stable_hash` of each key, by the column where all keys are of one type. Raises as `stable_hash`."""
+    types = set(map(type, keys))
+    with suppress(UnicodeEncodeError, OverflowError):  # half of a surrogate pair, or an int beyond 64 bits
+        if types == {str}:
+            digests = map(xxhash.xxh64_intdigest, map(str.encode, keys), repeat(_SEED_STR))
+            return np.fromiter(digests, np.uint64, len(keys))
+        if types == {int}:
+            return _mix_array(np.fromiter(keys, np.int64, len(keys)).view(np.uint64))
+    if types == {tuple} and len(set(map(len, keys))) == 1:
+        mixed = np.full(len(keys), _SEED_TUPLE, dtype=np.uint64)
+        for column in zip(*keys, strict=True):
+            mixed = _mix_array(mixed * np.uint64(_GOLDEN) + hash_keys(column))
+        return mixed
+    return np.fromiter(map(stable_hash, keys), np.uint64, len(keys))
 
 
 def hash_columns(columns: Sequence[pa.Array], *, as_tuple: bool) -> Hashes:

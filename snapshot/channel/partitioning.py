@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from snapshot.channel.key_hash import hash_columns, stable_hash
+from snapshot.channel.record_batches import take_rows
 from snapshot.plan.declarations import Key
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 
@@ -71,6 +71,29 @@ def key_group(key: Any) -> int:
 def subtask_of_group(group: int, parallelism: int) -> int:
     """Return the index of the subtask that owns a key group."""
     return group * parallelism // KEY_GROUPS
+
+
+def groups_of(index: int, parallelism: int) -> range:
+    """Return the key groups that a subtask owns. The range is empty for some where `parallelism` > `KEY_GROUPS`."""
+    return range(-(-index * KEY_GROUPS // parallelism), -(-(index + 1) * KEY_GROUPS // parallelism))
+
+
+def heir_of(index: int, before: int, now: int) -> int:
+    """Return the subtask, of `now`, that takes over from subtask `index` of `before` what belongs to no key.
+
+    It is the owner of the first key group of the old subtask, so it takes over keys of the old subtask, too.
+    """
+    return subtask_of_group(min(groups_of(index, before).start, KEY_GROUPS - 1), now)
+
+
+def donors_of(index: int, before: int, now: int) -> list[int]:
+    """Return the subtasks, of `before`, from which subtask `index` of `now` takes over key groups, ascending."""
+    own = groups_of(index, now)
+    return [old for old in range(before) if heir_of(old, before, now) == index or _overlap(groups_of(old, before), own)]
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
 
 
 class Partitioner(Protocol):
@@ -311,26 +334,9 @@ def _split_by_target(batch: pa.RecordBatch, targets: Targets, parallelism: int) 
     """Split a batch by the target of each row, with one gathering copy."""
     if parallelism <= _SCANNED_TARGETS_MAX:
         found = ((target, np.flatnonzero(targets == target)) for target in range(parallelism))
-        return [(t, batch if len(rows) == len(targets) else _gathered(batch, rows)) for t, rows in found if len(rows)]
+        return [(t, batch if len(rows) == len(targets) else take_rows(batch, rows)) for t, rows in found if len(rows)]
     order = np.argsort(targets, kind="stable")  # a radix sort, for 16 bits; rows for one target stay in order
-    gathered, ordered = _gathered(batch, order), targets[order]
+    gathered, ordered = take_rows(batch, order), targets[order]
     changes = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
     bounds = pairwise([0, *changes, len(ordered)]) if len(ordered) else ()
     return [(int(ordered[start]), gathered.slice(start, stop - start)) for start, stop in bounds]
-
-
-def _gathered(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    try:
-        return pc.take(batch, pa.array(rows), boundscheck=False)
-    except pa.ArrowNotImplementedError:  # Arrow cannot take rows of views, nor of run-end encoded columns
-        columns = [_concatenated(column, rows) for column in batch.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _concatenated(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Take rows by joining slices of neighbours, which Arrow can do for every type."""
-    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
-    lengths = np.diff(starts, append=len(rows))
-    return pa.concat_arrays(
-        [column.slice(start, length) for start, length in zip(rows[starts].tolist(), lengths.tolist(), strict=True)]
-    )

@@ -18,7 +18,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snapshot.channel.frame import Buffer, Frame, PayloadKind
 
@@ -159,3 +162,21 @@ class OpenBatches:
 
     def _has_schema_of(self, batch: pa.RecordBatch) -> bool:
         return batch.schema is self._schema or bool(batch.schema.equals(self._schema, check_metadata=True))
+
+
+def take_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Return the rows of a batch at the places `rows`, with one copy."""
+    try:
+        return pc.take(batch, pa.array(rows), boundscheck=False)
+    except pa.ArrowNotImplementedError:  # Arrow cannot take rows of views, nor of run-end encoded columns
+        columns = [_concatenated(column, rows) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _concatenated(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Take rows by joining slices of neighbours, which Arrow can do for every type."""
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    lengths = np.diff(starts, append=len(rows))
+    return pa.concat_arrays(
+        [column.slice(start, length) for start, length in zip(rows[starts].tolist(), lengths.tolist(), strict=True)]
+    )

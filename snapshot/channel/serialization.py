@@ -9,7 +9,8 @@ in its worker. A *safe* codec refuses pickles that name classes or functions, wh
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
@@ -159,6 +160,37 @@ class Codec:
         except (ValueError, struct.error) as error:
             raise NotSerialisable(f"not a state: {error}") from error
         return ExtensionDecoder(safe=self.safe, inside=inside).unpack(encoded)
+
+    def decode_fields(self, data: bytes | memoryview) -> Iterator[tuple[str, Any]]:
+        """Yield (name, value) of the fields of `encode_state` that can be decoded here. Others are left out.
+
+        Raises
+        ------
+        NotSerialisable
+            if the bytes hold no state.
+        """
+        try:
+            encoded, inside = split_buffers(data)
+            fields = _encoded_fields(encoded)
+        except (ValueError, struct.error, msgpack.UnpackException) as error:
+            raise NotSerialisable(f"not a state: {error}") from error
+        decoder = ExtensionDecoder(safe=self.safe, inside=inside)
+        for name, field in fields:
+            with suppress(NotSerialisable):
+                yield name, decoder.unpack(field)
+
+
+def _encoded_fields(encoded: memoryview) -> list[tuple[str, memoryview]]:
+    """Return the bytes of each value of a MessagePack map, without decoding any."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, encoded.nbytes))
+    unpacker.feed(encoded)
+    fields = []
+    for _ in range(unpacker.read_map_header()):
+        name = unpacker.unpack()
+        start = unpacker.tell()
+        unpacker.skip()
+        fields.append((name, encoded[start : unpacker.tell()]))
+    return fields
 
 
 def _is_flat(value: Any) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.certificate import ListEntry, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle
 
@@ -46,6 +47,8 @@ class WorkerRestored:
 
     worker: int
     incarnation: int
+    #: messages of reshaped edges, as the worker's subtasks have read and taken them
+    rerouted: tuple[ReroutedCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,20 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Inheritance:
+    """How a subtask unites the states of its donors, because its node has another parallelism than in the snapshot."""
+
+    #: indexes of the donors whose heir the subtask is: it takes what belongs to no key
+    heir_of: tuple[int, ...]
+    #: whether all subtasks of the node had sent the end of their streams
+    is_ended: bool
+    #: whether all subtasks of the node had returned END, or are no source
+    is_exhausted: bool
+    #: seed of the subtask's chance
+    seed: str
+
+
+@dataclass(frozen=True, slots=True)
 class RestoredSubtask:
     """Restored state of one subtask, all from one snapshot."""
 
@@ -150,7 +167,8 @@ class RestoredSubtask:
     processed: tuple[tuple[ChannelId, int], ...]
     #: (output channel, S) pairs
     sent: tuple[tuple[ChannelId, int], ...]
-    #: parts of the input channels' state, receiver's part before sender's part
+    #: parts of the input channels' state, receiver's part before sender's part; of a reshaped edge those of the old
+    #: channels
     channel_parts: tuple[Handle, ...]
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None = None
@@ -158,6 +176,38 @@ class RestoredSubtask:
     isolated: tuple[IsolatedMessages, ...] = ()
     #: output channels whose end is sent at the restore: the subtask has ended, and the snapshot's graph sent no end
     missing_ends: tuple[ChannelId, ...] = ()
+    #: key groups [lo, hi) of the subtask in the snapshot, or None without keyed state
+    groups: tuple[int, int] | None = None
+    #: list of the keyed state, in the order of application
+    rows: tuple[ListEntry, ...] = ()
+    #: list of own state in deltas, in the order of application
+    own: tuple[Handle, ...] = ()
+    #: what the subtask takes over from several, or None where it restores its own state
+    inheritance: Inheritance | None = None
+    #: state part of each donor, each with its list of own state behind it
+    donor_parts: tuple[Handle, ...] = ()
+    #: input edges whose messages are put on other channels
+    reshaped: tuple[ReshapedEdge, ...] = ()
+    #: targets of output edges whose channels are others now, so that their partitioners start afresh
+    fresh_outputs: tuple[str, ...] = ()
+    #: (input channel, waves of its restored messages) of channels that are as they were
+    waves: tuple[tuple[ChannelId, Waves], ...] = ()
+    #: `Node.stateVersion` of the node in the snapshot
+    state_version: int = 1
+    #: (name in the snapshot, name now) of all renamed nodes: handles and state parts hold the names in the snapshot
+    renames: tuple[tuple[str, str], ...] = ()
+    #: whether the first snapshot lists only new parts, because the graph no longer has the name of some restored parts
+    needs_base: bool = False
+
+    @property
+    def origin(self) -> Handle | None:
+        """Handle of a state part that the subtask restores, or None for a fresh node."""
+        return self.state or next(iter(self.donor_parts), None)
+
+    @property
+    def is_known(self) -> bool:
+        """True if the snapshot has the node."""
+        return self.state is not None or self.inheritance is not None
 
 
 @dataclass(frozen=True, slots=True)

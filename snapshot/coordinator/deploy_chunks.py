@@ -3,9 +3,10 @@
 This module divides a plan and assembles the chunks again. The coordinator sends a chunk after the worker has confirmed
 the previous chunk, because at most one chunk must be in flight, however much is restored.
 
-A piece is the state of a subtask with the numbers of its channels, or one part of a channel. Pieces are not divided,
-because each piece fits a message: the coordinator received the piece in one acknowledgement. All parts of a subtask
-together may not fit, because the senders acknowledged the senders' parts.
+A piece is the state of a subtask with the numbers of its channels, one part of a channel, or one entry of a list.
+Pieces are not divided, because each piece fits a message: the coordinator received the piece in one acknowledgement.
+All parts of a subtask together may not fit, because the senders acknowledged the senders' parts, and because the
+entries of a list came with the acknowledgements of several snapshots.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dataclasses import replace
 
 from snapshot.coordinator.control import Deploy, RestoredSubtask
 from snapshot.ids import Subtask
-from snapshot.stored.part import Handle
 
 #: approximate bytes of one chunk, unless one piece is larger. A run whose states are in files fits one message. The
 #: limit is far below the size of a control message, because weights are estimates.
@@ -61,24 +61,38 @@ class DeploymentAssembler:
 
 def _pieces(plan: Iterable[RestoredSubtask]) -> Iterator[RestoredSubtask]:
     for restored in plan:
-        yield replace(restored, channel_parts=())
-        for part in restored.channel_parts:
-            yield RestoredSubtask(restored.subtask, None, (), (), (part,))
+        yield replace(restored, channel_parts=(), rows=(), own=(), donor_parts=())
+        bare = RestoredSubtask(restored.subtask, None, (), (), ())
+        yield from (replace(bare, channel_parts=(part,)) for part in restored.channel_parts)
+        yield from (replace(bare, rows=(entry,)) for entry in restored.rows)
+        yield from (replace(bare, own=(part,)) for part in restored.own)
+        yield from (replace(bare, donor_parts=(part,)) for part in restored.donor_parts)
 
 
 def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
-    """Merge the pieces of each subtask: the first piece, with the channel parts of all pieces in order."""
-    firsts: dict[Subtask, RestoredSubtask] = {}
-    parts: dict[Subtask, list[Handle]] = {}
+    """Merge the pieces of each subtask: the first piece, with the parts and entries of all pieces in order."""
+    by_subtask: dict[Subtask, list[RestoredSubtask]] = {}
     for piece in pieces:
-        firsts.setdefault(piece.subtask, piece)
-        parts.setdefault(piece.subtask, []).extend(piece.channel_parts)
-    return tuple(replace(first, channel_parts=tuple(parts[subtask])) for subtask, first in firsts.items())
+        by_subtask.setdefault(piece.subtask, []).append(piece)
+    return tuple(
+        replace(
+            of_subtask[0],
+            channel_parts=tuple(part for piece in of_subtask for part in piece.channel_parts),
+            rows=tuple(entry for piece in of_subtask for entry in piece.rows),
+            own=tuple(part for piece in of_subtask for part in piece.own),
+            donor_parts=tuple(part for piece in of_subtask for part in piece.donor_parts),
+        )
+        for of_subtask in by_subtask.values()
+    )
 
 
 def _weight(piece: RestoredSubtask) -> int:
-    handles = (*piece.channel_parts, *(() if piece.state is None else (piece.state,)))
-    named = 1 + len(piece.processed) + len(piece.sent) + len(handles) + len(piece.isolated) + len(piece.missing_ends)
+    state = () if piece.state is None else (piece.state,)
+    rows = (entry.handle for entry in piece.rows)
+    handles = (*state, *piece.channel_parts, *rows, *piece.own, *piece.donor_parts)
+    rerouted = sum(len(edge.old) + len(edge.new) for edge in piece.reshaped)
+    numbers = len(piece.processed) + len(piece.sent) + len(piece.isolated) + len(piece.missing_ends) + len(piece.waves)
+    named = 1 + numbers + len(handles) + rerouted
     texts = (*(piece.partitions or ()), *(isolated.error or "" for isolated in piece.isolated))
     return (
         named * _NAMES_BYTES

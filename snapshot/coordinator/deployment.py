@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from snapshot.channel.rerouting import ReroutedCount
 from snapshot.coordinator.control import (
     Connect,
     Deploy,
@@ -24,12 +25,14 @@ from snapshot.coordinator.deploy_chunks import deploy_chunks
 from snapshot.coordinator.events import CancelStage, ReadManifest
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.coordinator.reshaping import rerouting_problems
 from snapshot.coordinator.restart_policy import Restarts
 from snapshot.coordinator.run_state import DEPLOYED, Phase, RunSettings
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
+from snapshot.stored.list_rules import Lists
 from snapshot.stored.manifest import Manifest
 
 
@@ -105,6 +108,8 @@ class Deployment:
         self._newest: int | None = None
         #: whether running data is not adopted, because of a failure or because this instance has deployed or adopted
         self._must_restore = False
+        #: {subtask: lists that this incarnation restored}, or None for adopted workers, because a plan was never made
+        self._restored_lists: dict[Subtask, Lists] | None = None
         self._is_over = False
         #: {worker: unsent chunks of its deployment}
         self._to_deploy: dict[int, deque[tuple[RestoredSubtask, ...]]] = {}
@@ -112,6 +117,16 @@ class Deployment:
         self._never_started = False
         #: monotonic seconds of the phase's deadline, or None for no deadline
         self._until: float | None = None
+
+    def newest_lists(self) -> dict[Subtask, Lists] | None:
+        """Return the lists that the next snapshot continues, by subtask. None if this instance does not know them.
+
+        They are those of the newest snapshot published in this incarnation, or else what the incarnation restored.
+        """
+        known = self.known
+        if known is None or (known.run, known.incarnation) != (self._settings.run, self._registry.incarnation):
+            return self._restored_lists
+        return {record.subtask: record.lists for record in known.records}
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time at which `check_deadlines` is due, or None."""
@@ -225,12 +240,21 @@ class Deployment:
         if is_current and self._to_deploy.get(worker):
             self._deploy_next(worker)
 
-    def restored(self, worker: int, incarnation: int) -> DeploymentResult | None:
-        """Record that a worker has restored its state and channel state."""
+    def restored(
+        self, worker: int, incarnation: int, rerouted: tuple[ReroutedCount, ...] = ()
+    ) -> DeploymentResult | None:
+        """Record that a worker has restored its state and channel state, and how it took messages in flight."""
         if incarnation != self._registry.incarnation or self.phase is not Phase.RESTORING:
             return None
-        self._registry[worker].restored = incarnation
-        return None if self._registry.not_restored() else Restored(self._is_over)
+        self._registry[worker].restored, self._registry[worker].rerouted = incarnation, rerouted
+        if self._registry.not_restored():
+            return None
+        counts = [count for number in self._registry.numbers() for count in self._registry[number].rerouted]
+        if counts and self.known is not None:
+            wrong = rerouting_problems(self._settings.topology, self.known, counts)
+            if wrong:
+                return Unrecoverable(f"messages in flight were not restored as they were: {'; '.join(wrong)}")
+        return Restored(self._is_over)
 
     def connect(self) -> None:
         """Make the workers connect to their peers, because all workers are restored."""
@@ -291,8 +315,9 @@ class Deployment:
 
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
+        self._restored_lists = {each.subtask: Lists(each.groups, each.rows, each.own) for each in plan}
         # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
-        self._is_over = is_final and all(restored.state is not None for restored in plan)
+        self._is_over = is_final and all(restored.is_known for restored in plan)
         # Use the claim's number, because the claim was taken before anything of this incarnation existed.
         self._registry.incarnation = self._claim
         for worker in self._registry.numbers():

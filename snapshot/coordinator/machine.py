@@ -204,8 +204,8 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.registered(message))
             case control.DeployTaken(_, incarnation):
                 self._deployment.deploy_taken(worker, incarnation)
-            case control.WorkerRestored(_, incarnation):
-                self._on_deployment_result(self._deployment.restored(worker, incarnation))
+            case control.WorkerRestored(_, incarnation, rerouted):
+                self._on_deployment_result(self._deployment.restored(worker, incarnation, rerouted))
             case control.WorkerConnected(_, incarnation):
                 self._on_deployment_result(self._deployment.connected(worker, incarnation))
             case control.WorkerFailed(_, incarnation, reason, is_permanent, culprit):
@@ -385,7 +385,7 @@ class Coordinator:
         snapshot = self._tracker.acknowledge(message)
         if snapshot is None:
             return
-        wrong = self._tracker.problems(snapshot)
+        wrong = self._tracker.problems(snapshot, self._deployment.newest_lists())
         if wrong:
             self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
         else:
@@ -424,7 +424,8 @@ class Coordinator:
         self._remove_next()  # because a snapshot may have been published meanwhile
 
     def _remove_next(self) -> None:
-        if removal := self._retention.next_removal():
+        unsettled = (*self._tracker.undecided, *self.table.pending)
+        if removal := self._retention.next_removal(unsettled):
             self._outbox.put(events.DeleteSnapshots(removal))
 
     def _renew_or_trigger(self) -> None:
@@ -443,4 +444,5 @@ class Coordinator:
             self._roll_back(f"{times} snapshots in a row failed, the last because {reason}")
             return
         self._tracker.announce_min_snapshot_id()
+        self._remove_next()  # because a removal may have waited for this snapshot
         self._renew_or_trigger()

@@ -6,7 +6,7 @@ order in which names are listed does not matter. Nothing is random, so every coo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from snapshot.error_text import shown
 from snapshot.errors import RestoreRefused
@@ -52,6 +52,41 @@ def assign_again(
         # A snapshot of an older Cutline holds no names. That Cutline cut the list by position.
         return [tuple(listed[index :: len(statuses)]) for index in range(len(statuses))]
     stored = {name: index for index, status in enumerate(statuses) for name in status.partitions or ()}
+    readers = [index for index, status in enumerate(statuses) if not status.passive]
+    return _assign(source, listed, stored, readers, len(statuses), allow)
+
+
+def deal_again(
+    source: str, listed: Sequence[str], statuses: Sequence[SubtaskStatus], allow: Collection[str], parallelism: int
+) -> Assignment:
+    """Deal the stored names to `parallelism` subtasks in turn, because their number has changed. See `assign_again`.
+
+    Raises
+    ------
+    RestoreRefused
+        as `assign_again`, and if the snapshot holds no names.
+    """
+    if all(status.partitions is None for status in statuses):
+        raise RestoreRefused(
+            f"{source} had parallelism {len(statuses)}, now {parallelism}, and the snapshot does not say which "
+            "partitions there were. A source with another parallelism needs the hook `partitions`, and a snapshot that "
+            f"was taken with it. Submit it with parallelism {len(statuses)}"
+        )
+    names = sorted(name for status in statuses for name in status.partitions or ())
+    stored = {name: place % parallelism for place, name in enumerate(names)}
+    readers = [] if all(status.passive for status in statuses) else list(range(parallelism))
+    return _assign(source, listed, stored, readers, parallelism, allow)
+
+
+def _assign(
+    source: str,
+    listed: Sequence[str],
+    stored: Mapping[str, int],
+    readers: Sequence[int],
+    parallelism: int,
+    allow: Collection[str],
+) -> Assignment:
+    """Give each stored name to its subtask, and each new name to the one of `readers` with the fewest."""
     is_listed = dict.fromkeys(listed)
     dropped = [name for name in sorted(stored) if name not in is_listed]
     if dropped and DROPPED_STATE not in allow:
@@ -59,12 +94,11 @@ def assign_again(
             f"{source} read the partitions {_named(dropped)}, which are no longer listed; "
             f"allow={{'{DROPPED_STATE}'}} drops them and their offsets"
         )
-    assigned: list[list[str]] = [[] for _ in statuses]
+    assigned: list[list[str]] = [[] for _ in range(parallelism)]
     for name in sorted(is_listed):
         if name in stored:
             assigned[stored[name]].append(name)
     new = [name for name in sorted(is_listed) if name not in stored]
-    readers = [index for index, status in enumerate(statuses) if not status.passive]
     if new and not readers:
         raise RestoreRefused(
             f"{source} lists the new partitions {_named(new)}, but all its subtasks have returned END and poll no "

@@ -5,15 +5,35 @@ A changed graph may lose data. `plan_restore` names the loss, and refuses the re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from snapshot.coordinator.control import RestoredSubtask
-from snapshot.coordinator.partition_assignment import DROPPED_STATE, Assignment, assign_afresh, assign_again
+from snapshot.coordinator.partition_assignment import (
+    DROPPED_STATE,
+    Assignment,
+    assign_afresh,
+    assign_again,
+    deal_again,
+)
+from snapshot.coordinator.rescaling import inherited, records_by_node, refuse_whole_state
+from snapshot.coordinator.reshaping import StoredChannels, carries_end, reshaped_edges
+from snapshot.coordinator.restore_plan import (
+    Change,
+    RestorePlan,
+    fresh_lines,
+    is_another_graph,
+    messages_in_flight,
+    plan_lines,
+)
 from snapshot.errors import RestoreRefused
-from snapshot.ids import ChannelId, Subtask
-from snapshot.plan.topology import Topology
+from snapshot.ids import ChannelId, Subtask, renamed_channel
+from snapshot.plan.topology import NodeSpec, Topology
+from snapshot.plan.versions import newer_text, unmigrated_text
+from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
 from snapshot.stored.manifest import Manifest
-from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.part import Handle
+from snapshot.stored.renaming import renames, with_present_names
 from snapshot.stored.topology_record import topology_of_record
 
 #: names that `submit(allow=...)` accepts
@@ -60,149 +80,293 @@ def plan_restore(
     ------
     RestoreRefused
         if the snapshot is of another graph, or of partitions that are no longer listed, and this was not allowed. The
-        error names each difference.
+        error names each difference. A note of the error is the whole plan.
     """
-    stored = topology_of_record(manifest.topology)
-    where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
-    differences = topology.difference(stored)
-    if differences and CHANGED_GRAPH not in allow:
-        raise RestoreRefused(
-            f"{where} is of another graph:\n  " + "\n  ".join(differences)
-            + f"\nSubmit the graph that it was taken of, under another name, or with allow={{'{CHANGED_GRAPH}'}}"
-        )  # fmt: skip
-    _refuse_rescaling(where, topology, stored)
-    _refuse_dropping(where, topology, manifest, allow)
-    _refuse_edges_into_ended(where, topology, stored, manifest)
-    assigned = _assigned(where, topology, manifest, allow, partitions)
-    return _Plan(topology, manifest, assigned, _missing_ends(topology, stored, manifest)).subtasks()
+    restore = _Restore(topology, manifest)
+    try:
+        return restore.subtasks(allow, partitions)
+    except RestoreRefused as error:
+        error.add_note(str(restore.plan(None)))
+        raise
 
 
-def _assigned(
-    where: str, topology: Topology, manifest: Manifest, allow: Collection[str], partitions: Partitions
-) -> dict[str, Assignment]:
-    """Assign the partitions of each source that lists some, or whose snapshot holds some."""
-    statuses = {record.subtask: record.status for record in manifest.records}
-    assigned = {}
-    for node in topology.nodes:
-        subtasks = [Subtask(node.name, index) for index in range(node.parallelism)]
-        stored = [statuses[each] for each in subtasks if each in statuses]
-        if not stored and node.name in partitions:
-            assigned[node.name] = assign_afresh(partitions[node.name], node.parallelism)
-        elif node.name in partitions or any(status.partitions is not None for status in stored):
-            source = f"{where}: source {node.name!r}"
-            assigned[node.name] = assign_again(source, partitions.get(node.name, ()), stored, allow)
-    return assigned
+def explain_restore(
+    topology: Topology, manifest: Manifest | None, allow: Collection[str], partitions: Partitions
+) -> RestorePlan:
+    """Return what `plan_restore` does with the same arguments, or why it refuses. None: a fresh start."""
+    if manifest is None:
+        return RestorePlan(topology.name, None, fresh_lines(topology), None)
+    restore, reason = _Restore(topology, manifest), None
+    try:
+        restore.subtasks(allow, partitions)
+    except RestoreRefused as error:
+        reason = str(error)
+    return restore.plan(reason)
+
+
+class _Restore:
+    """A graph, and a snapshot with the present names of nodes.
+
+    Parameters
+    ----------
+    topology : Topology
+    manifest : Manifest
+    """
+
+    def __init__(self, topology: Topology, manifest: Manifest) -> None:
+        self._topology = topology
+        self._names = renames(topology, topology_of_record(manifest.topology))
+        self._manifest = with_present_names(manifest, self._names)
+        self._stored = topology_of_record(self._manifest.topology)
+        self._where = f"run {manifest.run!r}, snapshot {manifest.snapshot_id}"
+
+    def plan(self, reason: str | None) -> RestorePlan:
+        """Return the plan as data, with the reason of a refusal."""
+        reshaped = reshaped_edges(self._topology, self._stored, StoredChannels(self._manifest))
+        lines = plan_lines(self._topology, self._stored, self._manifest, self._names, reshaped)
+        return RestorePlan(self._manifest.run, self._manifest.snapshot_id, lines, reason)
+
+    def subtasks(self, allow: Collection[str], partitions: Partitions) -> list[RestoredSubtask]:
+        """Return the restored state of every subtask. Raises as `plan_restore`."""
+        if is_another_graph(self._topology, self._stored) and CHANGED_GRAPH not in allow:
+            changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
+            raise RestoreRefused(
+                f"{self._where} is of another graph:{''.join(changes)}\n"
+                f"Submit the graph that it was taken of, under another name, or with allow={{'{CHANGED_GRAPH}'}}"
+            )
+        _refuse_other_key_groups(self._where, self._topology, self._stored)
+        _refuse_dropped_messages(self._where, self._topology, self._stored, self._manifest, allow)
+        _refuse_dropped_state(self._where, self._topology, self._manifest, allow)
+        plan = _Plan(self._topology, self._stored, self._manifest, self._names, allow, partitions)
+        plan.check()
+        return plan.subtasks()
 
 
 def _share(assigned: Mapping[str, Assignment], subtask: Subtask) -> tuple[str, ...] | None:
     return assigned[subtask.node][subtask.index] if subtask.node in assigned else None
 
 
-def _refuse_rescaling(where: str, topology: Topology, stored: Topology) -> None:
-    before = {node.name: node.parallelism for node in stored.nodes}
-    for node in topology.nodes:
-        if before.get(node.name, node.parallelism) != node.parallelism:
-            raise RestoreRefused(
-                f"{where}: node {node.name!r} had parallelism {before[node.name]}, now {node.parallelism}; "
-                "state is not redistributed: submit it with the parallelism that it had"
-            )
+def _refuse_other_key_groups(where: str, topology: Topology, stored: Topology) -> None:
+    if stored.key_groups != topology.key_groups:
+        raise RestoreRefused(
+            f"{where}: has {stored.key_groups} key groups, but this Cutline divides keys into {topology.key_groups}, "
+            "so its rows would lie where their messages do not go: restore it with the Cutline that wrote it"
+        )
 
 
-def _refuse_dropping(where: str, topology: Topology, manifest: Manifest, allow: Collection[str]) -> None:
-    channels = dict.fromkeys(topology.channels)
-    lost = [h for record in manifest.records for h in record.handles if h.channel and h.channel not in channels]
-    if lost and DROPPED_MESSAGES not in allow:
-        counts = [f"{h.channel}: {h.last - h.first + 1} messages" for h in lost]
+def _refuse_dropped_messages(
+    where: str, topology: Topology, stored: Topology, manifest: Manifest, allow: Collection[str]
+) -> None:
+    edges = dict.fromkeys((edge.source, edge.target) for edge in topology.edges)
+    channels = StoredChannels(manifest)
+    gone = [each for each in stored.channels if (each.source.node, each.target.node) not in edges]
+    counts = [f"{each}: {n:,} messages" for each in gone if (n := messages_in_flight(stored, channels, each))]
+    if counts and DROPPED_MESSAGES not in allow:
         raise RestoreRefused(
             f"{where} holds messages of channels that the graph no longer has:\n  " + "\n  ".join(counts)
             + f"\nallow={{'{DROPPED_MESSAGES}'}} drops them"
         )  # fmt: skip
 
 
-def _refuse_edges_into_ended(where: str, topology: Topology, stored: Topology, manifest: Manifest) -> None:
-    """Refuse a new edge to a node that has ended, because an ended node processes no message."""
-    ended = _ended_subtasks(manifest)
-    known = dict.fromkeys(stored.channels)
-    for channel in topology.channels:
-        if channel not in known and channel.target in ended and channel.source not in ended:
-            raise RestoreRefused(
-                f"{where}: the edge {topology.edge_of(channel)} is new, and {channel.target} has ended in the "
-                "snapshot: it would take no message. Lead the edge to a new node, or restore an earlier snapshot"
-            )
+def _refuse_dropped_state(where: str, topology: Topology, manifest: Manifest, allow: Collection[str]) -> None:
+    gone = [record for record in manifest.records if not topology.has_node(record.subtask.node)]
+    lost = [f"{record.subtask}: {', '.join(kept)}" for record in gone if (kept := [*_kept_state(record)])]
+    if lost and DROPPED_STATE not in allow:
+        raise RestoreRefused(
+            f"{where} holds state of nodes that the graph no longer has:\n  " + "\n  ".join(lost)
+            + f"\nallow={{'{DROPPED_STATE}'}} drops it. A node that has another name now takes its state over: "
+            "add(..., formerly=...)"
+        )  # fmt: skip
 
 
-def _missing_ends(topology: Topology, stored: Topology, manifest: Manifest) -> list[ChannelId]:
-    """Return the channels behind ended subtasks that the stored graph did not end (PROTOCOL 6.7).
-
-    Such a channel is new, or lay inside a cycle of the stored graph, where channels carry no end. A subtask that has
-    ended needs no end.
-    """
-    ended = _ended_subtasks(manifest)
-    had_end = dict.fromkeys(channel for channel in stored.channels if _carries_end(stored, channel))
-    return [
-        channel
-        for channel in topology.channels
-        if channel.source in ended
-        and channel.target not in ended
-        and channel not in had_end
-        and _carries_end(topology, channel)
-    ]
-
-
-def _ended_subtasks(manifest: Manifest) -> Collection[Subtask]:
-    return dict.fromkeys(record.subtask for record in manifest.records if record.status.ended)
-
-
-def _carries_end(topology: Topology, channel: ChannelId) -> bool:
-    """Return whether the end of the sender is a message of the channel. A cycle ends as a whole (PROTOCOL 5)."""
-    return channel.target.node not in topology.component_of(channel.source.node).nodes
+def _kept_state(record: SubtaskRecord) -> Iterator[str]:
+    """Yield what a subtask of a snapshot keeps. A snapshot of format 1 does not tell whether a node has own state."""
+    status = record.status
+    if status.own_state is not None or status.partitions is not None:
+        size = record.state.size + sum(handle.size for handle in record.own or ())
+        yield f"its own state, {size:,} bytes"
+    if record.rows:
+        yield f"keyed state, {sum(entry.handle.size for entry in record.rows):,} bytes"
+    elif status.has_timers:
+        yield "timers"
+    if status.uncommitted:
+        yield f"prepared output of {len(status.uncommitted)} snapshots"
 
 
 class _Plan:
-    """Index the numbers and parts of a manifest by channel, because a manifest lists them by subtask."""
+    """A restore into a graph that may have nodes of another parallelism.
+
+    Parameters
+    ----------
+    topology, stored : Topology
+        The graph now, and that of the snapshot.
+    manifest : Manifest
+    names : mapping of str to str
+        {name in the snapshot: name now} of renamed nodes. `stored` and `manifest` have the present names.
+    allow : collection of str
+    partitions : Partitions
+    """
 
     def __init__(
         self,
         topology: Topology,
+        stored: Topology,
         manifest: Manifest,
-        assigned: Mapping[str, Assignment],
-        missing_ends: Collection[ChannelId],
+        names: Mapping[str, str],
+        allow: Collection[str],
+        partitions: Partitions,
     ) -> None:
         self._topology = topology
-        self._assigned = assigned
-        self._missing_ends = missing_ends
+        self._stored = stored
+        self._manifest = manifest
+        self._names = names
+        self._channels = StoredChannels(manifest)
+        self._where = self._channels.where
         self._records = {record.subtask: record for record in manifest.records}
-        known = dict.fromkeys(topology.channels)
-        sent = {entry.channel: entry.sent for record in manifest.records for entry in record.sent}
-        #: {channel: (p, S)} of the channels that the graph still has
-        self._numbers = {
-            entry.channel: (entry.processed, sent[entry.channel])
-            for record in manifest.records
-            for entry in record.received
-            if entry.channel in known
-        }
-        self._parts: dict[tuple[PartKind, ChannelId], Handle] = {
-            (handle.kind, handle.channel): handle
-            for record in manifest.records
-            for handle in record.handles
-            if handle.channel is not None
-        }
+        self._by_node = records_by_node(manifest.records)
+        self._reshaped = reshaped_edges(topology, stored, self._channels)
+        self._ended = {subtask for subtask in topology.subtasks if self._has_ended(subtask)}
+        self._assigned = self._assign(allow, partitions)
+        #: parts of each old channel, the receiver's before the sender's (PROTOCOL 1.3)
+        self._parts: dict[ChannelId, list[Handle]] = {}
+        for handle in sorted(self._channel_handles(), key=lambda handle: handle.kind):
+            assert handle.channel is not None
+            self._parts.setdefault(renamed_channel(handle.channel, names), []).append(handle)
+
+    def _channel_handles(self) -> list[Handle]:
+        return [handle for record in self._manifest.records for handle in record.handles if handle.channel is not None]
+
+    def _is_rescaled(self, node: str) -> bool:
+        return node in self._by_node and len(self._by_node[node]) != self._topology.node(node).parallelism
+
+    def _has_ended(self, subtask: Subtask) -> bool:
+        records = self._by_node.get(subtask.node, [])
+        if self._is_rescaled(subtask.node):
+            return all(record.status.ended for record in records)
+        return subtask in self._records and self._records[subtask].status.ended
+
+    def _assign(self, allow: Collection[str], partitions: Partitions) -> dict[str, Assignment]:
+        """Assign the partitions of each source that lists some, or whose snapshot holds some."""
+        assigned = {}
+        for node in self._topology.nodes:
+            stored = [record.status for record in self._by_node.get(node.name, [])]
+            if not stored and node.name in partitions:
+                assigned[node.name] = assign_afresh(partitions[node.name], node.parallelism)
+            elif node.name in partitions or any(status.partitions is not None for status in stored):
+                source = f"{self._where}: source {node.name!r}"
+                listed = partitions.get(node.name, ())
+                if self._is_rescaled(node.name):
+                    assigned[node.name] = deal_again(source, listed, stored, allow, node.parallelism)
+                else:
+                    assigned[node.name] = assign_again(source, listed, stored, allow)
+        return assigned
+
+    # ---------------------------------------------------------------- refusals
+
+    def check(self) -> None:
+        """Refuse what cannot be mapped.
+
+        Raises
+        ------
+        RestoreRefused
+        """
+        for node in self._topology.nodes:
+            if self._stored.has_node(node.name):
+                self._refuse_version(self._stored.node(node.name), node)
+            if self._is_rescaled(node.name):
+                refuse_whole_state(self._where, node.name, self._by_node[node.name], node.parallelism)
+        for (_, target), plan in self._reshaped.items():
+            kinds = [record.status.own_state for record in self._by_node[target]]
+            plan.check(has_divided_state=OwnStateKind.PARTITIONED in kinds)
+        self._refuse_edges_into_ended()
+
+    def _refuse_version(self, before: NodeSpec, now: NodeSpec) -> None:
+        """Refuse states that the node cannot read. A worker refuses keyed state, because it reads the states' names."""
+        what, versions = f"{self._where}: node {now.name!r}", (before.state_version, now.state_version)
+        if before.state_version > now.state_version:
+            raise RestoreRefused(newer_text(what, *versions))
+        if before.state_version == now.state_version or "migrateState" in (now.migrations or ()):
+            return
+        if any(record.status.own_state is not None for record in self._by_node[now.name]):
+            raise RestoreRefused(unmigrated_text(what, *versions, "migrateState"))
+
+    def _refuse_edges_into_ended(self) -> None:
+        """Refuse a new edge to a node that has ended, because an ended node processes no message."""
+        for channel in self._topology.channels:
+            if self._is_new(channel) and channel.target in self._ended and channel.source not in self._ended:
+                raise RestoreRefused(
+                    f"{self._where}: the edge {self._topology.edge_of(channel)} is new, and {channel.target} has ended "
+                    "in the snapshot: it would take no message. Lead the edge to a new node, or restore an earlier "
+                    "snapshot"
+                )
+
+    def _is_new(self, channel: ChannelId) -> bool:
+        return channel not in self._channels.numbers and not self._is_reshaped(channel)
+
+    def _is_reshaped(self, channel: ChannelId) -> bool:
+        return (channel.source.node, channel.target.node) in self._reshaped
+
+    def _misses_end(self, channel: ChannelId) -> bool:
+        """Return whether a channel behind an ended subtask carried no end in the stored graph (PROTOCOL 6.7).
+
+        Such a channel is new, or lay inside a cycle of the stored graph, where channels carry no end. A subtask that
+        has ended needs no end.
+        """
+        if channel.source not in self._ended or channel.target in self._ended or self._is_reshaped(channel):
+            return False
+        had_end = channel in self._channels.numbers and carries_end(self._stored, self._stored.edge_of(channel))
+        return not had_end and carries_end(self._topology, self._topology.edge_of(channel))
+
+    # ---------------------------------------------------------------- subtasks
 
     def subtasks(self) -> list[RestoredSubtask]:
-        return [self._subtask(subtask) for subtask in self._topology.subtasks]
+        """Return the restored state of every subtask."""
+        return [self._with_channels(self._state_of(subtask)) for subtask in self._topology.subtasks]
 
-    def _subtask(self, subtask: Subtask) -> RestoredSubtask:
-        record = self._records.get(subtask)
-        inputs = [c for c in self._topology.inputs_of(subtask) if c in self._numbers]
-        outputs = [c for c in self._topology.outputs_of(subtask) if c in self._numbers]
-        # The receiver's part comes before the sender's (PROTOCOL 1.3).
-        parts = (self._parts.get((kind, c)) for c in inputs for kind in (PartKind.RECEIVED, PartKind.SENT))
-        return RestoredSubtask(
-            subtask=subtask,
-            state=None if record is None else record.state,
-            processed=tuple((channel, self._numbers[channel][0]) for channel in inputs),
-            sent=tuple((channel, self._numbers[channel][1]) for channel in outputs),
-            channel_parts=tuple(part for part in parts if part is not None),
-            partitions=_share(self._assigned, subtask),
-            missing_ends=tuple(channel for channel in self._missing_ends if channel.source == subtask),
+    def _state_of(self, subtask: Subtask) -> RestoredSubtask:
+        restored = self._unnamed_state_of(subtask)
+        if not restored.is_known:
+            return restored
+        names = (subtask.node, self._topology.former_names.get(subtask.node, subtask.node))
+        listed = (*(entry.handle for entry in restored.rows), *restored.own)
+        return replace(
+            restored,
+            state_version=self._stored.node(subtask.node).state_version,
+            renames=tuple(self._names.items()),
+            needs_base=any(handle.subtask.node not in names for handle in listed),
         )
+
+    def _unnamed_state_of(self, subtask: Subtask) -> RestoredSubtask:
+        partitions = _share(self._assigned, subtask)
+        if self._is_rescaled(subtask.node):
+            parallelism = self._topology.node(subtask.node).parallelism
+            seed = f"{self._manifest.run}/{self._manifest.snapshot_id}/{subtask}/{parallelism}"
+            return inherited(subtask, parallelism, self._by_node[subtask.node], partitions, seed)
+        record = self._records.get(subtask)
+        if record is None:
+            return RestoredSubtask(subtask, None, (), (), (), partitions)
+        return RestoredSubtask(
+            subtask, record.state, (), (), (), partitions,
+            groups=record.groups, rows=record.rows or (), own=record.own or (),
+        )  # fmt: skip
+
+    def _with_channels(self, restored: RestoredSubtask) -> RestoredSubtask:
+        subtask, numbers = restored.subtask, self._channels.numbers
+        inputs, outputs = self._topology.inputs_of(subtask), self._topology.outputs_of(subtask)
+        edges = [plan.plan(subtask.index) for (_, target), plan in self._reshaped.items() if target == subtask.node]
+        kept = [channel for channel in inputs if channel in numbers and not self._is_reshaped(channel)]
+        read = [*kept, *(old.channel for edge in edges for old in edge.old)]
+        return replace(
+            restored,
+            processed=tuple((channel, numbers[channel][0]) for channel in kept),
+            sent=tuple((channel, self._sent(channel)) for channel in outputs if not self._is_new(channel)),
+            channel_parts=tuple(part for channel in read for part in self._parts.get(channel, ())),
+            missing_ends=tuple(channel for channel in outputs if self._misses_end(channel)),
+            reshaped=tuple(edges),
+            fresh_outputs=tuple(target for source, target in self._reshaped if source == subtask.node),
+            waves=tuple((channel, waves) for channel in kept if (waves := self._channels.waves.get(channel))),
+        )
+
+    def _sent(self, channel: ChannelId) -> int:
+        plan = self._reshaped.get((channel.source.node, channel.target.node))
+        return self._channels.numbers[channel][1] if plan is None else plan.sent(channel.source.index)

@@ -71,9 +71,18 @@ class Retention:
         """Let the next removal include a snapshot that was left, because its pin has changed."""
         self._left.pop(snapshot_id, None)
 
-    def next_removal(self) -> tuple[int, ...]:
-        """Return the snapshots to remove now. Return nothing until `removed` has answered the previous request."""
-        if self._removing:
+    def next_removal(self, unsettled: Iterable[int]) -> tuple[int, ...]:
+        """Return the snapshots to remove now. Return nothing until `removed` has answered the previous request.
+
+        Nor return anything while an unsettled snapshot is below the newest, because its manifest may still appear, and
+        may list parts that the newest snapshot has dropped (PROTOCOL 10.3).
+
+        Parameters
+        ----------
+        unsettled : iterable of int
+            Snapshots that are pending, or whose manifest has an unknown outcome.
+        """
+        if self._removing or any(snapshot_id < newest for newest in self.history[-1:] for snapshot_id in unsettled):
             return ()
         expired = [s for s in self.history[: -self._retained] if s not in self._left]
         requested = [request.snapshot_id for request in self._requests]

@@ -83,7 +83,7 @@ class SnapshotStats:
         return [by_id[snapshot_id] for snapshot_id in sorted(by_id)][-REPORTS_MAX:]
 
     def _report(self, snapshot: PendingSnapshot, state: SnapshotState, reason: str, until: float) -> dict[str, Any]:
-        handles = [handle for record in list(snapshot.records.values()) for handle in record.handles]
+        handles = [handle for record in list(snapshot.records.values()) for handle in record.all_handles]
         on_channels = [handle for handle in handles if handle.channel is not None]
         return {
             "id": snapshot.snapshot_id,

@@ -26,6 +26,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
+from snapshot.stored.list_rules import Lists, Made, list_problems_since
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.topology_record import record_of_topology
 
@@ -66,6 +67,8 @@ class SnapshotTracker:
         self._outbox = outbox
         #: {snapshot_id: manifest to write} of exactly the snapshots that are being published
         self._manifests: dict[int, Manifest] = {}
+        #: ids of snapshots whose manifest was being written at a rollback; the next listing decides (PROTOCOL 7.6)
+        self.undecided: tuple[int, ...] = ()
         #: nodes of the cycles to which `EndComponent` was sent in this incarnation
         self._ended_components: list[tuple[str, ...]] = []
 
@@ -74,12 +77,14 @@ class SnapshotTracker:
     def take_block(self, claim: int, history: Sequence[int]) -> None:
         """Use the ids of a new claim, which found `history` published (PROTOCOL 3.2)."""
         self.table.take_block(claim, history, self._outbox.now)
+        self.undecided = ()
 
     def give_up_all(self, reason: str) -> None:
         """Abort all incomplete snapshots. Complete snapshots stay undecided until the next listing (PROTOCOL 7.6)."""
         for snapshot in self.table.collecting():
             self.aborted = self.aborted.add((snapshot.snapshot_id, reason))
         self.table.give_up_all(reason, self._outbox.now)
+        self.undecided += tuple(self._manifests)
         self._manifests.clear()
         self._ended_components.clear()
 
@@ -154,13 +159,25 @@ class SnapshotTracker:
         """Record the durable part of one subtask. Return the snapshot after the last part, else None."""
         return self.table.acknowledge(message.snapshot_id, message.record, message.timings, self._outbox.now)
 
-    def problems(self, snapshot: PendingSnapshot) -> str:
-        """Return the problems of a complete snapshot, or "" if its cut is exact (PROTOCOL 2)."""
-        topology = self._topology
+    def problems(self, snapshot: PendingSnapshot, lists_before: Mapping[Subtask, Lists] | None) -> str:
+        """Return the problems of a complete snapshot, or "" if its cut is exact (PROTOCOL 2).
+
+        Parameters
+        ----------
+        snapshot : PendingSnapshot
+        lists_before : mapping of Subtask to Lists, or None
+            As for `list_problems_since`. None: unknown, so nothing is compared.
+        """
+        topology, incarnation = self._topology, self._registry.incarnation
         records = list(snapshot.records.values())
-        return "; ".join(
-            problems(topology.channels, topology.subtasks, records, self._registry.incarnation)[:_NAMED_MAX]
-        )
+        found = problems(
+            topology.channels, topology.subtasks, records, incarnation,
+            run=self._run, former_names=topology.former_names,
+        )  # fmt: skip
+        if lists_before is not None:
+            lists = {record.subtask: record.lists for record in records}
+            found += list_problems_since(lists_before, lists, Made(self._run, incarnation))
+        return "; ".join(found[:_NAMED_MAX])
 
     def begin_publish(self, snapshot: PendingSnapshot, claim: int) -> None:
         """Make the manifest of a complete snapshot. From now on only the store may end the snapshot (PROTOCOL 7.6)."""

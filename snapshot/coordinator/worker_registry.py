@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from snapshot.channel.rerouting import ReroutedCount
 from snapshot.coordinator.control import WorkerRegistered
 
 
 @dataclass(slots=True)
 class RegisteredWorker:
-    """A registered worker. Each field except the first holds an incarnation, or 0 for none."""
+    """A registered worker. Each number is an incarnation, or 0 for none."""
 
     registration: WorkerRegistered
     #: incarnation whose data the worker processes
     running: int
     #: incarnation that the worker has restored
     restored: int = 0
+    #: messages of reshaped edges that the worker has read and taken in that restore
+    rerouted: tuple[ReroutedCount, ...] = ()
     #: incarnation in which the worker is connected to all peers
     connected: int = 0
     #: incarnation in which the worker does nothing until a message arrives

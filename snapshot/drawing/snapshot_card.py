@@ -67,6 +67,11 @@ class _Card:
             ("size", size_text(snapshot.size)),
             ("in flight", str(sum(self._in_flight.values()))),
             *([("", "pinned")] if snapshot.pinned else []),
+            *(
+                [("edited from", str(edited_from))]
+                if (edited_from := snapshot.manifest.edited_from) is not None
+                else []
+            ),
             *([("", "the run's result")] if snapshot.manifest.final else []),
         ]
         title = f"Snapshot {snapshot.id}"

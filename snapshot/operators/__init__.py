@@ -1,1 +1,1 @@
-"""Keyed aggregates: the nodes, the numbers of distinct keys, and the totals by these numbers."""
+"""Keyed aggregates: the nodes, and the groups of their rows."""

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
+import msgpack
 import pyarrow as pa
 
+from snapshot.error_text import shown
 from snapshot.errors import GraphError, NodeError, RestoreRefused
+from snapshot.keyed.keyed_states import HasKeyedStates
 from snapshot.node import Context, Node
+from snapshot.operators.aggregate_rows import AggregateRows
 from snapshot.operators.groups import TOTALS, Aggregates, Function, Groups
 from snapshot.plan.schemas import to_arrow_schema
 
 #: groups; beyond this number a `PartialAggregate` drops its groups after sending, because each sending scans all groups
 _KNOWN_GROUPS_MAX: Final = 1 << 16
+
+
+#: name of the state whose rows are the groups
+GROUPS_STATE: Final = "groups"
+
+#: metadata of the schema of unsent groups: the number of their rows, and when they are sent
+_UNSENT: Final = b"unsent"
 
 
 class KeyedAggregate(Node):
@@ -51,8 +62,18 @@ class KeyedAggregate(Node):
         _check(type(self).__name__, columns, aggregates)
         self._aggregates = Aggregates(columns, cast("Mapping[str, tuple[str, Function]]", dict(aggregates)))
         self._groups: Groups | None = None
+        #: whether the groups are rows of keyed state, from `open` on
+        self._has_rows = False
         #: last schema that was checked against the groups, or None
         self._fitting: pa.Schema | None = None
+
+    def open(self, context: Context) -> None:
+        """Make rows of keyed state of the groups. A subclass with `open` calls this method too."""
+        states = cast("HasKeyedStates", context).states
+        if self._groups is not None:
+            self._groups.track()
+        self._has_rows = True
+        states.adopt(GROUPS_STATE, AggregateRows(lambda: self._groups), self._aggregates.keys)
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Add the rows of a batch, or the totals of a `PartialAggregate`."""
@@ -68,8 +89,15 @@ class KeyedAggregate(Node):
             context.send(self._groups.result())
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return one row for each group, with its keys and totals, or None before the first batch."""
-        return None if self._groups is None else self._groups.state()
+        """Return the types of keys and totals, as a batch without rows, or None before the first batch.
+
+        Where `open` was not called, the batch has one row for each group.
+        """
+        if self._groups is None:
+            return None
+        if self._has_rows:
+            return pa.RecordBatch.from_pylist([], self._groups.schema)
+        return self._groups.state()
 
     def restoreState(self, state: Any) -> None:
         """Restore the groups. Raise RestoreRefused if the snapshot holds other columns."""
@@ -79,8 +107,24 @@ class KeyedAggregate(Node):
         if not isinstance(state, pa.RecordBatch) or state.schema.names != expected:
             found = state.schema.names if isinstance(state, pa.RecordBatch) else type(state).__qualname__
             raise RestoreRefused(f"the snapshot holds {found}, but this {type(self).__name__} keeps {expected}")
-        self._groups = Groups(self._aggregates, state.schema)
+        if self._groups is None:
+            self._groups = self._new_groups(state.schema)
+        elif not state.schema.equals(self._groups.schema):
+            raise RestoreRefused(f"the snapshot holds groups of\n{state.schema}\nand of\n{self._groups.schema}")
         self._groups.merge(state)
+
+    def united_state(self, states: list[Any]) -> Any:
+        """Return the types of keys and totals for a subtask that takes over from several. The groups are rows."""
+        first = states[0]
+        for state in states:
+            if not isinstance(state, pa.RecordBatch) or state.num_rows:
+                raise RestoreRefused(
+                    "the snapshot is of an older Cutline, which kept all groups of a subtask as one state: go on with "
+                    "the parallelism of the snapshot until the next snapshot"
+                )
+            if not state.schema.equals(first.schema):
+                raise RestoreRefused(f"the snapshot holds groups of\n{first.schema}\nand of\n{state.schema}")
+        return first
 
     def _groups_for(self, given: pa.Schema, context: Context) -> Groups:
         if self._groups is not None and self._fitting is not None and given.equals(self._fitting, check_metadata=True):
@@ -90,7 +134,7 @@ class KeyedAggregate(Node):
         except TypeError as error:
             raise NodeError(f"a batch from {context.sender} cannot be aggregated: {error}") from error
         if self._groups is None:
-            self._groups = Groups(self._aggregates, schema)
+            self._groups = self._new_groups(schema)
         elif not schema.equals(self._groups.schema):
             raise NodeError(
                 f"a batch from {context.sender} with the schema\n{given}\nmakes groups of\n{schema}\n"
@@ -98,6 +142,12 @@ class KeyedAggregate(Node):
             )
         self._fitting = given
         return self._groups
+
+    def _new_groups(self, schema: pa.Schema) -> Groups:
+        groups = Groups(self._aggregates, schema)
+        if self._has_rows:
+            groups.track()
+        return groups
 
     def _schema_of(self, given: pa.Schema) -> pa.Schema:
         """Return the schema of the groups for batches with the schema `given`."""
@@ -128,6 +178,9 @@ class PartialAggregate(KeyedAggregate):
         if a parameter is invalid.
     """
 
+    partitioned = True
+    inherited = True
+
     def __init__(
         self,
         keys: str | Sequence[str],
@@ -142,6 +195,8 @@ class PartialAggregate(KeyedAggregate):
         self._rows_max, self._seconds = rows, seconds
         #: unsent rows, and the time in seconds since the epoch at which their groups are sent
         self._rows, self._due_at = 0, 0.0
+        #: key group of the state, which belongs to no key
+        self._partition = 0
 
     def schemaOf(self, rows: str | pa.Schema) -> pa.Schema:
         """Return the schema of the sent batches for input rows of the schema `rows` (DDL or Arrow).
@@ -155,6 +210,10 @@ class PartialAggregate(KeyedAggregate):
             return self._schema_of(to_arrow_schema(rows)).with_metadata(TOTALS)
         except (TypeError, ValueError) as error:
             raise GraphError(f"PartialAggregate: {error}") from error
+
+    def open(self, context: Context) -> None:
+        """Note under which key group the state is kept."""
+        self._partition = context.keyGroups.start
 
     def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
         """Add the rows of a batch. Send the groups after enough rows."""
@@ -178,17 +237,23 @@ class PartialAggregate(KeyedAggregate):
             self._send_groups(context)
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return the unsent groups, the number of their rows, and the time of their sending."""
-        groups = None if self._groups is None or not self._rows else self._groups.changed()
-        return groups, self._rows, self._due_at
+        """Return the unsent groups as a part of the subtask's first key group, or no part without any."""
+        if self._groups is None or not self._rows:
+            return []
+        return [(self._partition, _encode_unsent(self._groups.changed(), self._rows, self._due_at))]
 
     def restoreState(self, state: Any) -> None:
-        """Restore the unsent groups. Raise RestoreRefused for the state of another node."""
-        if not isinstance(state, tuple) or len(state) != 3:
-            raise RestoreRefused(f"the snapshot holds {type(state).__qualname__}, which no PartialAggregate keeps")
-        groups, rows, due_at = state
-        super().restoreState(groups)
-        self._rows, self._due_at = rows, due_at
+        """Restore the unsent groups, of several subtasks if their number has changed.
+
+        Raises
+        ------
+        RestoreRefused
+            for the state of another node.
+        """
+        for groups, rows, due_at in _unsent_parts(state):
+            super().restoreState(groups)
+            self._due_at = min(self._due_at, due_at) if self._rows else due_at
+            self._rows += rows
 
     def _send_groups(self, context: Context) -> None:
         context.deleteTimer(self._due_at)
@@ -198,6 +263,34 @@ class PartialAggregate(KeyedAggregate):
         context.send(self._groups.take())
         if len(self._groups) > _KNOWN_GROUPS_MAX:
             self._groups = None
+
+
+def _encode_unsent(groups: pa.RecordBatch, rows: int, due_at: float) -> bytes:
+    """Encode unsent groups, the number of their rows, and the time of their sending, as an Arrow stream."""
+    metadata = {_UNSENT: msgpack.packb((rows, due_at))}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, groups.schema.with_metadata(metadata)) as writer:
+        writer.write_batch(groups)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def _unsent_parts(state: Any) -> Iterator[tuple[pa.RecordBatch | None, int, float]]:
+    """Yield what the parts of a state hold. Raise RestoreRefused for the state of another node."""
+    if (
+        isinstance(state, tuple) and len(state) == 3 and isinstance(state[1], int)
+    ):  # a snapshot from before the state had parts
+        yield state
+        return
+    try:
+        for _, part in state:
+            with pa.ipc.open_stream(part) as stream:
+                groups = stream.read_next_batch()
+            rows, due_at = msgpack.unpackb(groups.schema.metadata[_UNSENT])
+            yield groups.replace_schema_metadata(None), rows, due_at
+    except (TypeError, KeyError, ValueError, pa.ArrowException) as error:
+        found = shown(state)
+        raise RestoreRefused(f"the snapshot holds {found}, which no PartialAggregate keeps: {error!r}") from error
 
 
 def _are_totals(schema: pa.Schema) -> bool:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -17,15 +17,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from snapshot.columns.group_keys import GroupKeys, key_type
+from snapshot.columns.integer_table import Integers
+from snapshot.columns.reductions import Measure, Reduction, SumOverflow, make_reduction, numbers_of, total_type
+from snapshot.columns.slot_blocks import CapturedSlots, Column, Fill, SlotBlocks
 from snapshot.errors import NodeError
-from snapshot.operators.group_keys import GroupKeys, key_type
-from snapshot.operators.integer_table import Integers
-from snapshot.operators.totals import Measure, SumOverflow, Total, make_total, numbers_of, total_type
 
 #: metadata of the schema of totals; names are not enough, because rows may also have a column "count(x)"
 TOTALS: Final = {b"cutline": b"totals"}
 
 Function = Literal["count", "sum", "min", "max", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """One total of every group."""
+
+    #: place among the columns of totals
+    place: int
+    #: type of the totals in the state and in the result
+    kind: pa.DataType
+    reduction: Reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +101,20 @@ class Groups:
         self.schema = schema
         self._aggregates = aggregates
         self._keys = GroupKeys([schema.field(index).type for index in range(len(aggregates.keys))])
-        types = iter(schema.types[len(aggregates.keys) :])
-        self._totals: dict[str, dict[Measure, Total]] = {
-            column: {measure: make_total(measure, next(types)) for measure in measures}
-            for column, measures in aggregates.measures().items()
-        }
+        self._totals: dict[str, dict[Measure, _Total]] = {}
+        fills: list[Fill] = []
+        for column, measures in aggregates.measures().items():
+            self._totals[column] = {}
+            for measure in measures:
+                kind = schema.field(len(aggregates.keys) + len(fills)).type
+                reduction = make_reduction(measure, is_integer=pa.types.is_integer(kind))
+                self._totals[column][measure] = _Total(len(fills), kind, reduction)
+                fills.append(Fill(reduction.kind, reduction.start))
+        #: types of the totals in memory, in the order of the state's columns
+        self.total_kinds = tuple(fill.kind for fill in fills)
+        self._blocks = SlotBlocks(fills)
+        #: whether `capture` is used, so that changes are noted
+        self._is_tracked = False
         #: number of groups that `take` has returned at least once
         self._taken_count = 0
 
@@ -108,26 +129,63 @@ class Groups:
         NodeError
             if an integer does not fit 64 bits, or there are too many groups.
         """
-        groups = self._keys.numbers([batch.column(name) for name in self._aggregates.keys])
+        groups = self._numbers(batch)
         for name, totals in self._totals.items():
             with self._naming(name):
                 self._add_column(groups, batch.column(name), totals)
 
     def merge(self, state: pa.RecordBatch) -> None:
         """Add totals that `state`, `changed` or `take` of the same aggregates returned. Raise as `add` does."""
-        groups = self._keys.numbers([state.column(name) for name in self._aggregates.keys])
+        groups = self._numbers(state)
         for name, totals in self._totals.items():
             for measure, total in totals.items():
                 column = state.column(_name(measure, name))
                 known = column.is_valid().to_numpy(zero_copy_only=False)
                 with self._naming(name):
-                    total.merge(groups[known], numbers_of(column.drop_null()), len(self._keys))
+                    totals_of = self._blocks.columns[total.place]
+                    total.reduction.merge(totals_of, groups[known], numbers_of(column.drop_null()))
+
+    # ---------------------------------------------------------------- capture by group
+
+    def track(self) -> None:
+        """Note which groups change from now on. All groups so far count as changed."""
+        self._is_tracked = True
+        if len(self):
+            self._blocks.written(np.arange(len(self)))
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a group has changed since the last capture."""
+        return self._blocks.has_changes
+
+    def capture(self) -> CapturedSlots:
+        """Return the groups that changed since the last call. Their columns are all totals."""
+        return self._blocks.capture()
+
+    def keys_at(self, groups: Integers) -> list[Any]:
+        """Return the keys of groups: a value, or a tuple with several key columns. A bool comes back as an int."""
+        columns = self._keys.columns_at(groups)
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def restore(self, keys: list[Any], totals: Sequence[Column]) -> None:
+        """Put groups with these totals over older ones. They do not count as changed."""
+        columns = [keys] if len(self._aggregates.keys) == 1 else list(zip(*keys, strict=True))
+        kinds = [self.schema.field(place).type for place in range(len(columns))]
+        groups = self._keys.numbers([_key_array(column, kind) for column, kind in zip(columns, kinds, strict=True)])
+        self._blocks.grow(len(self._keys))
+        for column, restored in zip(self._blocks.columns, totals, strict=True):
+            column[groups] = restored
+        for measures in self._totals.values():
+            for total in measures.values():
+                total.reduction.replaced()
+
+    # ---------------------------------------------------------------- states and results
 
     def changed(self) -> pa.RecordBatch:
         """Return the state of the groups that are new or received values since the last call of `take`."""
         state, is_changed = self.state(), np.arange(len(self._keys)) >= self._taken_count
         for totals in self._totals.values():
-            is_changed |= totals["count"].values(len(self._keys)) > 0
+            is_changed |= self._values(totals["count"]) > 0
         return state if is_changed.all() else state.take(pa.array(np.flatnonzero(is_changed)))
 
     def take(self) -> pa.RecordBatch:
@@ -135,7 +193,8 @@ class Groups:
         changed = self.changed()
         for totals in self._totals.values():
             for total in totals.values():
-                total.clear()
+                self._blocks.columns[total.place].fill(total.reduction.start)
+                total.reduction.replaced()
         self._taken_count = len(self._keys)
         return changed.replace_schema_metadata(TOTALS)
 
@@ -161,13 +220,13 @@ class Groups:
             yield
         except SumOverflow as error:
             raise NodeError(
-                f"the sum of column {name!r} for the key {self._key(error.group)} does not fit 64 bits: "
+                f"the sum of column {name!r} for the key {self._key(error.slot)} does not fit 64 bits: "
                 "make it a column of floats, which round, or of larger units"
             ) from error
         except pa.ArrowInvalid as error:
             raise NodeError(f"column {name!r}: {error}: integers beyond 63 bits have no totals") from error
 
-    def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, Total]) -> None:
+    def _add_column(self, groups: Integers, column: pa.Array, totals: Mapping[Measure, _Total]) -> None:
         # Decode first, because these types may hold nulls that `null_count` does not count.
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -179,24 +238,43 @@ class Groups:
         is_only_counted = list(totals) == ["count"]
         values = groups if is_only_counted else numbers_of(column)
         for total in totals.values():
-            total.add(groups, values, len(self._keys))
+            total.reduction.add(self._blocks.columns[total.place], groups, values)
 
     def _output(self, column: str, function: Function) -> pa.Array:
         totals = self._totals[column]
         if function != "mean":
             return self._kept(totals, function)
-        counts, sums = totals["count"].values(len(self._keys)), totals["sum"].values(len(self._keys))
+        counts, sums = self._values(totals["count"]), self._values(totals["sum"])
         return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
 
-    def _kept(self, totals: Mapping[Measure, Total], measure: Measure) -> pa.Array:
+    def _kept(self, totals: Mapping[Measure, _Total], measure: Measure) -> pa.Array:
         """Return a total of every group, with null for groups without values."""
-        total, counts = totals[measure], totals["count"].values(len(self._keys))
-        values = total.values(len(self._keys)).copy()
+        total, counts = totals[measure], self._values(totals["count"])
+        values = self._values(total).copy()
         return pa.array(values, mask=None if measure == "count" else counts == 0).cast(total.kind)
+
+    def _values(self, total: _Total) -> Column:
+        """Return a view of a total of every group."""
+        return self._blocks.columns[total.place][: len(self._keys)]
+
+    def _numbers(self, batch: pa.RecordBatch) -> Integers:
+        """Return the group of each row. Add new groups."""
+        groups = self._keys.numbers([batch.column(name) for name in self._aggregates.keys])
+        self._blocks.grow(len(self._keys))
+        if self._is_tracked:
+            self._blocks.copy_frozen(groups)
+            self._blocks.written(groups)
+        return groups
 
     def _key(self, group: int) -> Any:
         values = [column[group].as_py() for column in self._keys.columns()]
         return repr(values[0] if len(values) == 1 else tuple(values))
+
+
+def _key_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        return pa.array(values, pa.int8()).cast(kind)
+    return pa.array(values, kind)
 
 
 def _name(measure: Measure, column: str) -> str:

@@ -13,7 +13,7 @@ import cloudpickle
 import pyarrow as pa
 
 from snapshot.errors import GraphError
-from snapshot.node import Sink, Source, guarantee_of
+from snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of
 from snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
 from snapshot.plan.components import strong_components
 from snapshot.plan.declarations import (
@@ -50,6 +50,10 @@ class CompiledGraph:
     invariants: dict[str, Invariant]
     #: {source: names that its `partitions` hook listed}; empty before `snapshot.plan.partitions` has listed them
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def key_of(self, source: str, target: str) -> Key | None:
+        """Return the key of an edge, or None without a key."""
+        return self.edges[source, target].key
 
 
 def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
@@ -123,6 +127,10 @@ def _topology(
             is_sink=isinstance(node.node, Sink),
             guarantee=guarantee_of(node.node),
             class_name=f"{type(node.node).__module__}.{type(node.node).__qualname__}",
+            acts_on_end=(defines(node.node, "onEnd") and not node.node.inherited) or None,
+            formerly=node.formerly,
+            raised_version=node.node.stateVersion if node.node.stateVersion > 1 else None,
+            migrations=tuple(hook for hook in MIGRATIONS if defines(node.node, hook)) or None,
         )
         for node in graph.nodes
     )

@@ -52,6 +52,7 @@ class NodeDeclaration:
     name: str
     node: Node
     parallelism: int
+    formerly: str | None = None  #: name of the node in older snapshots
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,16 @@ class NodeSpec:
     is_sink: bool
     guarantee: str | None  #: level of a source or sink; None for other nodes
     class_name: str  #: ``module.Class``, for human readers
+    #: the node has an `onEnd` that must be called once; None: it has not, and in old snapshots
+    acts_on_end: bool | None = None
+    formerly: str | None = None  #: name of the node in older snapshots, from which this node takes over; None: none
+    raised_version: int | None = None  #: `Node.stateVersion` of the states that the node writes; None: 1
+    migrations: tuple[str, ...] | None = None  #: hooks with which the node reads states of older versions; None: none
+
+    @property
+    def state_version(self) -> int:
+        """`Node.stateVersion` of the states that the node writes."""
+        return self.raised_version or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ class Topology:
     nodes: tuple[NodeSpec, ...]  #: in the order of declaration
     edges: tuple[EdgeSpec, ...]  #: in the order of declaration
     components: tuple[Component, ...]  #: in topological order: every edge leads to the same or a later component
+    key_groups: int = KEY_GROUPS  #: number of key groups; another number only in a snapshot of another Cutline
 
     @cached_property
     def subtasks(self) -> tuple[Subtask, ...]:
@@ -110,6 +121,15 @@ class Topology:
     def node(self, name: str) -> NodeSpec:
         """Return the node called `name`."""
         return self._nodes[name]
+
+    def has_node(self, name: str) -> bool:
+        """Return whether there is a node called `name`."""
+        return name in self._nodes
+
+    @cached_property
+    def former_names(self) -> Mapping[str, str]:
+        """{node: its former name}, of the nodes that take over from a node of an older snapshot."""
+        return {node.name: node.formerly for node in self.nodes if node.formerly is not None}
 
     def component_of(self, node: str) -> Component:
         """Return the strongly connected part that `node` belongs to."""
@@ -170,16 +190,6 @@ class Topology:
                 turn = (turn + node.parallelism) % worker_count
         return placed
 
-    def difference(self, stored: Topology) -> list[str]:
-        """Return the reasons, a line each, why a snapshot of the graph `stored` cannot be restored into this graph.
-
-        Alignment, class names and the graph's name are no difference, because they do not change stored state.
-        """
-        lines = _differences("node", *({node.name: _node_facts(node) for node in t.nodes} for t in (self, stored)))
-        return lines + _differences(
-            "edge", *({str(edge): _edge_facts(edge) for edge in t.edges} for t in (self, stored))
-        )
-
     def _expand(self, edge: EdgeSpec) -> Iterable[ChannelId]:
         targets = range(self._nodes[edge.target].parallelism)
         for index in range(self._nodes[edge.source].parallelism):
@@ -219,22 +229,3 @@ class Topology:
         for subtask, channel in pairs:
             gathered[subtask].append(channel)
         return {subtask: tuple(channels) for subtask, channels in gathered.items()}
-
-
-def _node_facts(node: NodeSpec) -> str:
-    return f"parallelism {node.parallelism}"
-
-
-def _edge_facts(edge: EdgeSpec) -> str:
-    return edge.partitioning.value if edge.key is None else f"{edge.partitioning.value} by {edge.key}"
-
-
-def _differences(kind: str, ours: Mapping[str, str], stored: Mapping[str, str]) -> list[str]:
-    lines = [f"{kind} {name!r} is not in the snapshot" for name in ours if name not in stored]
-    lines += [f"{kind} {name!r} is in the snapshot, but not in the graph" for name in stored if name not in ours]
-    lines += [
-        f"{kind} {name!r}: {facts} in the graph, {stored[name]} in the snapshot"
-        for name, facts in ours.items()
-        if name in stored and facts != stored[name]
-    ]
-    return lines

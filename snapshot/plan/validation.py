@@ -152,6 +152,7 @@ def graph_problems(
     targets = dict.fromkeys(edge.target for edge in edges)
     for node in nodes:
         problems += [f"node {node.name!r}: {problem}" for problem in _node_problems(node, node.name in targets)]
+    problems += _former_name_problems(nodes)
     repeated = _repeated(map(str, edges))
     problems += [f"edge {edge}: declared {count} times; at most one is possible" for edge, count in repeated]
     for edge in edges:
@@ -170,6 +171,27 @@ def _name_problems(kind: str, names: Sequence[object]) -> list[str]:
     return problems + [f"{kind} {name!r}: {count} have this name" for name, count in _repeated(map(str, names))]
 
 
+def _former_name_problems(nodes: Sequence[NodeDeclaration]) -> list[str]:
+    """Return the faults of `formerly`: a name that two nodes claim, or that a node of the graph has."""
+    claims: list[tuple[str, object]] = [(node.name, node.formerly) for node in nodes if node.formerly is not None]
+    problems = [
+        f"node {name!r}: formerly {former!a}: {problem}"
+        for name, former in claims
+        if (problem := name_problem(former)) is not None
+    ]
+    names = [node.name for node in nodes]
+    problems += [
+        f"node {name!r}: is formerly {former!r}, but the graph has a node {former!r}: a node takes over from a node "
+        "that the graph no longer has"
+        for name, former in claims
+        if former in names
+    ]
+    for former, count in _repeated(str(former) for _, former in claims):
+        claimed = ", ".join(repr(name) for name, each in claims if str(each) == former)
+        problems.append(f"nodes {claimed}: {count} are formerly {former!r}, and only one can take over its state")
+    return problems
+
+
 def _repeated(names: Iterable[str]) -> list[tuple[str, int]]:
     return [(name, count) for name, count in Counter(names).items() if count > 1]
 
@@ -186,6 +208,9 @@ def _node_problems(declared: NodeDeclaration, has_inputs: bool) -> Iterator[str]
         yield f"is a {type(node).__qualname__}, which is no subclass of Node"
     else:
         yield from hook_problems(node)
+        version: object = node.stateVersion
+        if not _is_whole(version) or node.stateVersion < 1:
+            yield f"stateVersion {version!r} is no whole number from 1"
         if has_inputs and not any(defines(node, hook) for hook in (*_LIST_HOOKS, "onBatch")):
             yield "has inputs, but neither onMessage nor onMessages nor onBatch to take them with"
     if not _is_whole(declared.parallelism) or not 1 <= declared.parallelism <= PARALLELISM_MAX:

@@ -1,16 +1,30 @@
 """Certificate: each subtask's contribution to a snapshot, and the proof that the cut is exact.
 
 Owns PROTOCOL 2. Must not know how anything is stored or sent. The coordinator calls `problems` before it publishes a
-snapshot, and every reader calls `problems` again.
+snapshot, and every reader calls `problems` again. The rules for lists of parts are in `snapshot.stored.list_rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.topology import KEY_GROUPS
+from snapshot.stored.list_rules import ListEntry as ListEntry  # a field of the record, and so part of this module
+from snapshot.stored.list_rules import Lists, Made, list_problems
 from snapshot.stored.part import Handle, PartKind
+
+
+class OwnStateKind(Enum):
+    """How the state that a node keeps itself can be divided among other subtasks. Values are stored: never rename."""
+
+    WHOLE = "whole"  #: not at all
+    PARTITIONED = "partitioned"  #: by key groups, as `Node.partitioned` says
+    INHERITED = "inherited"  #: by key groups, but only the first of each subtask, as `Node.inherited` says
+    UNITED = "united"  #: the node makes one state of several itself, for each of the subtasks that take over
+    OFFSETS = "offsets"  #: by the partitions of a source
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,8 @@ class SubtaskStatus:
     uncommitted: tuple[int, ...]
     #: names of the partitions whose offsets the state holds; None for a node without partitions, and in old snapshots
     partitions: tuple[str, ...] | None = None
+    #: how the node's own state can be divided; None without such state, and in old snapshots
+    own_state: OwnStateKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,14 @@ class ReceivedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelWaves:
+    """Waves of the messages in flight of a channel that was put together by a restore (PROTOCOL 6.11)."""
+
+    channel: ChannelId
+    waves: tuple[tuple[int, int], ...]  #: (number of the last message, wave), ascending
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskRecord:
     """Contribution of one subtask to one snapshot."""
 
@@ -62,6 +86,20 @@ class SubtaskRecord:
     sent: tuple[SentEntry, ...]  #: one entry per outgoing channel
     received: tuple[ReceivedEntry, ...]  #: one entry per incoming channel
     status: SubtaskStatus
+    groups: tuple[int, int] | None = None  #: key groups [lo, hi) of the subtask; None without keyed state
+    rows: tuple[ListEntry, ...] | None = None  #: list of the keyed state, in the order of application; None: no such
+    own: tuple[Handle, ...] | None = None  #: list of own state in deltas, in the order of application; None: no such
+    waves: tuple[ChannelWaves, ...] | None = None  #: of the incoming channels whose messages have waves; None: no such
+
+    @property
+    def lists(self) -> Lists:
+        """Lists of the subtask. A list that the subtask lacks is empty."""
+        return Lists(self.groups, self.rows or (), self.own or ())
+
+    @property
+    def all_handles(self) -> tuple[Handle, ...]:
+        """Handles of all parts that the record needs, those of lists too."""
+        return (*self.handles, *(entry.handle for entry in self.rows or ()), *(self.own or ()))
 
     @property
     def state(self) -> Handle:
@@ -70,7 +108,14 @@ class SubtaskRecord:
 
 
 def problems(
-    channels: Sequence[ChannelId], subtasks: Sequence[Subtask], records: Sequence[SubtaskRecord], incarnation: int
+    channels: Sequence[ChannelId],
+    subtasks: Sequence[Subtask],
+    records: Sequence[SubtaskRecord],
+    incarnation: int,
+    *,
+    run: str,
+    key_groups: int = KEY_GROUPS,
+    former_names: Mapping[str, str] = {},
 ) -> list[str]:
     """Return all faults of a cut. The list is empty when the cut is complete, consistent and exact.
 
@@ -82,10 +127,19 @@ def problems(
         The acknowledged records, in any order.
     incarnation : int
         The incarnation of the snapshot, which every record must have.
+    run : str
+        Name of the run.
+    key_groups : int, optional
+        Number of key groups of the snapshot.
+    former_names : mapping of str to str, optional
+        {node: its former name}, of nodes that have taken over the lists of a node of another name.
     """
     return [
         *_record_problems(subtasks, records, incarnation),
         *_channel_problems(channels, records),
+        *list_problems(
+            {record.subtask: record.lists for record in records}, Made(run, incarnation), key_groups, former_names
+        ),
     ]
 
 
@@ -100,6 +154,8 @@ def _record_problems(subtasks: Sequence[Subtask], records: Sequence[SubtaskRecor
         for handle in record.handles:
             if handle.subtask != record.subtask:
                 yield f"{record.subtask}: lists a part that {handle.subtask} made: {handle.name}"
+            if handle.kind.is_listed:
+                yield f"{record.subtask}: has a part outside its lists: {handle.name}"
 
 
 def _channel_problems(channels: Sequence[ChannelId], records: Sequence[SubtaskRecord]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.channel.frame import Buffer
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.certificate import ChannelWaves, ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
 from snapshot.stored.part import Handle, Part, PartKind, channel_part, state_part
 
 
@@ -65,6 +65,7 @@ def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle])
     stored: dict[tuple[PartKind, ChannelId | None], tuple[int, int]] = {
         (handle.kind, handle.channel): (handle.first, handle.last) for handle in handles
     }
+    waves = tuple(ChannelWaves(channel, cut.waves) for channel, cut in taken.received.items() if cut.waves)
     return SubtaskRecord(
         subtask=taken.subtask,
         incarnation=incarnation,
@@ -78,4 +79,5 @@ def record_of(taken: SnapshotTaken, incarnation: int, handles: Sequence[Handle])
             for channel, cut in taken.received.items()
         ),
         status=taken.status,
+        waves=waves or None,
     )

@@ -1,8 +1,8 @@
 """Envelope: the seal around every stored record: parts, manifests, claims, bases.
 
-Owns the proof that stored bytes are whole and of the expected kind. Must not know the content, nor where records are
-stored. The layout is the same for every version of the content, for ever, so that every Cutline can distinguish damage
-from an unknown version.
+Owns the proof that stored bytes are whole and of the expected kind, and the format version of each kind. Must not know
+the content, nor where records are stored. The layout is the same for every version of the content, for ever, so that
+every Cutline can distinguish damage from an unknown version.
 
 ::
 
@@ -24,8 +24,17 @@ import xxhash
 from snapshot.channel.frame import Buffer
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 
-#: Version of all stored records. Raise it when the content of any sealed record changes its meaning.
-FORMAT_VERSION = 1
+PART_MAGIC = b"CLPT"
+MANIFEST_MAGIC = b"CLMF"
+
+#: Version of parts and manifests. Raise it when the content of either changes its meaning. All lower versions are read.
+FORMAT_VERSION = 2
+
+#: Version of all other records. Claims, bases, aborted records, checkpoints and pins stay at 1, because an older
+#: program must see that the run has another owner.
+FENCE_VERSION = 1
+
+_VERSIONS = {PART_MAGIC: FORMAT_VERSION, MANIFEST_MAGIC: FORMAT_VERSION}
 
 #: First bytes of a signed file, whose envelope only a holder of the signing key reads (`snapshot.stored.signed`).
 SIGNED_MAGIC = b"CLSG"
@@ -40,7 +49,7 @@ ENVELOPE_BYTES = _PREFIX.size + _CHECKSUM_BYTES
 def seal(magic: bytes, chunks: Sequence[Buffer]) -> list[Buffer]:
     """Put an envelope in front of `chunks`. Chunks are taken by reference and never copied."""
     views = [memoryview(chunk).cast("B") for chunk in chunks]
-    prefix = _PREFIX.pack(magic, FORMAT_VERSION, sum(view.nbytes for view in views))
+    prefix = _PREFIX.pack(magic, _newest(magic), sum(view.nbytes for view in views))
     return [prefix + _digest(prefix, views), *chunks]
 
 
@@ -80,9 +89,10 @@ def unseal(magic: bytes, data: Buffer, name: str) -> memoryview:
     content = view[ENVELOPE_BYTES:]
     if _digest(bytes(view[: _PREFIX.size]), [content]) != seal_of(view):
         raise SnapshotCorrupt(f"{name}: checksum over offsets 0 to {end} does not match the one at {_PREFIX.size}")
-    if version != FORMAT_VERSION:
+    if not 1 <= version <= _newest(magic):
+        reads = " and ".join(map(str, range(1, _newest(magic) + 1)))
         raise RestoreRefused(
-            f"{name}: format version {version}, but this Cutline reads {FORMAT_VERSION}; use a release that reads it"
+            f"{name}: format version {version}, but this Cutline reads {reads}; use a release that reads it"
         )
     return content
 
@@ -131,6 +141,11 @@ def unpack_plain(content: Buffer, name: str) -> object:
         return msgpack.unpackb(content, strict_map_key=False)
     except (ValueError, msgpack.UnpackException) as error:
         raise SnapshotCorrupt(f"{name}: offset {ENVELOPE_BYTES}: no MessagePack value: {error}") from error
+
+
+def _newest(magic: bytes) -> int:
+    """Return the format version in which records of a kind are written."""
+    return _VERSIONS.get(magic, FENCE_VERSION)
 
 
 def _digest(prefix: bytes, views: Sequence[memoryview]) -> bytes:

@@ -1,4 +1,4 @@
-"""Stored names of format 1: the key of each field, and the order of fields in arrays.
+"""Stored names: the key of each field, and the order of fields in arrays.
 
 Owns the stored name of every field of a stored class. A field may be renamed freely, because its key here stays. The
 module of a class with a new field cannot be imported before the field has a key here. Must not know the classes.
@@ -9,7 +9,7 @@ module of a class with a new field cannot be imported before the field has a key
     ABORTED             in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
     HANDLE, SUBTASK_STATUS  in a subtask's record
-    SENT, RECEIVED      in a subtask's record, as arrays
+    SENT, RECEIVED, ENTRY, WAVES  in a subtask's record, as arrays
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -42,6 +42,7 @@ MANIFEST: Final = {
     "pinned": "pinned",
     "topology": "topology",
     "records": "records",
+    "edited_from": "edited_from",
 }
 
 ABORTED: Final = {"run": "run", "snapshot_id": "snapshot_id"}
@@ -53,6 +54,10 @@ SUBTASK_RECORD: Final = {
     "sent": "sent",
     "received": "received",
     "status": "standing",
+    "groups": "groups",
+    "rows": "rows",
+    "own": "own",
+    "waves": "waves",
 }
 
 HANDLE: Final = {
@@ -69,6 +74,8 @@ HANDLE: Final = {
     "path": "path",
     "offset": "offset",
     "inline": "inline",
+    "groups": "groups",
+    "rows": "rows",
 }
 
 SUBTASK_STATUS: Final = {
@@ -78,9 +85,16 @@ SUBTASK_STATUS: Final = {
     "outer_inputs_ended": "outer_inputs_ended",
     "uncommitted": "uncommitted",
     "partitions": "partitions",
+    "own_state": "own_state",
 }
 
-TOPOLOGY: Final = {"name": "name", "nodes": "nodes", "edges": "edges", "components": "components"}
+TOPOLOGY: Final = {
+    "name": "name",
+    "nodes": "nodes",
+    "edges": "edges",
+    "components": "components",
+    "key_groups": "key_groups",
+}
 
 NODE: Final = {
     "name": "name",
@@ -90,18 +104,24 @@ NODE: Final = {
     "is_sink": "is_sink",
     "guarantee": "guarantee",
     "class_name": "class_name",
+    "acts_on_end": "acts_on_end",
+    "formerly": "formerly",
+    "raised_version": "state_version",
+    "migrations": "migrations",
 }
 
 EDGE: Final = {
     "source": "source",
     "target": "target",
-    "partitioning": "spread",
+    "partitioning": "partitioning",
     "alignment": "alignment",
     "in_cycle": "in_cycle",
     "reason": "reason",
     "key": "key",
     "on_error": "on_error",
 }
+
+EDGE_BEFORE: Final = {"partitioning": "spread"}  #: fields of an edge that have another key in format 1
 
 ALIGNMENT: Final = {"aligned": "aligned", "timeout": "timeout"}
 
@@ -125,7 +145,10 @@ SUBTASK: Final = ("node", "index")
 CHANNEL: Final = ("source", "target")
 SENT: Final = ("channel", "sent", "written", "first", "last")
 RECEIVED: Final = ("channel", "processed", "written", "first", "last")
+ENTRY: Final = ("handle", "lo", "hi")
+WAVES: Final = ("channel", "waves")
 ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: in a part's header
+ORIGIN_OF_LISTED: Final = (*ORIGIN, "groups", "first", "last")  #: in the header of a part of a list
 CLAIM: Final = ("number", "owner", "instance")
 BASE: Final = ("claim", "snapshot_id")
 PIN: Final = ("snapshot_id", "number", "kind", "holder")
@@ -144,6 +167,8 @@ class StoredMap(Generic[T]):
         bytes differ from format 1 only where there is something to say.
     write, read : mapping of str to callable
         Converters of the fields whose stored form differs from their value.
+    before : mapping of str to str
+        The keys of fields that had another key in an older format. They are read, and never written.
     """
 
     def __init__(
@@ -153,15 +178,18 @@ class StoredMap(Generic[T]):
         *,
         write: Mapping[str, Convert] = {},
         read: Mapping[str, Convert] = {},
+        before: Mapping[str, str] = {},
     ) -> None:
         declared = fields(record)  # type: ignore[arg-type]  # mypy has no word for data classes
         _check(record, [field.name for field in declared], list(keys))
         assert len(dict.fromkeys(keys.values())) == len(keys), f"two fields of {record.__name__} have one key"
-        assert {*write, *read} <= {*keys}
+        assert {*write, *read, *before} <= {*keys}
         self._record = record
+        self._before = {old: keys[field] for field, old in before.items()}
         self._write = [(field, key, write.get(field)) for field, key in keys.items()]
         self._read = {key: (field, read.get(field)) for field, key in keys.items()}
-        self._needed = [keys[field.name] for field in declared if field.default is MISSING]
+        self._key = dict(keys)
+        self._needed = [field.name for field in declared if field.default is MISSING]
         self._optional = frozenset(field.name for field in declared if field.default is None)
 
     def write(self, record: T) -> dict[str, Any]:
@@ -182,14 +210,17 @@ class StoredMap(Generic[T]):
         """
         if not isinstance(stored, Mapping):
             raise TypeError(f"a {self._record.__name__} is stored as a map, not as {type(stored).__name__}")
-        if missing := [key for key in self._needed if key not in stored]:
-            raise TypeError(f"a stored {self._record.__name__} has no {', '.join(missing)}")
         values: dict[str, Any] = {}
         for key, value in stored.items():
-            if key not in self._read:
-                raise TypeError(f"a stored {self._record.__name__} has a key {key!r}, which format 1 does not know")
-            field, convert = self._read[key]
+            known = self._before.get(key, key)
+            if known not in self._read:
+                raise TypeError(f"a stored {self._record.__name__} has a key {key!r}, which this Cutline does not know")
+            field, convert = self._read[known]
+            if field in values:
+                raise TypeError(f"a stored {self._record.__name__} has {known!r} twice, also as {key!r}")
             values[field] = value if convert is None else convert(value)
+        if missing := [self._key[field] for field in self._needed if field not in values]:
+            raise TypeError(f"a stored {self._record.__name__} has no {', '.join(missing)}")
         return self._record(**values)
 
 

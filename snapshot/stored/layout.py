@@ -12,6 +12,8 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
     <run>/parts/00000007/0000000007000042-count-1-<digest>
           incarnation ┘  snapshot ┘       │       └ of run and subtask
                                           └ for human readers: the subtask, or the first of several, shortened
+    <run>/parts/00000007/0000000007000042-rows-count-1-<digest>
+          a part of a list alone, because each part of a list ends at its own time; digest of the content
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
 Numbers are padded, so that the order of names is the order of numbers. A snapshot is one file, so that deleting it
@@ -85,9 +87,16 @@ def pin_path(snapshot_id: int, number: int) -> str:
 
 def parts_path(handle: Handle) -> str:
     """Return the path of the file of parts that begins with the part of `handle`. No other file has this path."""
-    slug = re.sub(r"[^A-Za-z0-9_]", "_", handle.subtask.node)[:_SLUG_LETTERS_MAX]
-    who = f"{slug}-{handle.subtask.index}-{_digest(handle)}"
-    return f"parts/{handle.incarnation:08}/{handle.snapshot_id:016}-{who}"
+    return f"{_made_for(handle)}-{_slug(handle)}-{_digest(handle)}"
+
+
+def rows_path(handle: Handle) -> str:
+    """Return the path of the file that holds only the ROWS or OWN part of `handle`.
+
+    The name has the checksum of the part, so that storing a part again is harmless. The incarnation is in the path,
+    because a part that a lower incarnation left would else be found as present, and then be removed as an orphan.
+    """
+    return f"{_made_for(handle)}-{handle.kind.name.lower()}-{_slug(handle)}-{handle.checksum.hex()}"
 
 
 def claim_number(path: str) -> int | None:
@@ -157,6 +166,15 @@ def split_run(path: str) -> tuple[str, str] | None:
 def _encode_byte(byte: int) -> str:
     letter = chr(byte)
     return letter if letter.isascii() and (letter.isalnum() or letter in "_-.") else f"%{byte:02x}"
+
+
+def _made_for(handle: Handle) -> str:
+    return f"parts/{handle.incarnation:08}/{handle.snapshot_id:016}"
+
+
+def _slug(handle: Handle) -> str:
+    """Return the subtask of a part for human readers, shortened."""
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', handle.subtask.node)[:_SLUG_LETTERS_MAX]}-{handle.subtask.index}"
 
 
 def _digest(handle: Handle) -> str:

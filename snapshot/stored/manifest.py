@@ -14,12 +14,19 @@ from typing import Any
 from snapshot.channel.frame import Buffer
 from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import keys
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
-from snapshot.stored.envelope import magic_of, pack_plain, seal, unpack_plain, unseal
+from snapshot.stored.certificate import (
+    ChannelWaves,
+    ListEntry,
+    OwnStateKind,
+    ReceivedEntry,
+    SentEntry,
+    SubtaskRecord,
+    SubtaskStatus,
+)
+from snapshot.stored.envelope import MANIFEST_MAGIC, magic_of, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import Convert, StoredArray, StoredMap
-from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK
+from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK, read_groups
 
-MANIFEST_MAGIC = b"CLMF"
 ABORTED_MAGIC = b"CLAB"
 
 
@@ -37,6 +44,7 @@ class Manifest:
     pinned: bool  #: retention never removes the snapshot
     topology: Mapping[str, Any]  #: ``record_of_topology(Topology)``
     records: tuple[SubtaskRecord, ...]
+    edited_from: int | None = None  #: snapshot that an editor changed into this one, or None if a run took the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,25 @@ def _each(convert: Convert, gather: Callable[[Iterable[Any]], Any]) -> Convert:
 
 _SENT = StoredArray(SentEntry, keys.SENT, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
 _RECEIVED = StoredArray(ReceivedEntry, keys.RECEIVED, write={"channel": CHANNEL.write}, read={"channel": CHANNEL.read})
-_STATUS = StoredMap(SubtaskStatus, keys.SUBTASK_STATUS, read={"uncommitted": tuple, "partitions": tuple})
+_ENTRY = StoredArray(ListEntry, keys.ENTRY, write={"handle": HANDLE.write}, read={"handle": HANDLE.read})
+_STATUS = StoredMap(
+    SubtaskStatus,
+    keys.SUBTASK_STATUS,
+    write={"own_state": lambda kind: kind.value},
+    read={"uncommitted": tuple, "partitions": tuple, "own_state": OwnStateKind},
+)
+
+
+def _read_waves(stored: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((through, wave) for through, wave in stored)
+
+
+_WAVES = StoredArray(
+    ChannelWaves,
+    keys.WAVES,
+    write={"channel": CHANNEL.write, "waves": lambda waves: [list(each) for each in waves]},
+    read={"channel": CHANNEL.read, "waves": _read_waves},
+)
 
 #: Stored form of subtask records in the manifest.
 SUBTASK_RECORD = StoredMap(
@@ -96,6 +122,10 @@ SUBTASK_RECORD = StoredMap(
         "sent": _each(_SENT.write, list),
         "received": _each(_RECEIVED.write, list),
         "status": _STATUS.write,
+        "groups": list,
+        "rows": _each(_ENTRY.write, list),
+        "own": _each(HANDLE.write, list),
+        "waves": _each(_WAVES.write, list),
     },
     read={
         "subtask": SUBTASK.read,
@@ -103,6 +133,10 @@ SUBTASK_RECORD = StoredMap(
         "sent": _each(_SENT.read, tuple),
         "received": _each(_RECEIVED.read, tuple),
         "status": _STATUS.read,
+        "groups": read_groups,
+        "rows": _each(_ENTRY.read, tuple),
+        "own": _each(HANDLE.read, tuple),
+        "waves": _each(_WAVES.read, tuple),
     },
 )
 

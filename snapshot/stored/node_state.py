@@ -5,6 +5,7 @@ Stored as one MessagePack map, so that a reader without the user's classes can s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ class NodeState:
     state: Any
     #: `Random.getstate()`, or None if the node used no random numbers
     random: Any
-    #: [(seconds at which the timer fires, key)], in the order in which they fire
+    #: [(seconds at which the timer fires, None)] of the timers without a key, in the order in which they fire; in a
+    #: snapshot of format 1 also timers with keys
     timers: list[tuple[float, Any]]
     #: `Context.now` at the cut, in seconds; never goes back
     now: float
@@ -34,8 +36,9 @@ class NodeState:
     exhausted: bool
     #: the subtask has sent the end of its stream
     ended: bool
-    #: {snapshot_id: value of prepareCommit}, of prepared output that is not known to be committed
-    uncommitted: dict[int, Any]
+    #: [(snapshot_id, value of prepareCommit)], in the order of the cuts, of prepared output that is not known to be
+    #: committed; pairs, because a subtask that takes over several others has several values of one id
+    uncommitted: list[tuple[int, Any]]
     #: {target node: state of the edge's partitioner}
     partitioners: dict[str, Any]
 
@@ -60,8 +63,20 @@ class NodeState:
         """
         try:
             return _NODE_STATE.read(codec.decode_state(data))
-        except (NotSerialisable, TypeError) as error:
+        except (NotSerialisable, TypeError, ValueError) as error:
             raise RestoreRefused(f"a stored state cannot be read here: {error}") from error
 
 
-_NODE_STATE = StoredMap(NodeState, keys.NODE_STATE)
+def _write_pairs(pairs: list[tuple[int, Any]]) -> list[list[Any]]:
+    return [[snapshot_id, value] for snapshot_id, value in pairs]  # lists, because a codec pickles tuples
+
+
+def _read_pairs(stored: Any) -> list[tuple[int, Any]]:
+    """Read the pairs. Format 1 has a map."""
+    pairs = stored.items() if isinstance(stored, Mapping) else stored
+    return [(snapshot_id, value) for snapshot_id, value in pairs]
+
+
+_NODE_STATE = StoredMap(
+    NodeState, keys.NODE_STATE, write={"uncommitted": _write_pairs}, read={"uncommitted": _read_pairs}
+)

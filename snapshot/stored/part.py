@@ -8,12 +8,15 @@ part holds the part's origin, so that a swapped file is found as surely as a fli
     envelope                                          (snapshot.stored.envelope; covers all that follows)
     4     length of the header in bytes
           header: [kind, run, incarnation, snapshot_id, subtask, channel]    MessagePack
+                  of a ROWS or OWN part also groups, first, last: the key groups and the generations
           body
 
     body of a STATE part      the encoded state of the subtask
     body of a channel's part  4 bytes: length of the table
                               table: [[first, count, kind, length], ...]     MessagePack, one row a frame
                               payloads, in that order
+    body of a ROWS part       rows of keyed state: a piece of a segment
+    body of an OWN part       the encoded own state of the subtask, whole or as a delta
 """
 
 from __future__ import annotations
@@ -31,10 +34,8 @@ from snapshot.channel.record_batches import count_rows
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored import keys
-from snapshot.stored.envelope import pack_plain, seal, seal_of, unpack_plain, unseal
+from snapshot.stored.envelope import PART_MAGIC, pack_plain, seal, seal_of, unpack_plain, unseal
 from snapshot.stored.keys import StoredArray, StoredMap
-
-PART_MAGIC = b"CLPT"
 
 _LENGTH = struct.Struct(">I")
 
@@ -45,6 +46,18 @@ class PartKind(IntEnum):
     STATE = 0  #: the state of a subtask
     RECEIVED = 1  #: messages of a channel that waited at its receiver: (p, w] of PROTOCOL 1
     SENT = 2  #: messages of a channel that the marker overtook at its sender: (w, S]
+    ROWS = 3  #: rows of a subtask's keyed state: a piece of a segment
+    OWN = 4  #: own state of a subtask, whole or as a delta
+
+    @property
+    def is_of_channel(self) -> bool:
+        """Whether the part holds messages."""
+        return self in (PartKind.RECEIVED, PartKind.SENT)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the part belongs to a list, so that later snapshots list the part again."""
+        return self in (PartKind.ROWS, PartKind.OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +69,38 @@ class Handle:
     incarnation: int
     snapshot_id: int  #: snapshot that the part was made for; a later snapshot may reuse the part (PROTOCOL 10)
     subtask: Subtask  #: subtask that made the part; for a channel's part its receiver or its sender
-    channel: ChannelId | None  #: channel of the messages, or None for a state
-    first: int  #: number of the first message; 0 for a state
-    last: int  #: number of the last message; 0 for a state
+    channel: ChannelId | None  #: channel of the messages, or None for a part without messages
+    first: int  #: number of the first message, or first generation of a ROWS or OWN part; 0 for a state or a base
+    last: int  #: number of the last message, or last generation of a ROWS or OWN part; 0 for a state
     size: int  #: bytes of the whole part, envelope and header included
     checksum: bytes  #: checksum in the part's envelope
     path: str | None  #: path of the file that holds this part and others of the same snapshot; None: inline
     inline: bytes | None  #: the whole part, or None if the part is in a file
     offset: int = 0  #: byte of the file at which the part begins
+    groups: tuple[int, int] | None = None  #: key groups [lo, hi) of a ROWS part; None for any other part
+    rows: int | None = None  #: rows of a ROWS part, for human readers; None for any other part, and in old snapshots
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.inline is None):
             raise ValueError("a part is either stored or inline")
-        if (self.channel is None) != (self.kind is PartKind.STATE):
+        if (self.channel is None) == self.kind.is_of_channel:
             raise ValueError("a part holds either a state or what was on a channel")
+        if (self.groups is None) == (self.kind is PartKind.ROWS):
+            raise ValueError("a part has key groups exactly if it holds rows")
+        if self.groups is not None and not 0 <= self.groups[0] < self.groups[1]:
+            raise ValueError(f"a part of no key groups: {self.groups}")
+        if self.kind.is_listed and not 0 <= self.first <= self.last:
+            raise ValueError(f"a part of no generations: {self.first} to {self.last}")
 
     @property
     def name(self) -> str:
         """Name of the part in errors."""
-        what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, snapshot {self.snapshot_id}"
+        what = f"{self.kind.name.lower()} part of {self.channel or self.subtask}, "
+        if self.groups is not None:
+            what += f"key groups {self.groups[0]} to {self.groups[1] - 1}, "
+        if self.kind.is_listed:
+            what += f"generations {self.first} to {self.last}, "
+        what += f"snapshot {self.snapshot_id}"
         return f"inline {what}" if self.path is None else f"{self.path} ({what}; offsets from byte {self.offset:,})"
 
 
@@ -96,7 +122,43 @@ class Part:
 
 def state_part(run: str, incarnation: int, snapshot_id: int, subtask: Subtask, body: Sequence[Buffer]) -> Part:
     """Encode the state of `subtask`. `body` is taken by reference."""
-    return _part(PartKind.STATE, run, incarnation, snapshot_id, subtask, None, (0, 0), body)
+    return _part(PartKind.STATE, (run, incarnation, snapshot_id), subtask, (0, 0), body)
+
+
+def rows_part(
+    run: str,
+    incarnation: int,
+    snapshot_id: int,
+    subtask: Subtask,
+    generations: tuple[int, int],
+    groups: tuple[int, int],
+    body: Sequence[Buffer],
+    rows: int | None = None,
+) -> Part:
+    """Encode a piece of a segment of `subtask`. `body` is taken by reference.
+
+    Parameters
+    ----------
+    snapshot_id : int
+        Snapshot whose capture or compaction made the segment. Later snapshots list the piece again.
+    generations : tuple of int
+        First and last generation of the segment. The first generation of a base is 0.
+    groups : tuple of int
+        Key groups [lo, hi) of the piece.
+    rows : int, optional
+        Number of rows in the piece, for human readers.
+    """
+    return _part(PartKind.ROWS, (run, incarnation, snapshot_id), subtask, generations, body, groups=groups, rows=rows)
+
+
+def own_part(
+    run: str, incarnation: int, snapshot_id: int, subtask: Subtask, generations: tuple[int, int], body: Sequence[Buffer]
+) -> Part:
+    """Encode own state of `subtask`: the whole state if the first generation is 0, else a delta.
+
+    `body` is taken by reference.
+    """
+    return _part(PartKind.OWN, (run, incarnation, snapshot_id), subtask, generations, body)
 
 
 def channel_part(
@@ -112,13 +174,13 @@ def channel_part(
     SnapshotCorrupt
         if there is no frame, or the frames leave a gap, overlap, or do not hold the messages that they announce.
     """
-    assert kind is not PartKind.STATE
+    assert kind.is_of_channel
     problem = _frames_problem(frames)
     if problem:
         raise SnapshotCorrupt(f"{kind.name.lower()} part of {channel}, snapshot {snapshot_id}: {problem}")
     subtask = channel.target if kind is PartKind.RECEIVED else channel.source
     numbers = (frames[0].first, frames[-1].last)
-    return _part(kind, run, incarnation, snapshot_id, subtask, channel, numbers, encode_frames(frames))
+    return _part(kind, (run, incarnation, snapshot_id), subtask, numbers, encode_frames(frames), channel=channel)
 
 
 def decode_part(handle: Handle, data: Buffer) -> memoryview:
@@ -145,7 +207,7 @@ def decode_part(handle: Handle, data: Buffer) -> memoryview:
     if seal_of(view) != handle.checksum:
         raise SnapshotCorrupt(f"{handle.name}: offset 14: a whole part, but not the one that the manifest lists")
     header, body = _split(content, handle.name)
-    if unpack_plain(header, handle.name) != _origin(handle):
+    if unpack_plain(header, handle.name) != _header(handle):
         raise SnapshotCorrupt(f"{handle.name}: offset 34: the part says that it came from elsewhere: {bytes(header)!r}")
     return body
 
@@ -206,37 +268,45 @@ def _read_channel(stored: Any) -> ChannelId | None:
     return None if stored is None else CHANNEL.read(stored)
 
 
+def read_groups(stored: Any) -> tuple[int, int]:
+    """Return the stored key groups [lo, hi)."""
+    lo, hi = stored
+    return lo, hi
+
+
 #: Stored form of handles in the manifest. The oldest manifests have no offsets, because each part had its own file.
 HANDLE = StoredMap(
     Handle,
     keys.HANDLE,
-    write={"kind": int, "subtask": SUBTASK.write, "channel": _write_channel},
-    read={"kind": PartKind, "subtask": SUBTASK.read, "channel": _read_channel},
+    write={"kind": int, "subtask": SUBTASK.write, "channel": _write_channel, "groups": list},
+    read={"kind": PartKind, "subtask": SUBTASK.read, "channel": _read_channel, "groups": read_groups},
 )
 
 
 def _part(
     kind: PartKind,
-    run: str,
-    incarnation: int,
-    snapshot_id: int,
+    origin: tuple[str, int, int],
     subtask: Subtask,
-    channel: ChannelId | None,
     numbers: tuple[int, int],
     body: Sequence[Buffer],
+    *,
+    channel: ChannelId | None = None,
+    groups: tuple[int, int] | None = None,
+    rows: int | None = None,
 ) -> Part:
-    first, last = numbers
-    handle = Handle(kind, run, incarnation, snapshot_id, subtask, channel, first, last, 0, b"", None, b"")
-    header = pack_plain(_origin(handle))
+    """Encode a part. `origin` is run, incarnation and snapshot id."""
+    handle = Handle(kind, *origin, subtask, channel, *numbers, 0, b"", None, b"", groups=groups, rows=rows)
+    header = pack_plain(_header(handle))
     buffers = seal(PART_MAGIC, [_LENGTH.pack(len(header)), header, *body])
     size = sum(memoryview(buffer).nbytes for buffer in buffers)
     return Part(replace(handle, size=size, checksum=seal_of(buffers[0])), tuple(buffers))
 
 
-def _origin(handle: Handle) -> list[Any]:
-    """Return the header of the part of `handle`."""
+def _header(handle: Handle) -> list[Any]:
+    """Return the header of the part of `handle`. Generations are in it, because a swapped piece must be found."""
     stored = HANDLE.write(handle)
-    return [stored[keys.HANDLE[field]] for field in keys.ORIGIN]
+    order = keys.ORIGIN_OF_LISTED if handle.kind.is_listed else keys.ORIGIN
+    return [stored.get(keys.HANDLE[field]) for field in order]
 
 
 def _split(content: memoryview, name: str) -> tuple[memoryview, memoryview]:

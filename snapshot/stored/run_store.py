@@ -1,5 +1,7 @@
 """The files of one run: claims, bases, checkpoints, manifests, pins, parts.
 
+Files of parts are written and read by `snapshot.stored.part_files`.
+
 Owns the place of each file and the order of writes. Decides nothing about the run (`snapshot.coordinator.fence` does).
 Every method blocks, each of its backend calls for at most the backend's deadline. Errors of the backend are raised as
 OSError. After an OSError nobody knows whether a write happened.
@@ -8,12 +10,10 @@ OSError. After an OSError nobody knows whether a write happened.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, NamedTuple
 
-from snapshot.channel.frame import Buffer
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
@@ -24,7 +24,7 @@ from snapshot.stored.envelope import ENVELOPE_BYTES, pack_plain, seal, unpack_pl
 from snapshot.stored.history import Base, Claim, history
 from snapshot.stored.keys import StoredArray
 from snapshot.stored.manifest import Aborted, Manifest, decode_manifest, encode_manifest, is_aborted
-from snapshot.stored.part import Handle, Part, decode_part
+from snapshot.stored.part_files import PartFiles
 from snapshot.stored.pins import PinKind, PinLog, Pins, is_pinned
 from snapshot.stored.snapshot import Snapshot
 
@@ -52,7 +52,7 @@ _SAFE_CODEC = Codec(safe=True)
 _CHECKPOINT_TRIES = 3
 
 
-class RunStore:
+class RunStore(PartFiles):
     """Read and write the stored files of one run.
 
     Parameters
@@ -63,9 +63,7 @@ class RunStore:
     """
 
     def __init__(self, backend: StateBackend, run: str) -> None:
-        self.backend = backend
-        self.run = run
-        self._folder = layout.run_folder(run)
+        super().__init__(backend, run)
         self.pins = Pins(backend, run)
         #: {snapshot_id: a manifest stands in the manifest's place}; False: an aborted record. Neither ever changes
         self._published: dict[int, bool] = {}
@@ -200,7 +198,7 @@ class RunStore:
         snapshot_id : int
         keep : collection of int
             All snapshots that stay, with the newest. Parts that they refer to stay too. Pending snapshots may be left
-            out, because they reuse only parts of the newest snapshot or their own (PROTOCOL 10).
+            out, because none is below the newest, and later lists have no part that it dropped (PROTOCOL 10.3).
         claim : int
             A claim that decided its base, and whose history has a newer snapshot. All lower claims are over.
 
@@ -272,59 +270,7 @@ class RunStore:
                     raise SnapshotCorrupt(f"{name}: the newest snapshot's manifest is missing") from error
         return [*sorted((*pinned_off_chain(self, ids, codec), *snapshots[:-1])), *snapshots[-1:]]
 
-    # ---- parts
-
-    def put_parts(self, parts: Sequence[Part]) -> list[Handle]:
-        """Store the parts of one snapshot in one file, or inline if all have at most `inline_bytes_max` bytes.
-
-        Durable on return. One file for all, because each file costs several waits for the disk, or a round trip.
-
-        Raises
-        ------
-        SnapshotCorrupt
-            if the file exists with other bytes, because an origin was used twice.
-        """
-        sizes = [part.handle.size for part in parts]
-        if sum(sizes) <= self.backend.inline_bytes_max:
-            return [part.inline() for part in parts]
-        path = layout.parts_path(parts[0].handle)
-        buffers = [buffer for part in parts for buffer in part.buffers]
-        if not self._put(path, buffers) and self._get(path) != b"".join(buffers):
-            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: other parts of the same origin are there already")
-        offsets = accumulate(sizes, initial=0)
-        return [part.stored(path, offset) for part, offset in zip(parts, offsets, strict=False)]
-
-    def read_part(self, handle: Handle) -> memoryview:
-        """Return the body of a part after checking every byte. The part of another run is read for a fork.
-
-        Raises
-        ------
-        SnapshotCorrupt
-            if the part is missing, damaged, or another part.
-        RestoreRefused
-            if its format version is unknown.
-        """
-        if handle.path is None:
-            return decode_part(handle, handle.inline or b"")
-        return decode_part(handle, RunStore(self.backend, handle.run).read_stored(handle))
-
-    def read_stored(self, handle: Handle) -> bytes:
-        """Return the bytes of a part that is not inline, unchecked.
-
-        Raises
-        ------
-        SnapshotCorrupt
-            if the file is missing.
-        """
-        assert handle.path is not None
-        return self.read_file(handle.path, handle.offset, handle.size)
-
-    def read_file(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
-        """Return bytes of a file of parts. A missing file is SnapshotCorrupt, because a manifest lists the file."""
-        try:
-            return self._get(path, offset, size)
-        except FileNotFoundError as error:
-            raise SnapshotCorrupt(f"{self._name(path)}: the file is missing, or a folder has its name") from error
+    # ---- removal
 
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files without a reference, and return their paths.
@@ -372,7 +318,8 @@ class RunStore:
         manifest = self.read_manifest(snapshot_id)
         if isinstance(manifest, Aborted):
             raise FileNotFoundError(f"{self.backend}: snapshot {snapshot_id} of run {self.run!r} was aborted")
-        return Snapshot(replace(manifest, pinned=is_pinned(log, manifest.pinned)), self.read_stored, codec)
+        pinned = replace(manifest, pinned=is_pinned(log, manifest.pinned))
+        return Snapshot(pinned, self.read_stored, codec, backend=self.backend)
 
     def _is_needed_by(self, fork: str) -> bool:
         """Return whether a fork still reads snapshots of this run: it has no own, or its own refer to parts of here."""
@@ -422,21 +369,6 @@ class RunStore:
         if not isinstance(fields, list) or len(fields) != count or fields[0] != number:
             raise SnapshotCorrupt(f"{name}: offset {ENVELOPE_BYTES}: whole, but not what belongs here: {fields}")
         return fields
-
-    def _put(self, path: str, chunks: Sequence[Buffer]) -> bool:
-        return self.backend.put_if_absent(self._path(path), chunks)
-
-    def _get(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
-        return self.backend.get(self._path(path), offset, size)
-
-    def _list(self, folder: str) -> list[str]:
-        return [path.removeprefix(f"{self._folder}/") for path in self.backend.files(self._path(folder))]
-
-    def _path(self, path: str) -> str:
-        return f"{self._folder}/{path}"
-
-    def _name(self, path: str) -> str:
-        return f"{self.backend}/{self._path(path)}"
 
 
 def stored_history(store: RunStore) -> tuple[int, ...]:
@@ -497,14 +429,14 @@ class _Known(NamedTuple):
 def _known(manifest: Manifest | Aborted) -> _Known:
     if isinstance(manifest, Aborted):
         return _Known(is_pinned=False, paths=())
-    paths = (handle.path for record in manifest.records for handle in record.handles)
+    paths = (handle.path for record in manifest.records for handle in record.all_handles)
     return _Known(manifest.pinned, tuple(dict.fromkeys(path for path in paths if path is not None)))
 
 
 def _refers_to(manifest: Manifest | Aborted, run: str) -> bool:
     """Return whether a manifest lists files of parts of `run`."""
     records = manifest.records if isinstance(manifest, Manifest) else ()
-    handles = (handle for record in records for handle in record.handles)
+    handles = (handle for record in records for handle in record.all_handles)
     return any(handle.run == run and handle.path is not None for handle in handles)
 
 

@@ -79,13 +79,19 @@ class SignedBackend(StateBackend):
         return str(self.unsigned)
 
     def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        return self.unsigned.put_if_absent(path, self._signed(path, chunks))
+
+    def _put_alone(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        return self.unsigned.put_alone(path, self._signed(path, chunks))
+
+    def _signed(self, path: str, chunks: Sequence[memoryview]) -> list[Buffer]:
         signer, before = self._signer(path), self._head
         signed: list[Buffer] = [before]
         blocks = _blocks(chunks)
         for number, block in enumerate(blocks):
             before = _tail(signer, number, number == len(blocks) - 1, before, block)
             signed += [*block, before]
-        return self.unsigned.put_if_absent(path, signed)
+        return signed
 
     def _get(self, path: str, offset: int, size: int | None) -> bytes:
         first, skipped = divmod(offset, BLOCK_BYTES)

@@ -6,7 +6,7 @@ the caller gives reads the bytes of a handle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, total_ordering
 from typing import Any
 
@@ -19,9 +19,12 @@ from snapshot.channel.serialization import Codec
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, problems
+from snapshot.stored.backend import StateBackend
+from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
+from snapshot.stored.keyed_state import keyed_state
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.node_state import NodeState
+from snapshot.stored.own_changes import decode_changes
 from snapshot.stored.part import Handle, PartKind, decode_frames, decode_part
 from snapshot.stored.topology_record import topology_of_record
 
@@ -37,6 +40,8 @@ class Snapshot:
         Returns the bytes of a stored part that is not inline. Raises SnapshotCorrupt if they are missing.
     codec : Codec
         A safe codec refuses states and messages that need pickle.
+    backend : StateBackend, optional
+        Backend that stores the snapshot, or None for a snapshot that is not stored.
 
     Raises
     ------
@@ -44,12 +49,28 @@ class Snapshot:
         if the manifest contradicts itself, because its certificate does not hold.
     """
 
-    def __init__(self, manifest: Manifest, read: Callable[[Handle], Buffer], codec: Codec) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        read: Callable[[Handle], Buffer],
+        codec: Codec,
+        *,
+        backend: StateBackend | None = None,
+    ) -> None:
         self.manifest = manifest
+        self.codec = codec
+        self.backend = backend
         self._read = read
-        self._codec = codec
         self._topology = _topology_of(manifest)
-        found = problems(self.channels, self._topology.subtasks, manifest.records, manifest.incarnation)
+        found = problems(
+            self.channels,
+            self._topology.subtasks,
+            manifest.records,
+            manifest.incarnation,
+            run=manifest.run,
+            key_groups=self._topology.key_groups,
+            former_names=self._topology.former_names,
+        )
         if found:
             raise SnapshotCorrupt(f"{self}: its manifest is no exact cut: {'; '.join(found)}")
 
@@ -70,8 +91,8 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(handle.size for record in self.manifest.records for handle in record.handles)
+        """Bytes of all parts, those that older snapshots have too."""
+        return sum(handle.size for record in self.manifest.records for handle in record.all_handles)
 
     @property
     def pinned(self) -> bool:
@@ -96,8 +117,7 @@ class Snapshot:
         GraphError
             if the graph has no such node or subtask.
         """
-        handles = [self._records[subtask].state for subtask in self._subtasks(node)]
-        return NodeSnapshot(str(node), handles, self._open_state)
+        return NodeSnapshot(str(node), self.records(node), self.read_part, self.codec)
 
     def channel(self, source: str | Subtask, target: str | Subtask) -> ChannelSnapshot:
         """Return the recorded state of a channel.
@@ -107,13 +127,30 @@ class Snapshot:
         GraphError
             if there is no such channel, or there are several. In the second case give subtasks instead of nodes.
         """
-        sources, targets = self._subtasks(source), self._subtasks(target)
-        found = [channel for channel in self.channels if channel.source in sources and channel.target in targets]
+        found = self.channels_between(source, target)
         if len(found) != 1:
             what = f"{len(found)} channels from {source} to {target}"
-            advice = f"name one by its subtasks, as {found[0]}" if found else f"the graph's edges are {self._edges()}"
-            raise GraphError(f"{self}: {what}; {advice}")
+            raise GraphError(f"{self}: {what}; name one by its subtasks, as {found[0]}")
         return self._channel(found[0])
+
+    def channels_between(self, source: str | Subtask, target: str | Subtask) -> list[ChannelId]:
+        """Return the channels of an edge, or those of the given subtasks.
+
+        Raises
+        ------
+        GraphError
+            if there is no such channel.
+        """
+        sources, targets = self._subtasks(source), self._subtasks(target)
+        found = [channel for channel in self.channels if channel.source in sources and channel.target in targets]
+        if not found:
+            what = f"0 channels from {source} to {target}"
+            raise GraphError(f"{self}: {what}; the graph's edges are {self._edges()}")
+        return found
+
+    def records(self, node: str | Subtask) -> list[SubtaskRecord]:
+        """Return the records of a node's subtasks, by index. Raises GraphError if the graph has no such node."""
+        return [self._records[each] for each in self._subtasks(node)]
 
     def verify(self) -> None:
         """Read every part and check every byte. Runs no user code.
@@ -126,9 +163,9 @@ class Snapshot:
             if a part is of a format version that this Cutline does not read.
         """
         for record in self.manifest.records:
-            for handle in record.handles:
-                body = self._open(handle)
-                if handle.kind is not PartKind.STATE:
+            for handle in record.all_handles:
+                body = self.read_part(handle)
+                if handle.kind.is_of_channel:
                     decode_frames(handle, body)
 
     def __eq__(self, other: object) -> bool:
@@ -150,7 +187,7 @@ class Snapshot:
         return card_of_snapshot(self)
 
     @cached_property
-    def _records(self) -> dict[Subtask, Any]:
+    def _records(self) -> dict[Subtask, SubtaskRecord]:
         return {record.subtask: record for record in self.manifest.records}
 
     def _subtasks(self, node: str | Subtask) -> list[Subtask]:
@@ -171,39 +208,62 @@ class Snapshot:
         receiver, sender = self._records[channel.target], self._records[channel.source]
         received = next(entry for entry in receiver.received if entry.channel == channel)
         sent = next(entry for entry in sender.sent if entry.channel == channel)
-        # PROTOCOL 1.3: the receiver's part, then the sender's.
+        return ChannelSnapshot(
+            received,
+            sent,
+            lambda: [
+                self.messages_of(channel, frame)
+                for frame in self.frames_of(channel)
+                if frame.kind is not PayloadKind.END
+            ],
+        )
+
+    def frames_of(self, channel: ChannelId) -> list[Frame]:
+        """Return the frames of a channel's messages in flight: the receiver's part, then the sender's (PROTOCOL 1.3).
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if a part is missing or damaged.
+        """
+        ends = ((self._records[channel.target], PartKind.RECEIVED), (self._records[channel.source], PartKind.SENT))
         handles = [
             handle
-            for record, kind in ((receiver, PartKind.RECEIVED), (sender, PartKind.SENT))
+            for record, kind in ends
             for handle in record.handles
             if handle.kind is kind and handle.channel == channel
         ]
-        return ChannelSnapshot(received, sent, lambda: [part for handle in handles for part in self._messages(handle)])
+        return [frame for handle in handles for frame in decode_frames(handle, self.read_part(handle))]
 
-    def _open(self, handle: Handle) -> memoryview:
-        return decode_part(handle, self._read(handle) if handle.path is not None else handle.inline or b"")
+    def messages_of(self, channel: ChannelId, frame: Frame) -> list[Any] | pa.RecordBatch:
+        """Return the messages of a frame of `frames_of`, or its record batch.
 
-    def _open_state(self, handle: Handle) -> Any:
-        return NodeState.decode(self._open(handle), self._codec).state
-
-    def _messages(self, handle: Handle) -> list[list[Any] | pa.RecordBatch]:
-        frames = decode_frames(handle, self._open(handle))
-        return [self._decode(handle, frame) for frame in frames if frame.kind is not PayloadKind.END]
-
-    def _decode(self, handle: Handle, frame: Frame) -> list[Any] | pa.RecordBatch:
+        Raises
+        ------
+        RestoreRefused
+            if a message cannot be decoded here.
+        """
         try:
-            return messages_of(frame, self._codec)
+            return messages_of(frame, self.codec)
         except NotSerialisable as error:
-            raise RestoreRefused(f"{handle.name}: messages from {frame.first} cannot be read here: {error}") from error
+            where = f"{self}: {channel}: messages from {frame.first}"
+            raise RestoreRefused(f"{where} cannot be read here: {error}") from error
+
+    def read_part(self, handle: Handle) -> memoryview:
+        """Return the body of a part of this snapshot after checking every byte. Raises SnapshotCorrupt if damaged."""
+        return decode_part(handle, self._read(handle) if handle.path is not None else handle.inline or b"")
 
 
 class NodeSnapshot:
     """The recorded state of a node's subtasks."""
 
-    def __init__(self, name: str, handles: list[Handle], open_state: Callable[[Handle], Any]) -> None:
+    def __init__(
+        self, name: str, records: Sequence[SubtaskRecord], read: Callable[[Handle], memoryview], codec: Codec
+    ) -> None:
         self._name = name
-        self._handles = handles
-        self._open_state = open_state
+        self._records = records
+        self._read = read
+        self._codec = codec
 
     @property
     def state(self) -> Any:
@@ -212,20 +272,56 @@ class NodeSnapshot:
         Raises
         ------
         GraphError
-            if the node has several subtasks.
+            if the node has several subtasks, or keeps its state in deltas.
         """
-        if len(self._handles) != 1:
+        if len(self._records) != 1:
             advice = f"take .states, or ask for node(Subtask({self._name!r}, 0))"
-            raise GraphError(f"node {self._name!r} has {len(self._handles)} subtasks: {advice}")
-        return self._open_state(self._handles[0])
+            raise GraphError(f"node {self._name!r} has {len(self._records)} subtasks: {advice}")
+        return self._state(self._records[0])
 
     @property
     def states(self) -> list[Any]:
-        """States of all subtasks, by index. Decoded anew each time."""
-        return [self._open_state(handle) for handle in self._handles]
+        """States of all subtasks, by index. Decoded anew each time. Raise GraphError as `state`."""
+        return [self._state(record) for record in self._records]
+
+    @property
+    def changes(self) -> list[list[Any]]:
+        """For each subtask the whole state and then its deltas, as the hooks of a node with deltas returned them."""
+        return [[self._codec.decode_state(body)["state"] for body in self._bodies(record)] for record in self._records]
+
+    def keyedState(self, name: str) -> dict[Any, Any]:
+        """Return one keyed state of all subtasks: ``{key: value}``, or a list or dict for each key.
+
+        Raises
+        ------
+        GraphError
+            if no key has a row of this state.
+        """
+        try:
+            return keyed_state([record.rows or () for record in self._records], name, self._read, self._codec)
+        except KeyError as error:
+            names = error.args[0]
+            raise GraphError(f"node {self._name!r} has no rows of a state {name!r}; there are {names}") from None
+
+    def _state(self, record: SubtaskRecord) -> Any:
+        if record.own:
+            raise GraphError(f"node {self._name!r} keeps its state in deltas: take .changes")
+        return NodeState.decode(self._read(record.state), self._codec).state
+
+    def _bodies(self, record: SubtaskRecord) -> list[memoryview]:
+        if not record.own:
+            raise GraphError(f"node {self._name!r} keeps its state whole: take .state")
+        changes = [each for handle in record.own for each in decode_changes(self._read(handle), handle.name)]
+        newest_whole = max(number for number, (is_whole, _) in enumerate(changes) if is_whole)
+        return [body for _, body in changes[newest_whole:]]
 
     def __repr__(self) -> str:
-        return f"<state of {self._name}, {sum(handle.size for handle in self._handles)} bytes>"
+        size = sum(handle.size for record in self._records for handle in _state_handles(record))
+        return f"<state of {self._name}, {size} bytes>"
+
+
+def _state_handles(record: SubtaskRecord) -> list[Handle]:
+    return [record.state, *(entry.handle for entry in record.rows or ()), *(record.own or ())]
 
 
 class ChannelSnapshot:

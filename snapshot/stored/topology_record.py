@@ -9,13 +9,14 @@ from snapshot.plan.topology import Alignment, Component, EdgeSpec, NodeSpec, Par
 from snapshot.stored import keys
 from snapshot.stored.keys import StoredMap
 
-_NODE = StoredMap(NodeSpec, keys.NODE)
+_NODE = StoredMap(NodeSpec, keys.NODE, write={"migrations": list}, read={"migrations": tuple})
 _ALIGNMENT = StoredMap(Alignment, keys.ALIGNMENT)
 _EDGE = StoredMap(
     EdgeSpec,
     keys.EDGE,
     write={"partitioning": lambda partitioning: partitioning.value, "alignment": _ALIGNMENT.write},
     read={"partitioning": Partitioning, "alignment": _ALIGNMENT.read},
+    before=keys.EDGE_BEFORE,
 )
 _COMPONENT = StoredMap(Component, keys.COMPONENT, write={"nodes": list}, read={"nodes": tuple})
 _TOPOLOGY = StoredMap(

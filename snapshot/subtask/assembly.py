@@ -18,15 +18,20 @@ from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
+from snapshot.channel.rerouting import Waves
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.culprit import IsolatedMessages
 from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.heap import HeapTier, Tier
+from snapshot.keyed.keyed_states import KeyedStates
+from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.topology import Topology
+from snapshot.plan.topology import Partitioning, Topology
+from snapshot.state import KeyedState
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_processor import InputProcessor
@@ -34,6 +39,7 @@ from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
+from snapshot.subtask.own_state import OwnState
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.snapshotter import CutSettings
 from snapshot.subtask.timers import Timers
@@ -64,7 +70,9 @@ class LostStateCheck:
         if self._at_start is None:
             return
         changed = [
-            name for name, before in self._at_start.items() if _pickled(getattr(self._node, name, None)) != before
+            name
+            for name, before in self._at_start.items()
+            if not _is_state(value := getattr(self._node, name, None)) and _pickled(value) != before
         ]
         if changed:
             self._at_start = None
@@ -72,6 +80,12 @@ class LostStateCheck:
                 "%s changes its attributes %s but has no snapshotState: a restore brings back what it was added with",
                 self._subtask, ", ".join(changed),
             )  # fmt: skip
+
+
+def _is_state(value: object) -> bool:
+    """Return whether a value is keyed state, which the framework saves, a method of one, or a collection of them."""
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(isinstance(getattr(each, "__self__", each), KeyedState) for each in (value, *values))
 
 
 def _pickled(value: object) -> bytes | None:
@@ -98,6 +112,16 @@ class RestoredChannels:
     isolated: tuple[IsolatedMessages, ...] = ()
     #: output channels whose end is sent at the restore (PROTOCOL 6.7)
     missing_ends: tuple[ChannelId, ...] = ()
+    #: {input channel: waves of its restored messages} (PROTOCOL 6.11)
+    waves: Mapping[ChannelId, Waves] = field(default_factory=dict)
+    #: {input channel of a reshaped edge: whether its end was processed} (PROTOCOL 6.10)
+    reshaped: Mapping[ChannelId, bool] = field(default_factory=dict)
+    #: targets of output edges whose partitioners start afresh
+    fresh_outputs: tuple[str, ...] = ()
+    #: {name in the snapshot: name now} of renamed nodes
+    renames: Mapping[str, str] = field(default_factory=dict)
+    #: `Node.stateVersion` of the node in the snapshot
+    state_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +140,8 @@ class SubtaskEnvironment:
     stopwatch: Callable[[], float]
     #: returns the observer of a subtask, or None for no observer
     observer_of: Callable[[Subtask], Observer | None] = lambda _: None
+    #: returns the tier that keeps the rows of a subtask's keyed state
+    tier_of: Callable[[Subtask], Tier] = lambda _: HeapTier()
 
 
 @dataclass(slots=True)
@@ -130,6 +156,7 @@ class SubtaskParts:
     backpressure: BackpressureFlag
     timers: Timers
     context: SubtaskContext
+    keyed: KeyedStates
     recorder: Recorder
     inputs: tuple[InputProcessor, ...]
     outputs: dict[ChannelId, ChannelSender]
@@ -137,13 +164,11 @@ class SubtaskParts:
     limits: SubtaskLimits
     cutting: CutSettings
     lost_state: LostStateCheck
+    own: OwnState
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
-    #: names of the partitions that the subtask reads, or None for a node without partitions
-    partitions: tuple[str, ...] | None
-    #: output channels whose end is sent at the restore (PROTOCOL 6.7)
-    missing_ends: tuple[ChannelId, ...]
+    restored: RestoredChannels
 
     @property
     def is_source(self) -> bool:
@@ -199,19 +224,44 @@ def assemble(
         ask_snapshot=lambda: requests[0](),
     )
     context.partitions = restored.partitions or ()
+    context.states = _keyed_states(node, compiled, context, timers, backpressure, environment)
     inputs = tuple(
         _input(channel, compiled, node, context, backpressure, codec, restored, observer, edges)
         for channel in topology.inputs_of(subtask)
     )
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, shapes=shapes, backpressure=backpressure,
-        timers=timers, context=context,
+        timers=timers, context=context, keyed=context.states,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
-        lost_state=LostStateCheck(node, subtask, context.logger), requests=requests, observer=observer,
-        partitions=restored.partitions, missing_ends=restored.missing_ends,
+        lost_state=LostStateCheck(node, subtask, context.logger),
+        own=OwnState(node, subtask, codec, context.keyGroups, restored.partitions, restored.state_version),
+        requests=requests, observer=observer, restored=restored,
+    )  # fmt: skip
+
+
+def _keyed_states(
+    node: Node,
+    compiled: CompiledGraph,
+    context: SubtaskContext,
+    timers: Timers,
+    backpressure: BackpressureFlag,
+    environment: SubtaskEnvironment,
+) -> KeyedStates:
+    subtask = context.subtask
+    owner, tier = StateOwner(subtask, context, environment.codec, node.stateVersion), environment.tier_of(subtask)
+    edges = [
+        compiled.edges[edge.source, edge.target]
+        for edge in compiled.topology.edges
+        if edge.target == subtask.node and edge.partitioning is Partitioning.HASH
+    ]
+    keys = [edge.key for edge in edges if edge.key is not None]
+    return KeyedStates(
+        owner, tier, context.keyGroups, timers, backpressure,
+        parallelism=context.parallelism, edge_keys=keys, has_timers=defines(node, "onTimer"),
+        is_batched=defines(node, "onBatch") and not defines(node, "onMessage") and not defines(node, "onMessages"),
     )  # fmt: skip
 
 
@@ -265,8 +315,9 @@ def _input(
     edges: tuple[OutputEdge, ...],
 ) -> InputProcessor:
     end = ChannelReceiver(
-        channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ())
-    )
+        channel, processed=restored.processed.get(channel, 0), restored=restored.frames.get(channel, ()),
+        waves=restored.waves.get(channel, ()),
+    )  # fmt: skip
     code = compiled.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
     isolated = tuple(each for each in restored.isolated if each.channel == channel)

@@ -6,25 +6,30 @@ The context holds values for the hooks, and passes their calls to the subtask. T
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from operator import index
+from operator import index, length_hint
 from typing import TYPE_CHECKING, Any
 
 from snapshot.channel.channel_sender import AT_ONCE_MAX
+from snapshot.channel.partitioning import groups_of
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.error_text import shown
 from snapshot.errors import NodeError
 from snapshot.ids import Subtask
+from snapshot.keyed.rows import StateKind
 from snapshot.node import Context
 from snapshot.subtask.direct_send import keyed_send, written_send
-from snapshot.subtask.timers import checked_seconds
+from snapshot.subtask.timers import NO_KEY, checked_seconds
 
 if TYPE_CHECKING:
     from logging import LoggerAdapter
     from random import Random
 
+    from snapshot.keyed.keyed_states import KeyedStates
+    from snapshot.keyed.states import Plus
+    from snapshot.state import ListState, MapState, ReducingState, ValueState
     from snapshot.subtask.output_edge import OutputEdge
     from snapshot.subtask.timers import Timers
 
@@ -41,6 +46,18 @@ _WHOLE_MAX = 2**53
 
 #: control characters and halves of surrogate pairs, which no name of a metric may hold
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class HookCounter:
+    """Counts calls of hooks, so that an iterator over keyed state ends with its hook."""
+
+    __slots__ = ("calls", "rest")
+
+    def __init__(self) -> None:
+        #: calls so far; the messages of one slice count as one call
+        self.calls = 0
+        #: the messages of the running slice that were not passed yet
+        self.rest: Iterator[Any] = iter(())
 
 
 class SubtaskContext(Context):
@@ -64,16 +81,23 @@ class SubtaskContext(Context):
         self.incarnation = incarnation
         self.subtask = subtask
         self.parallelism = parallelism
+        self.keyGroups = groups_of(subtask.index, parallelism)
         self.inputs = inputs
         self.outputs = tuple(edge.target for edge in edges)
         self.partitions = ()
         self.sender = None
         self.key = None
+        #: whether `key` is the current key, because None is a key too
+        self.has_key = False
         self.keys = None
         self.now = 0.0
         self.logger = logger
         #: {metric: sum of increments since the worker last read and cleared the metrics}
         self.metrics: dict[str, float] = {}
+        #: counts the calls of hooks
+        self.hooks = HookCounter()
+        #: the keyed state, set by `snapshot.subtask.assembly`
+        self.states: KeyedStates
         #: name of the running hook that must not send, or ""
         self._silent_hook = ""
         #: nodes that refuse messages, because they are members of an ended component
@@ -100,6 +124,16 @@ class SubtaskContext(Context):
         """Restore the random generator of the snapshot."""
         if state is not None:
             self.random.setstate(state)
+
+    def seed_random(self, seed: str) -> None:
+        """Begin the random numbers of a subtask that takes over from several."""
+
+        def seeded() -> Random:
+            chance = make()
+            chance.seed(seed)
+            return chance
+
+        make, self._chance = self._chance, seeded
 
     def send_directly(self, codec: Codec, shapes: Shapes) -> None:
         """Replace `send` by a function that is written out for the edges, and again for each new shape of messages.
@@ -193,16 +227,32 @@ class SubtaskContext(Context):
         self._ask_snapshot()
 
     def registerTimer(self, at: float) -> None:
-        self._timers.register(self._time("registerTimer", at), self.key)
+        self._timers.register(self._time("registerTimer", at), self.key if self.has_key else NO_KEY)
 
     def deleteTimer(self, at: float) -> None:
-        self._timers.delete(self._time("deleteTimer", at), self.key)
+        self._timers.delete(self._time("deleteTimer", at), self.key if self.has_key else NO_KEY)
 
     def _time(self, call: str, at: Any) -> float:
         try:
             return checked_seconds(at)
         except (TypeError, ValueError) as error:
             raise NodeError(f"{self.subtask}: {call}: {error}") from error
+
+    def moment(self) -> tuple[int, int]:
+        """Return a value that differs between any two calls of hooks."""
+        return self.hooks.calls, length_hint(self.hooks.rest)
+
+    def getValueState(self, name: str, *, ttl: float | None = None) -> ValueState:
+        return self.states.ask(StateKind.VALUE, name, ttl)  # type: ignore[no-any-return]
+
+    def getListState(self, name: str, *, ttl: float | None = None) -> ListState:
+        return self.states.ask(StateKind.LIST, name, ttl)  # type: ignore[no-any-return]
+
+    def getMapState(self, name: str, *, ttl: float | None = None) -> MapState:
+        return self.states.ask(StateKind.MAP, name, ttl)  # type: ignore[no-any-return]
+
+    def getReducingState(self, name: str, plus: Plus, *, ttl: float | None = None) -> ReducingState:
+        return self.states.ask(StateKind.REDUCING, name, ttl, plus)  # type: ignore[no-any-return]
 
     def increment(self, metric: str, by: float = 1) -> None:
         if type(metric) is not str or (type(by) is not int and type(by) is not float):

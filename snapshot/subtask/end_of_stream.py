@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
-from snapshot.stored.certificate import SubtaskStatus
+from snapshot.stored.certificate import OwnStateKind, SubtaskStatus
 
 
 class EndOfStream:
@@ -69,7 +69,8 @@ class EndOfStream:
         has_timers: bool,
         uncommitted: tuple[int, ...],
         partitions: tuple[str, ...] | None,
+        own_state: OwnStateKind | None,
     ) -> SubtaskStatus:
         """Return the subtask status that a snapshot stores. Termination is decided from this status."""
         outer_ended = all(node in self._inside for node in self._open)
-        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted, partitions)
+        return SubtaskStatus(is_ended, passive, has_timers, outer_ended, uncommitted, partitions, own_state)

@@ -28,6 +28,7 @@ from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
 from snapshot.subtask.user_code import calling
+from snapshot.subtask.wave_gates import WaveGates
 
 
 class ReadyInputs:
@@ -41,6 +42,7 @@ class ReadyInputs:
 
     def __init__(self, inputs: Iterable[InputProcessor]) -> None:
         self._inputs = {each.end.channel: each for each in inputs}
+        self.gates = WaveGates(each.end for each in self._inputs.values())
         #: {channel: input with something to process}, including held channels
         self._waiting = {channel: each for channel, each in self._inputs.items() if not each.end.drained}
 
@@ -129,6 +131,7 @@ class InputProcessor:
         """
         context = self._context
         context.sender = self.end.channel.source
+        context.hooks.calls += 1
         has_rows = isinstance(frame, Frame) and frame.kind is PayloadKind.BATCH
         takes_batch = self._takes_batches and (has_rows or not self._takes_messages)
         self._passed = None
@@ -224,8 +227,9 @@ class InputProcessor:
     def _handle_with_keys(self, messages: list[Any], keys: list[Any]) -> int:
         """Call `onMessage` for each message of a hash edge whose keys are known."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
-        rest = iter(messages)
+        context.hooks.rest = rest = iter(messages)
         self._passed = (messages, rest)
+        context.has_key = True
         for context.key, message in zip(keys, rest, strict=True):
             on_message(message, context)
             if backpressure.closed:
@@ -235,7 +239,7 @@ class InputProcessor:
     def _handle_each(self, messages: list[Any]) -> int:
         """Call `onMessage` for each message. The iterator counts, because this loop is hot."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
-        rest = iter(messages)
+        context.hooks.rest = rest = iter(messages)
         self._passed = (messages, rest)
         for message in rest:
             on_message(message, context)
@@ -246,8 +250,9 @@ class InputProcessor:
     def _handle_keyed(self, messages: list[Any], key_of: Callable[[Any], Any]) -> int:
         """Set `context.key` and call `onMessage` for each message of a hash edge."""
         context, backpressure, on_message = self._context, self._backpressure, self._node.onMessage
-        rest = iter(messages)
+        context.hooks.rest = rest = iter(messages)
         self._passed = (messages, rest)
+        context.has_key = True
         for message in rest:
             try:
                 context.key = key_of(message)

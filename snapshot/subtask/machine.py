@@ -11,7 +11,7 @@ host, in order, are therefore a log that replays. After an error escapes, the ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any, assert_never
@@ -22,9 +22,12 @@ from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import FailedTimer
 from snapshot.error_text import describe, headline, shown
-from snapshot.errors import ChannelError, RestoreRefused
+from snapshot.errors import ChannelError, NodeError, RestoreRefused
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.migration import MigratedRows
+from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
+from snapshot.plan.versions import unmigrated_text
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
@@ -41,14 +44,24 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
+from snapshot.subtask.inheritance import Donation, Donors, united
 from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
-from snapshot.subtask.reports import PublicationHandled, Report, SnapshotAsked, SubtaskEnded
+from snapshot.subtask.reports import (
+    OwnStateCaptured,
+    PublicationHandled,
+    Report,
+    RowsCaptured,
+    RowsMigrated,
+    RowsSealed,
+    SnapshotAsked,
+    SubtaskEnded,
+)
 from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.state_capture import StateCapture
-from snapshot.subtask.timers import checked_seconds
+from snapshot.subtask.timers import NO_KEY, checked_seconds
 from snapshot.subtask.two_phase import PreparedOutput
-from snapshot.subtask.user_code import calling
+from snapshot.subtask.user_code import calling, refusing
 
 #: seconds; a wait up to this needs no further check, because no sum of such waits leaves the calendar
 _USUAL_WAIT_MAX = 86_400.0
@@ -100,10 +113,33 @@ class SubtaskMachine:
 
     # ---------------------------------------------------------------- restore, start, close
 
-    def restore(self, state: bytes | memoryview | None, now: float) -> None:
+    def restore(
+        self,
+        state: bytes | memoryview | Donors | None,
+        now: float,
+        rows: Sequence[Segment] = (),
+        own: Sequence[tuple[bool, memoryview]] = (),
+        snapshot_id: int = 0,
+        needs_base: bool = False,
+    ) -> None:
         """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
         Commit again the prepared output that the snapshot holds (PROTOCOL 8).
+
+        Parameters
+        ----------
+        state : bytes, memoryview, Donors or None
+            Donors give their states where the parallelism of the node has changed.
+        now : float
+            Seconds since the epoch.
+        rows : sequence of Segment
+            Rows of keyed state, oldest first, clipped to the key groups of the subtask.
+        own : sequence of (bool, memoryview)
+            Changes of the node's own state, as `OwnState.restore` takes them.
+        snapshot_id : int
+            The restored snapshot.
+        needs_base : bool
+            Whether the next snapshot lists only new parts of own state, as in a fork.
 
         Raises
         ------
@@ -118,15 +154,26 @@ class SubtaskMachine:
             self.observer.restoring()
         ended = False
         if state is not None:
-            kept = self._decoded(state)
+            donations: list[Donation] = []
+            kept = self._united(state, donations) if isinstance(state, Donors) else self._decoded(state)
             ended = kept.ended
             self._kept.apply(kept)
             self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
-            if defines(self.node, "restoreState"):
-                with calling("restoreState", self.subtask):
-                    self.node.restoreState(kept.state)
+            kept_states = [each.state for each in donations] if donations else [kept.state]
+            has_changes = bool(own) or any(each.changes for each in donations)
+            self._parts.own.check_version(has_state=has_changes or any(each is not None for each in kept_states))
+            with refusing(self.subtask), calling("restoreState", self.subtask):
+                if isinstance(state, Donors):
+                    self._parts.own.inherit(donations, snapshot_id)
+                else:
+                    self._parts.own.restore(kept.state, own, snapshot_id, needs_base=needs_base)
+        migrated = self._migrated_rows(rows)
+        kept_rows = rows if migrated is None else (migrated.segment,)
+        self._parts.keyed.restore(kept_rows, self.context.now, is_rescaled=isinstance(state, Donors))
         self._open(ended=ended)
+        if (base := self._parts.keyed.regrouped or migrated) is not None:
+            self._reports.append(RowsMigrated(self.subtask, base))
         if self._prepared.is_two_phase:
             with calling("commit", self.subtask):
                 self._prepared.commit_all()
@@ -134,6 +181,25 @@ class SubtaskMachine:
         self.status = Status.ENDED if ended else Status.RESTORED
         if self.observer is not None:
             self.observer.restored()
+
+    def _migrated_rows(self, rows: Sequence[Segment]) -> MigratedRows | None:
+        """Return rows of the node's `stateVersion`, or None where all rows have it."""
+        version = self.node.stateVersion
+        if self._parts.restored.state_version >= version:
+            return None  # without a look at the rows, because they may exceed memory
+        older = self._parts.keyed.older_version(rows)
+        if older is None:
+            return None
+        if not defines(self.node, "migrateKeyedState"):
+            raise RestoreRefused(unmigrated_text(str(self.subtask), older, version, "migrateKeyedState"))
+        with calling("migrateKeyedState", self.subtask):
+            return self._parts.keyed.migrated(rows, self.node.migrateKeyedState)
+
+    def _united(self, donors: Donors, donations: list[Donation]) -> NodeState:
+        states = [self._decoded(donor.state) for donor in donors.donors]
+        donations += [Donation(each.state, donor.own) for each, donor in zip(states, donors.donors, strict=True)]
+        self.context.seed_random(donors.seed)
+        return united(donors, states, self.context.keyGroups)
 
     def _decoded(self, state: bytes | memoryview) -> NodeState:
         try:
@@ -162,7 +228,10 @@ class SubtaskMachine:
         """Call the node's `close`. Return an error as text, or None. `close` never raises."""
         self.context.silence("close")
         try:
-            self.node.close()
+            try:
+                self.node.close()
+            finally:
+                self._parts.keyed.close()
         except BaseException as error:  # noqa: BLE001  # because user code may raise anything
             return f"close of {self.subtask}: {describe(error)}"
         return None
@@ -197,6 +266,7 @@ class SubtaskMachine:
             if messages ahead of a marker are missing.
         """
         self._kept.step_time = now + self._lead
+        self.context.hooks.calls += 1
         match event:
             case MarkerArrived(channel, marker):
                 self._marker_arrived(channel, marker)
@@ -258,8 +328,15 @@ class SubtaskMachine:
 
     @property
     def runnable(self) -> bool:
-        """Whether a turn would now handle a message, or pass a marker of an ended subtask on (PROTOCOL 5.2)."""
-        return self.status in (Status.RUNNING, Status.ENDED) and not self.backpressure.closed and any(self._ready())
+        """Whether a turn would now handle a message, pass a marker of an ended subtask on (PROTOCOL 5.2), or free rows.
+
+        Rows of a tier can be what closes `backpressure`, so they are freed also while it is closed.
+        """
+        if self.status not in (Status.RUNNING, Status.ENDED):
+            return False
+        if not self.backpressure.closed and any(self._ready()):
+            return True
+        return self._parts.keyed.needs_sweep and self._parts.keyed.is_due
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer or poll, which may be in the past. None without timers and polls."""
@@ -273,7 +350,7 @@ class SubtaskMachine:
         """Whether this subtask does nothing until a message arrives."""
         if self.status is Status.ENDED:
             return True
-        return self._exhausted and not len(self._timers) and not self._ready_inputs
+        return self._exhausted and self._timers.next_at() is None and not self._ready_inputs
 
     def run(self, now: float, limit: int) -> int:
         """Run one turn: due timers, then messages of the ready inputs in their order, then polls.
@@ -292,11 +369,20 @@ class SubtaskMachine:
         """
         self._tick(now)
         if self.status is Status.ENDED:
-            return self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2)
-        done = self._fire_timers(limit)
-        done += self._handle_messages(limit - done)
-        done += self._poll(limit)
+            done = self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2)
+        else:
+            done = self._fire_timers(limit)
+            done += self._handle_messages(limit - done)
+            done += self._poll(limit)
+        self.sweep()
         return done
+
+    def sweep(self) -> None:
+        """Free rows that are not needed, and report rows that leave memory. Part of `run`."""
+        if self._parts.keyed.needs_sweep and self.status in (Status.RUNNING, Status.ENDED):
+            self._parts.keyed.sweep()
+            if (rows := self._parts.keyed.take_sealed(self.context.now)) is not None:
+                self._reports.append(RowsSealed(self.subtask, rows))
 
     def handle_next(self, channel: ChannelId, now: float, limit: int = 1) -> int:
         """Handle up to `limit` messages of one channel, for a host that chooses the order itself."""
@@ -304,7 +390,7 @@ class SubtaskMachine:
         if self.backpressure.closed:
             return 0
         chosen = self._ready_inputs.get(channel)
-        if chosen is None or chosen.end.held:
+        if chosen is None or chosen.end.held or not self._may_take(chosen.end):
             return 0
         handled = self._handle_head(chosen, limit)
         self._ready_inputs.requeue(chosen)
@@ -326,6 +412,7 @@ class SubtaskMachine:
         """Pass a message that came on no channel to the node."""
         self._tick(now)
         self.context.sender = None
+        self.context.hooks.calls += 1
         hook = "onMessages" if defines(self.node, "onMessages") else "onMessage"
         with calling(hook, self.subtask):
             getattr(self.node, hook)([message] if hook == "onMessages" else message, self.context)
@@ -377,15 +464,18 @@ class SubtaskMachine:
             and done < limit
             and (due := self._timers.pop_due(self.context.now)) is not None
         ):
-            at, self.context.key = due
+            at, key = due
+            self.context.has_key = key is not NO_KEY
+            self.context.key = key if self.context.has_key else None
             self.context.sender = None
+            self.context.hooks.calls += 1
             if self.observer is not None:
                 self.observer.hook_begins("onTimer")
             with calling("onTimer", self.subtask, partial(self._failed_timer, due)):
                 self.node.onTimer(at, self.context)
             if self.observer is not None:
                 self.observer.hook_ended("onTimer")
-            self.context.key = None
+            self.context.key, self.context.has_key = None, False
             done += 1
         if done:
             self._end_if_over()
@@ -393,7 +483,7 @@ class SubtaskMachine:
 
     def _failed_timer(self, due: tuple[float, Any]) -> FailedTimer:
         at, key = due
-        return FailedTimer(self.subtask, shown(key), at)
+        return FailedTimer(self.subtask, shown(None if key is NO_KEY else key), at)
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
@@ -420,7 +510,7 @@ class SubtaskMachine:
             self._end_if_over()
             return 1
         handled = channel.handle(head, limit)
-        self.context.key = None
+        self.context.key, self.context.has_key = None, False
         self.context.sender = None
         return handled
 
@@ -432,6 +522,7 @@ class SubtaskMachine:
                 break
             if self.observer is not None:
                 self.observer.hook_begins("poll")
+            context.hooks.calls += 1
             with calling("poll", self.subtask):
                 wait = self.node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
@@ -455,7 +546,13 @@ class SubtaskMachine:
         return any(self.outputs[channel].buffer.spilling for channel in self._ends.inner_output_channels)
 
     def _may_take(self, end: ChannelReceiver) -> bool:
-        """Refuse messages from outside the cycle while an output buffer inside the cycle spills (PROTOCOL 9.2)."""
+        """Refuse messages from outside the cycle while an output buffer inside the cycle spills (PROTOCOL 9.2).
+
+        Refuse messages of a later wave (PROTOCOL 6.11). Markers pass.
+        """
+        gates = self._ready_inputs.gates
+        if gates and not isinstance(end.head, Marker) and not gates.may_take(end):
+            return False
         return not self._ends.inner_output_channels or end.channel in self._ends.inner_inputs or not self._spilling
 
     def _ask_snapshot(self) -> None:
@@ -474,12 +571,18 @@ class SubtaskMachine:
         self.context.inputs = self._ends.open_inputs
         if defines(self.node, "onEnd"):
             self.context.sender = channel.source
+            self.context.hooks.calls += 1
             with calling("onEnd", self.subtask):
                 self.node.onEnd(self.context)
             self.context.sender = None
 
     def _end_if_over(self) -> None:
-        if self.status is not Status.RUNNING or not self._exhausted or len(self._timers) or not self._ends.all_ended:
+        if (
+            self.status is not Status.RUNNING
+            or not self._exhausted
+            or self._timers.next_at() is not None
+            or not self._ends.all_ended
+        ):
             return
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
@@ -497,16 +600,26 @@ class SubtaskMachine:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
         is_ended = self.status is Status.ENDED
-        state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
+        try:
+            state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
+        finally:
+            if self._parts.own.has_deltas:  # a captured delta is stored, whatever becomes of the snapshot
+                change = self._parts.own.take_change()
+                self._reports.append(OwnStateCaptured(snapshot_id, self.subtask, change))
         if self.observer is not None:
             self.observer.captured(snapshot_id, state)
         status = self._ends.status(
             is_ended,
             passive=self._exhausted,
-            has_timers=bool(len(self._timers)),
+            has_timers=self._timers.next_at() is not None,
             uncommitted=self._prepared.ids,
-            partitions=self._parts.partitions,
+            partitions=self._parts.restored.partitions,
+            own_state=self._kept.own_state,
         )
+        # Last, because whatever fails before must leave the changed rows to the next cut.
+        if self._parts.keyed.is_keyed:
+            rows = self._parts.keyed.capture(self.context.now)
+            self._reports.append(RowsCaptured(snapshot_id, self.subtask, self.context.keyGroups, rows))
         return state, status
 
     def _tick(self, now: float) -> None:
@@ -521,8 +634,12 @@ class SubtaskMachine:
             self.context.send_directly(self._parts.codec, self._parts.shapes)
         if self.observer is not None:
             self.observer.hook_begins("open")
-        with calling("open", self.subtask):
-            self.node.open(self.context)
+        try:
+            with calling("open", self.subtask):
+                self.node.open(self.context)
+        except NodeError as error:
+            raise self._parts.keyed.refusal or error from None  # another start would meet the refusal again
+        self._parts.keyed.opened()
         if ended:
             self.context.accept_messages()
         if self.observer is not None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.ids import Subtask
+from snapshot.keyed.migration import MigratedRows
+from snapshot.keyed.rows import CapturedRows
 from snapshot.stored.contribution import SnapshotTaken
+from snapshot.stored.own_changes import OwnChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +51,59 @@ class AlignmentStarted:
     timeout: float
 
 
-Report = SnapshotTaken | SnapshotFailed | SnapshotAsked | PublicationHandled | SubtaskEnded | AlignmentStarted
+@dataclass(frozen=True, slots=True)
+class RowsCaptured:
+    """The cut of a snapshot captured the rows that changed since the last cut. Comes ahead of `SnapshotTaken`.
+
+    The rows do not travel in `SnapshotTaken`, because a snapshot that fails while it records must not lose them.
+    """
+
+    snapshot_id: int
+    subtask: Subtask
+    #: key groups that the subtask owns
+    groups: range
+    #: None when no row has changed
+    rows: CapturedRows | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSealed:
+    """A tier with a bounded memory gives changed rows to storage between two cuts. The next cut needs them."""
+
+    subtask: Subtask
+    rows: CapturedRows
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStateCaptured:
+    """The cut of a snapshot captured the own state of a node with deltas. Comes ahead of `SnapshotTaken`."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: None when nothing has changed since the last capture
+    change: OwnChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsMigrated:
+    """All rows of a subtask were brought to another `Node.stateVersion` at the restore. They replace the restored list.
+
+    Comes ahead of all other reports about rows.
+    """
+
+    subtask: Subtask
+    rows: MigratedRows
+
+
+Report = (
+    SnapshotTaken
+    | SnapshotFailed
+    | SnapshotAsked
+    | PublicationHandled
+    | SubtaskEnded
+    | AlignmentStarted
+    | RowsMigrated
+    | RowsCaptured
+    | RowsSealed
+    | OwnStateCaptured
+)

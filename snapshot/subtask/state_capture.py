@@ -7,6 +7,7 @@ from typing import Any
 from snapshot.channel.frame import Buffer
 from snapshot.error_text import describe
 from snapshot.errors import SnapshotAborted
+from snapshot.stored.certificate import OwnStateKind
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
@@ -27,6 +28,8 @@ class StateCapture:
         self._parts = parts
         self._ends = ends
         self._prepared = prepared
+        #: how the own state of the last capture can be divided, or None without own state
+        self.own_state: OwnStateKind | None = None
         #: time of the last control event; `Context.now` stays behind it, because a marker is no event of the node
         self.step_time = 0.0
 
@@ -40,7 +43,9 @@ class StateCapture:
         """
         parts = self._parts
         try:
-            state = self._node_state(self._users_state(snapshot_id), is_exhausted, is_ended).encode(parts.codec)
+            users_state = self._users_state(snapshot_id)
+            self.own_state = None if users_state is None and not parts.own.has_deltas else parts.own.kind
+            state = self._node_state(users_state, is_exhausted, is_ended).encode(parts.codec)
             parts.lost_state.warn()
         except BaseException as error:  # because user code may raise anything
             raise SnapshotAborted(f"snapshotState of {parts.subtask}: {describe(error)}") from error
@@ -54,7 +59,7 @@ class StateCapture:
         context = self._parts.context
         context.silence("snapshotState")
         try:
-            return self._parts.node.snapshotState(snapshot_id, max(context.now, self.step_time))
+            return self._parts.own.capture(snapshot_id, max(context.now, self.step_time))
         finally:
             context.unsilence()
 
@@ -81,15 +86,19 @@ class StateCapture:
         self._parts.timers.restore(kept.timers)
         self._prepared.restore(kept.uncommitted)
         self._restore_ends(kept)
+        restored = self._parts.restored
+        partitioners = {restored.renames.get(target, target): state for target, state in kept.partitioners.items()}
         for edge in self._parts.edges:
-            if edge.target in kept.partitioners:
-                edge.partitioner.restore(kept.partitioners[edge.target])
+            if edge.target in partitioners and edge.target not in restored.fresh_outputs:
+                edge.partitioner.restore(partitioners[edge.target])
 
     def _restore_ends(self, kept: NodeState) -> None:
-        ended = dict.fromkeys((node, index) for node, index in kept.ended_inputs)
+        names = self._parts.restored.renames
+        ended = dict.fromkeys((names.get(node, node), index) for node, index in kept.ended_inputs)
+        missing_ends, reshaped = self._parts.restored.missing_ends, self._parts.restored.reshaped
         for channel in self._parts.inputs:
             source = channel.end.channel.source
-            if (source.node, source.index) in ended:
+            if reshaped.get(channel.end.channel, (source.node, source.index) in ended):
                 channel.end.ended = True
                 self._ends.channel_ended(channel.end.channel)
         context = self._parts.context
@@ -98,8 +107,8 @@ class StateCapture:
             context.close_outputs(self._ends.inner_outputs)
         if kept.ended:
             for output in self._parts.outputs.values():
-                output.ended = output.channel not in self._parts.missing_ends
-        for missing in self._parts.missing_ends:
+                output.ended = output.channel not in missing_ends
+        for missing in missing_ends:
             self._parts.outputs[missing].send_end()
             if self._parts.observer is not None:
                 self._parts.observer.end_sent(missing)

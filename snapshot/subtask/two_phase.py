@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from snapshot.channel.extensions import Encoded
@@ -22,23 +23,24 @@ class PreparedOutput:
         self._codec = codec
         self._observer = observer
         self.is_two_phase = isinstance(node, Sink) and defines(node, "commit")
-        #: {snapshot_id: encoded result of prepareCommit}, in the order of the cuts. Cuts follow the order of ids,
+        #: [(snapshot_id, encoded result of prepareCommit)], in the order of the cuts. Cuts follow the order of ids,
         #: except for aborted snapshots, because a late marker of an aborted snapshot may come after a higher id's cut.
-        #: None is kept too, because its position in the order is the position of the cut.
-        self._values: dict[int, bytes | None] = {}
+        #: None is kept too, because its position in the order is the position of the cut. Only restored output has
+        #: several values of one id, and all restored output is committed at once.
+        self._values: deque[tuple[int, bytes | None]] = deque()
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Snapshots with uncommitted output, in the order of their cuts."""
-        return tuple(self.values())
+        return tuple(prepared_id for prepared_id, _ in self.values())
 
-    def values(self) -> dict[int, Encoded]:
-        """Return the uncommitted output by snapshot id, for the state part."""
-        return {prepared_id: Encoded(value) for prepared_id, value in self._values.items() if value is not None}
+    def values(self) -> list[tuple[int, Encoded]]:
+        """Return the uncommitted output with its snapshot ids, for the state part."""
+        return [(prepared_id, Encoded(value)) for prepared_id, value in self._values if value is not None]
 
-    def restore(self, values: Mapping[int, Any]) -> None:
+    def restore(self, values: Iterable[tuple[int, Any]]) -> None:
         """Restore the output that a state part holds, decoded."""
-        self._values = {prepared_id: self._codec.encode(value) for prepared_id, value in values.items()}
+        self._values = deque((prepared_id, self._codec.encode(value)) for prepared_id, value in values)
 
     def prepare(self, snapshot_id: int) -> None:
         """Call the sink's `prepareCommit`. Errors of the sink pass through.
@@ -50,30 +52,29 @@ class PreparedOutput:
         """
         assert isinstance(self._node, Sink)
         prepared = self._node.prepareCommit(snapshot_id)
-        self._values[snapshot_id] = None if prepared is None else self._codec.encode(prepared)
+        self._values.append((snapshot_id, None if prepared is None else self._codec.encode(prepared)))
 
     def commit_through(self, snapshot_id: int) -> None:
         """Commit, in order, the output prepared up to the cut of a published snapshot. The sink's errors pass through.
 
         Output prepared after that cut waits, whatever its id, because a restore would replay its messages.
         """
-        if snapshot_id not in self._values:
+        prepared_ids = [prepared_id for prepared_id, _ in self._values]
+        if snapshot_id not in prepared_ids:
             return  # a later snapshot or the restore has committed this output
-        for prepared_id in list(self._values):
-            self._commit(prepared_id)
-            if prepared_id == snapshot_id:
-                return
+        for _ in range(prepared_ids.index(snapshot_id) + 1):
+            self._commit_first()
 
     def commit_all(self) -> None:
         """Commit all restored output, because the snapshot that holds the output is published."""
-        for prepared_id in list(self._values):
-            self._commit(prepared_id)
+        while self._values:
+            self._commit_first()
 
-    def _commit(self, prepared_id: int) -> None:
-        prepared = self._values[prepared_id]
+    def _commit_first(self) -> None:
+        prepared_id, prepared = self._values[0]
         if prepared is not None:
             assert isinstance(self._node, Sink)
             self._node.commit(prepared_id, self._codec.decode(prepared))
             if self._observer is not None:
                 self._observer.committed(prepared_id)
-        del self._values[prepared_id]
+        self._values.popleft()

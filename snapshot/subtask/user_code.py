@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from snapshot.culprit import Culprit
 from snapshot.error_text import describe
-from snapshot.errors import NodeError
+from snapshot.errors import NodeError, RestoreRefused
 from snapshot.ids import Subtask
 
 
@@ -22,3 +22,15 @@ def calling(hook: str, subtask: Subtask, culprit: Callable[[], Culprit | None] =
         yield
     except BaseException as error:
         raise NodeError(f"{hook} of {subtask}: {describe(error)}", culprit()) from error
+
+
+@contextmanager
+def refusing(subtask: Subtask) -> Iterator[None]:
+    """Pass a RestoreRefused of a hook on as itself, because another start would meet the refusal again."""
+    try:
+        yield
+    except NodeError as error:
+        if isinstance(error.__cause__, RestoreRefused):
+            text = str(error.__cause__)
+            raise RestoreRefused(text if text.startswith(str(subtask)) else f"{subtask}: {text}") from error
+        raise

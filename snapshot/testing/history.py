@@ -43,6 +43,14 @@ class Cut:
     processed: dict[ChannelId, int]
 
 
+@dataclass(slots=True)
+class Start:
+    """Counts with which a channel of a reshaped edge begins, as its two ends restored them."""
+
+    sent: int = 0
+    processed: int = 0
+
+
 #: A subtask's cut of one snapshot: (incarnation, snapshot_id, subtask).
 CutKey = tuple[int, int, Subtask]
 
@@ -68,6 +76,9 @@ class History:
         ``{(incarnation, channel): {number: encoded message, or None for the end}}``, restored messages among them.
     origins : dict
         ``{incarnation that ran: (incarnation, snapshot_id) of the restored snapshot, or None}``.
+    starts : dict
+        ``{(incarnation, channel): Start}`` of channels that the restored snapshot had not, because the parallelism or
+        the partitioning was another.
     list_sinks : dict of str
         Names of the nodes that are a `ListSink`. The values mean nothing.
     committed : dict
@@ -87,6 +98,7 @@ class History:
     cuts: dict[CutKey, Cut] = field(default_factory=dict)
     sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    starts: dict[tuple[int, ChannelId], Start] = field(default_factory=dict)
     list_sinks: dict[str, None] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)

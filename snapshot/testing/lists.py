@@ -5,9 +5,12 @@ In a simulation `History.output` returns the visible rows of a `ListSink`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
+from snapshot.errors import RestoreRefused
 from snapshot.node import END, Context, Sink, Source
 from snapshot.node import End as EndType
 
@@ -26,8 +29,12 @@ class Failure:
     reason: str = "a failure that the test asked for"
 
 
+#: Names of the partitions of any list. So up to 60 subtasks take turns, evenly, because 60 has many divisors.
+_PARTITIONS = tuple(f"{number:02}" for number in range(60))
+
+
 class ListSource(Source):
-    """Sends one item a poll. Several subtasks take turns at the items.
+    """Sends one item a poll. Several subtasks take turns at the items, also after a restore with another parallelism.
 
     Parameters
     ----------
@@ -39,17 +46,27 @@ class ListSource(Source):
 
     def __init__(self, *items: Any) -> None:
         self.items = items
-        self.next: int | None = None
+        #: {partition: place of its next item}; None before `open`. Partition k has the items k, k + 60, and so on.
+        #: The state of an older Cutline is the place of the subtask's next item.
+        self.next: dict[str, int] | int | None = None
+
+    def partitions(self) -> Sequence[str]:
+        return _PARTITIONS
+
+    def open(self, context: Context) -> None:
+        if not isinstance(self.next, dict):
+            first = 0 if self.next is None else self._older(self.next, context)
+            self.next = {name: first + (int(name) - first) % len(_PARTITIONS) for name in context.partitions}
 
     def poll(self, context: Context) -> float | EndType | None:
-        if self.next is None:
-            self.next = context.subtask.index
-        if self.next >= len(self.items):
+        assert isinstance(self.next, dict)
+        partition, place = min(self.next.items(), key=itemgetter(1), default=("", len(self.items)))
+        if place >= len(self.items):
             return END
-        item = self.items[self.next]
+        item = self.items[place]
         if isinstance(item, Failure) and context.incarnation == 1:
             raise RuntimeError(item.reason)
-        self.next += context.parallelism
+        self.next[partition] += len(_PARTITIONS)
         if isinstance(item, Pause):
             return item.seconds
         if not isinstance(item, Failure):
@@ -57,10 +74,20 @@ class ListSource(Source):
         return None
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.next
+        assert isinstance(self.next, dict)
+        return dict(self.next)
 
     def restoreState(self, state: Any) -> None:
         self.next = state
+
+    def _older(self, place: int, context: Context) -> int:
+        """Return the place that an older Cutline stored, where partitions have the same items as a subtask had."""
+        if len(_PARTITIONS) % context.parallelism and len(self.items) > len(_PARTITIONS):
+            raise RestoreRefused(
+                f"{context.subtask}: an older Cutline shared {len(self.items)} items among {context.parallelism} "
+                f"subtasks, which {len(_PARTITIONS)} partitions cannot: submit under another name"
+            )
+        return place
 
 
 class ListSink(Sink):
@@ -92,7 +119,7 @@ class ListSink(Sink):
         return visible
 
     def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.rows
+        return self.rows or None  # None, so that another parallelism has nothing to divide
 
     def restoreState(self, state: Any) -> None:
-        self.rows = state
+        self.rows = state or []

@@ -28,6 +28,7 @@ from snapshot.testing.step_types.control import (
     Store,
     Think,
     Wake,
+    WorkRows,
 )
 from snapshot.testing.step_types.data import (
     DATA,
@@ -122,6 +123,7 @@ __all__ = [
     "Timer",
     "Transmit",
     "Wake",
+    "WorkRows",
     "short_name",
     "subtask_named",
 ]

@@ -25,7 +25,9 @@ from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessa
 from snapshot.errors import CutlineError
 from snapshot.ids import Subtask
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.generations import RowTask
 from snapshot.worker.restored_parts import RestoredParts
+from snapshot.worker.row_tasks import RowResult
 from snapshot.worker.upload_batcher import PendingUpload
 
 
@@ -116,6 +118,14 @@ class PartsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsWorked:
+    """A task on the rows of a subtask has ended."""
+
+    incarnation: int
+    result: RowResult
+
+
+@dataclass(frozen=True, slots=True)
 class PeersConnected:
     """Data connections to all peers were made."""
 
@@ -158,6 +168,7 @@ Event = (
     | PartsRead
     | PartsUnreadable
     | PartsStored
+    | RowsWorked
     | PeersConnected
     | PeerLost
     | DataFailed
@@ -240,6 +251,14 @@ class StoreParts:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkOnRows:
+    """Perform a task on the rows of a subtask, those of one subtask in order. The answer is `RowsWorked`."""
+
+    incarnation: int
+    task: RowTask
+
+
+@dataclass(frozen=True, slots=True)
 class ReportProgress:
     """Send a progress report immediately, because a subtask has ended."""
 
@@ -283,6 +302,7 @@ Effect = (
     | ReadPeers
     | FlushLinks
     | StoreParts
+    | WorkOnRows
     | ReportProgress
     | DropConnections
     | CloseSubtasks

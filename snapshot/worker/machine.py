@@ -18,7 +18,7 @@ Rules, each with its reason:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from snapshot.coordinator import control
@@ -26,6 +26,7 @@ from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.error_text import printable
 from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.stored.backend import INLINE_BYTES_MAX
 from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
 from snapshot.subtask.events import (
@@ -69,13 +70,16 @@ from snapshot.worker.events import (
     Register,
     ReportProgress,
     RequestDeadline,
+    RowsWorked,
     SendToCoordinator,
     Stage,
     StoreParts,
     TurnEnded,
     UploadDeadline,
+    WorkOnRows,
 )
 from snapshot.worker.restored_parts import RestoredParts
+from snapshot.worker.row_logs import Outcome, RowLogs
 from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, PendingUpload, UploadBatcher
 
 #: permanent errors, which a retry cannot repair
@@ -98,6 +102,18 @@ class WorkerSettings:
     request_seconds: float = 5.0
     #: bytes; see `UploadBatcher`
     batch_bytes_max: int = BATCH_BYTES_MAX
+    #: bytes of one subtask's keyed rows that may go inside the manifest
+    inline_bytes_max: int = INLINE_BYTES_MAX
+
+
+@dataclass(slots=True)
+class _Data:
+    """What is gathered of the snapshots of one incarnation."""
+
+    uploads: UploadBatcher = field(default_factory=lambda: UploadBatcher(0))
+    rows: RowLogs = field(default_factory=lambda: RowLogs(0, "", (), 0))
+    #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
+    last_snapshot: int | None = None
 
 
 class WorkerMachine:
@@ -133,9 +149,7 @@ class WorkerMachine:
         #: whether the connected coordinator has a lower claim; messages are dropped until the next connection
         self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
-        self._uploads = UploadBatcher(0)
-        #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
-        self._last_snapshot: int | None = None
+        self._data = _Data()
         self._is_reported_idle = False
         #: delayed report of a lost peer, or None
         self._failure: control.WorkerFailed | None = None
@@ -194,7 +208,10 @@ class WorkerMachine:
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
-                self._effects.append(SendToCoordinator(messages))
+                self._take_outcome(self._data.rows.parts_stored(messages))
+            case RowsWorked(incarnation, result):
+                if incarnation == self._data.rows.incarnation:
+                    self._take_outcome(self._data.rows.worked(result))
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
                     self._pass_deadline(deadline, now)
@@ -264,7 +281,7 @@ class WorkerMachine:
             case control.AnnouncePublished(_, snapshot_id, min_snapshot_id, is_last):
                 self._discard_below(min_snapshot_id, now)
                 if is_last:
-                    self._last_snapshot = snapshot_id
+                    self._data.last_snapshot = snapshot_id
                 self._pass(SnapshotPublished(snapshot_id), now)
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
@@ -315,23 +332,32 @@ class WorkerMachine:
     def _restore(self, parts: RestoredParts, now: float) -> None:
         try:
             self.subtasks = self._make_subtasks(parts)
+            based = {each.subtask: None for each in parts.deploy.subtasks if each.needs_base}
             for subtask, machine in self.subtasks.items():
-                machine.restore(parts.states[subtask], now)
+                rows, own = parts.rows.get(subtask, ()), parts.own.get(subtask, ())
+                origin = parts.origins.get(subtask)
+                is_foreign = origin is not None and origin.run != machine.context.run
+                snapshot_id = 0 if origin is None else origin.snapshot_id
+                state = parts.donors.get(subtask, parts.states[subtask])
+                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based)
         except OSError as error:  # a spill file
             self._fail(error, now)
             return
-        self._uploads = UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max)
+        run = next((machine.context.run for machine in self.subtasks.values()), "")
+        self._data = _Data(
+            UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
+            RowLogs(self.incarnation, run, parts.deploy.subtasks, self._settings.inline_bytes_max),
+        )
         self.stage = Stage.RESTORED
         self._effects.append(OpenDataPlane(self.incarnation, self.subtasks))
-        self._send(control.WorkerRestored(self.number, self.incarnation))
+        self._send(control.WorkerRestored(self.number, self.incarnation, parts.rerouted))
 
     def _drop_data(self) -> None:
         if self.stage is Stage.WAITING:
             return
         self._effects += [DropConnections(), CloseSubtasks(tuple(self.subtasks.values()))]
         self.subtasks = {}
-        self._uploads = UploadBatcher(0)
-        self._last_snapshot = None
+        self._data = _Data()
         self._forget_deadlines()
 
     def _fail(self, error: Exception, now: float) -> None:
@@ -374,7 +400,7 @@ class WorkerMachine:
                 self._effects.append(Log("warning", text))
                 self._pass(RequestAnswered(), now, [subtask])
             case UploadDeadline(snapshot_id):
-                self._store(self._uploads.release(snapshot_id))
+                self._store(self._data.uploads.release(snapshot_id))
             case IdleDeadline():
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
@@ -396,7 +422,8 @@ class WorkerMachine:
 
     def _discard_below(self, min_snapshot_id: int, now: float) -> None:
         """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
-        self._uploads.discard_below(min_snapshot_id)
+        self._data.uploads.discard_below(min_snapshot_id)
+        self._data.rows.discard_below(min_snapshot_id)
         for deadline in list(self.deadlines):
             if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < min_snapshot_id:
                 del self.deadlines[deadline]
@@ -409,24 +436,32 @@ class WorkerMachine:
             for report in machine.take_reports():
                 self._dispatch(report, now, committed)
         if committed:
-            assert self._last_snapshot is not None
-            self._send(control.PublicationDone(self.incarnation, self._last_snapshot, tuple(committed)))
+            assert self._data.last_snapshot is not None
+            self._send(control.PublicationDone(self.incarnation, self._data.last_snapshot, tuple(committed)))
 
     def _dispatch(self, report: reports.Report, now: float, committed: list[Subtask]) -> None:
         match report:
             case SnapshotTaken(snapshot_id):
-                if uploads := self._uploads.add(report, now):
+                if uploads := self._data.uploads.add(report, now):
                     self.deadlines.pop(UploadDeadline(snapshot_id), None)
                     self._store(uploads)
                 else:
                     self.deadlines.setdefault(UploadDeadline(snapshot_id), now + BATCH_SECONDS_MAX)
+            case reports.RowsMigrated():
+                self._take_outcome(self._data.rows.migrated(report))
+            case reports.RowsCaptured():
+                self._take_outcome(self._data.rows.captured(report))
+            case reports.RowsSealed():
+                self._take_outcome(self._data.rows.sealed(report))
+            case reports.OwnStateCaptured():
+                self._take_outcome(self._data.rows.captured_own(report))
             case reports.SnapshotFailed(snapshot_id, subtask, reason):
                 self._send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
             case reports.SnapshotAsked(subtask):
                 self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
                 self._send(control.SnapshotAskedFor(self.incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                if snapshot_id == self._last_snapshot:
+                if snapshot_id == self._data.last_snapshot:
                     committed.append(subtask)
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self.deadlines[AlignmentDeadline(snapshot_id, subtask)] = now + timeout
@@ -439,6 +474,11 @@ class WorkerMachine:
     def _store(self, uploads: tuple[PendingUpload, ...]) -> None:
         if uploads:
             self._effects.append(StoreParts(self.incarnation, uploads))
+
+    def _take_outcome(self, outcome: Outcome) -> None:
+        self._effects += [WorkOnRows(self.incarnation, task) for task in outcome.tasks]
+        if outcome.messages:
+            self._effects.append(SendToCoordinator(tuple(outcome.messages)))
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from snapshot.channel.frame import Frame
-from snapshot.coordinator.control import Deploy, RestoredSubtask
-from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.part import Handle, decode_frames
+from snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
+from snapshot.ids import ChannelId, Subtask, renamed_channel
+from snapshot.keyed.segment import Segment
+from snapshot.plan.declarations import Key
+from snapshot.stored.keyed_state import StoredSegments
+from snapshot.stored.own_changes import decode_changes
+from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.subtask.assembly import RestoredChannels
+from snapshot.subtask.inheritance import Donor, Donors
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +27,28 @@ class RestoredParts:
     #: {subtask: body of its state part, or None for a fresh node}
     states: Mapping[Subtask, memoryview | None]
     channels: Mapping[Subtask, RestoredChannels]
+    #: {subtask: segments of its keyed rows, in the order of application}
+    rows: Mapping[Subtask, Sequence[Segment]] = field(default_factory=dict)
+    #: {subtask: what it takes over from several}; its own state part is None
+    donors: Mapping[Subtask, Donors] = field(default_factory=dict)
+    #: messages of reshaped edges, as they were read and taken
+    rerouted: tuple[ReroutedCount, ...] = ()
+    #: {subtask: (is whole, encoded change) of its own state, oldest first}
+    own: Mapping[Subtask, tuple[tuple[bool, memoryview], ...]] = field(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[Subtask, Handle]:
+        """{subtask: handle of a state part that it restores}, without the fresh nodes."""
+        return {each.subtask: origin for each in self.deploy.subtasks if (origin := each.origin) is not None}
 
 
-def read_parts(deploy: Deploy, read: Callable[[Handle], memoryview]) -> RestoredParts:
+#: Returns the key of an edge, by the names of its nodes.
+KeyOf = Callable[[str, str], Key | None]
+
+
+def read_parts(
+    deploy: Deploy, read: Callable[[Handle], memoryview], key_of: KeyOf, codec: Codec, *, reads_rows: bool = True
+) -> RestoredParts:
     """Read every part that `deploy` names.
 
     Parameters
@@ -31,22 +57,79 @@ def read_parts(deploy: Deploy, read: Callable[[Handle], memoryview]) -> Restored
         The whole deployment, assembled from its deploy chunks.
     read : callable
         Returns the checked body of a part. Errors of `read` pass through.
+    key_of : callable
+        Returns the key of an edge of the graph, by the names of its source and its target.
+    codec : Codec
+        Decodes messages that are put on other channels by their keys.
+    reads_rows : bool
+        Whether keyed rows are read now. False: each piece is read when the restore takes it, because all rows together
+        may exceed memory.
+
+    Raises
+    ------
+    RestoreRefused
+        if messages in flight have no place on the channels of the graph.
     """
     subtasks = deploy.subtasks
     states = {each.subtask: None if each.state is None else read(each.state) for each in subtasks}
-    return RestoredParts(deploy, states, {each.subtask: _channels(each, read) for each in subtasks})
+    counts: list[ReroutedCount] = []
+    channels = {each.subtask: _channels(each, read, key_of, codec, counts) for each in subtasks}
+    stored = {each.subtask: StoredSegments(each.rows, read) for each in subtasks if each.rows}
+    rows = {subtask: tuple(segments) if reads_rows else segments for subtask, segments in stored.items()}
+    donors = {each.subtask: _donors(each, each.inheritance, read) for each in subtasks if each.inheritance is not None}
+    own = {each.subtask: tuple(_own_changes(each.own, read)) for each in subtasks if each.own}
+    return RestoredParts(deploy, states, channels, rows, donors, tuple(counts), own)
 
 
-def _channels(restored: RestoredSubtask, read: Callable[[Handle], memoryview]) -> RestoredChannels:
-    frames: dict[ChannelId, tuple[Frame, ...]] = {}
+def _own_changes(handles: Iterable[Handle], read: Callable[[Handle], memoryview]) -> Iterator[tuple[bool, memoryview]]:
+    for handle in handles:
+        yield from decode_changes(read(handle), handle.name)
+
+
+def _donors(restored: RestoredSubtask, inheritance: Inheritance, read: Callable[[Handle], memoryview]) -> Donors:
+    states = [handle for handle in restored.donor_parts if handle.kind is PartKind.STATE]
+    donors = []
+    for state in states:
+        own = [each for each in restored.donor_parts if each.kind is PartKind.OWN and each.subtask == state.subtask]
+        is_inherited = state.subtask.index in inheritance.heir_of
+        donors.append(Donor(state.subtask, read(state), tuple(_own_changes(own, read)), is_inherited))
+    return Donors(tuple(donors), inheritance.is_ended, inheritance.is_exhausted, inheritance.seed)
+
+
+def _channels(
+    restored: RestoredSubtask,
+    read: Callable[[Handle], memoryview],
+    key_of: KeyOf,
+    codec: Codec,
+    counts: list[ReroutedCount],
+) -> RestoredChannels:
+    contents: dict[ChannelId, tuple[Frame, ...]] = {}
+    names = dict(restored.renames)
     for handle in restored.channel_parts:
         assert handle.channel is not None
-        frames[handle.channel] = (*frames.get(handle.channel, ()), *decode_frames(handle, read(handle)))
+        channel = renamed_channel(handle.channel, names)
+        contents[channel] = (*contents.get(channel, ()), *decode_frames(handle, read(handle)))
+    old = {each.channel for edge in restored.reshaped for each in edge.old}
+    frames = {channel: each for channel, each in contents.items() if channel not in old}
+    processed, waves = dict(restored.processed), dict(restored.waves)
+    is_closed: dict[ChannelId, bool] = {}
+    for edge in restored.reshaped:
+        found = reroute(edge, contents, key_of(edge.source, edge.target), codec)
+        frames.update(found.frames)
+        processed.update(found.processed)
+        waves.update(found.waves)
+        counts.extend(found.counts)
+        is_closed.update((new.channel, new.end is ChannelEnd.CLOSED) for new in edge.new)
     return RestoredChannels(
-        dict(restored.processed),
-        frames,
-        dict(restored.sent),
-        restored.partitions,
-        restored.isolated,
-        restored.missing_ends,
+        processed=processed,
+        frames=frames,
+        sent=dict(restored.sent),
+        partitions=restored.partitions,
+        isolated=restored.isolated,
+        missing_ends=restored.missing_ends,
+        waves=waves,
+        reshaped=is_closed,
+        fresh_outputs=restored.fresh_outputs,
+        renames=names,
+        state_version=restored.state_version,
     )

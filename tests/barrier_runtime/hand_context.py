@@ -8,6 +8,7 @@ from typing import Any
 
 from snapshot.ids import Subtask
 from snapshot.node import Context
+from snapshot.state import ListState, MapState, ReducingState, ValueState
 
 
 class HandContext(Context):
@@ -40,3 +41,15 @@ class HandContext(Context):
 
     def increment(self, metric: str, by: float = 1) -> None:
         raise AssertionError("these nodes count nothing")
+
+    def getValueState(self, name: str, *, ttl: float | None = None) -> ValueState:
+        raise AssertionError("these nodes have no keyed state")
+
+    def getListState(self, name: str, *, ttl: float | None = None) -> ListState:
+        raise AssertionError("these nodes have no keyed state")
+
+    def getMapState(self, name: str, *, ttl: float | None = None) -> MapState:
+        raise AssertionError("these nodes have no keyed state")
+
+    def getReducingState(self, name: str, plus: Any, *, ttl: float | None = None) -> ReducingState:
+        raise AssertionError("these nodes have no keyed state")

@@ -47,9 +47,9 @@ class LocalSpark:
         self.workers: list[Worker] = []
         #: files that went to executors
         self.files: list[str] = []
+        self.dataSource = types.SimpleNamespace(register=lambda source: None)
         self._jsc = types.SimpleNamespace(sc=lambda: self)
         self._number = threading.local()
-        self._count = 0
 
     # the Java side
 
@@ -79,20 +79,20 @@ class LocalSpark:
         self.groups.append((group, description))
 
     def cancelJobGroup(self, group: str) -> None:
-        assert group == self.groups[-1][0]
+        assert group in [each for each, _ in self.groups]
         for worker in self.workers:
             worker.exit_code = ExitCode.QUIT
 
-    def range(self, start: int, end: int, step: int, partitions: int) -> LocalSpark:
+    def range(self, start: int, end: int, step: int, partitions: int) -> Any:
         assert (start, step, partitions) == (0, 1, end)
-        self._count = end
-        return self
 
-    def mapInArrow(self, host: Callable[[Iterator[Any]], Iterator[Any]], schema: str, *, barrier: bool) -> Any:
-        assert barrier and schema == "worker long"
-        return types.SimpleNamespace(collect=lambda: self._run_stage(host))
+        def map_in_arrow(host: Callable[[Iterator[Any]], Iterator[Any]], schema: str, *, barrier: bool) -> Any:
+            assert barrier and schema == "worker long"
+            return types.SimpleNamespace(collect=lambda: self._run_stage(host, end))
 
-    def _run_stage(self, host: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        return types.SimpleNamespace(mapInArrow=map_in_arrow)
+
+    def _run_stage(self, host: Callable[[Iterator[Any]], Iterator[Any]], count: int) -> None:
         errors: list[BaseException] = []
 
         def run(number: int) -> None:
@@ -102,7 +102,7 @@ class LocalSpark:
             except Exception as error:  # noqa: BLE001  # any error of a task fails the stage
                 errors.append(error)
 
-        threads = [threading.Thread(target=run, args=(number,), name=f"task-{number}") for number in range(self._count)]
+        threads = [threading.Thread(target=run, args=(number,), name=f"task-{number}") for number in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:

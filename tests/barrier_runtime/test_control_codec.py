@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.coordinator import control
 from snapshot.culprit import Culprit, FailedMessages, FailedTimer, IsolatedMessages
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, SubtaskStatus
+from snapshot.stored.certificate import (
+    ChannelWaves,
+    ListEntry,
+    OwnStateKind,
+    ReceivedEntry,
+    SentEntry,
+    SubtaskRecord,
+    SubtaskStatus,
+)
 from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle, PartKind
 
@@ -30,8 +39,17 @@ _STATE_HANDLES = st.builds(
     st.just(0), _NUMBERS, st.binary(max_size=16), st.none(), st.binary(max_size=20),
 )  # fmt: skip
 _STATUSES = st.builds(
-    SubtaskStatus, st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(_NUMBERS, max_size=2).map(tuple)
-)
+    SubtaskStatus, st.booleans(), st.booleans(), st.booleans(), st.booleans(),
+    st.lists(_NUMBERS, max_size=2).map(tuple), st.none(), st.none() | st.sampled_from(OwnStateKind),
+)  # fmt: skip
+_WAVES = st.lists(st.tuples(_NUMBERS, _NUMBERS), max_size=2).map(tuple)
+_GROUPS = st.integers(0, 9).map(lambda lo: (lo, lo + 3))
+_PIECES = st.builds(
+    Handle, st.just(PartKind.ROWS), st.text(max_size=5), _NUMBERS, _NUMBERS, _SUBTASKS, st.none(), st.just(1),
+    st.integers(1, 9), _NUMBERS, st.binary(max_size=16), st.text(max_size=5), st.none(), st.just(0), _GROUPS,
+)  # fmt: skip
+_ENTRIES = st.lists(st.builds(ListEntry, _PIECES, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
+_OWN = st.lists(_STATE_HANDLES, max_size=2).map(tuple)
 _RECORDS = st.builds(
     SubtaskRecord,
     _SUBTASKS,
@@ -40,13 +58,28 @@ _RECORDS = st.builds(
     st.lists(st.builds(SentEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
     st.lists(st.builds(ReceivedEntry, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
     _STATUSES,
+    st.none() | _GROUPS,
+    st.none() | _ENTRIES,
+    st.none() | _OWN,
+    st.none() | st.lists(st.builds(ChannelWaves, _CHANNELS, _WAVES), max_size=2).map(tuple),
+)
+_TEXTS = st.text(max_size=3)
+_RESHAPED = st.builds(
+    ReshapedEdge, _TEXTS, _TEXTS, _NUMBERS, st.sampled_from(Route), _NUMBERS, _NUMBERS, _NUMBERS,
+    st.lists(st.builds(OldChannel, _CHANNELS, _NUMBERS, _WAVES), max_size=2).map(tuple),
+    st.lists(st.builds(NewChannel, _CHANNELS, _NUMBERS, st.sampled_from(ChannelEnd)), max_size=2).map(tuple),
+)  # fmt: skip
+_INHERITANCES = st.builds(
+    control.Inheritance, st.lists(_NUMBERS, max_size=2).map(tuple), st.booleans(), st.booleans(), _TEXTS
 )
 _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
     st.none() | st.lists(st.text(max_size=3), max_size=2).map(tuple),
     st.lists(st.builds(IsolatedMessages, _CHANNELS, _NUMBERS, _NUMBERS, st.none() | st.text()), max_size=2).map(tuple),
-    st.lists(_CHANNELS, max_size=2).map(tuple),
+    st.lists(_CHANNELS, max_size=2).map(tuple), st.none() | _GROUPS, _ENTRIES, _OWN, st.none() | _INHERITANCES,
+    st.lists(_STATE_HANDLES, max_size=1).map(tuple), st.lists(_RESHAPED, max_size=2).map(tuple),
+    st.lists(_TEXTS, max_size=2).map(tuple), st.lists(st.tuples(_CHANNELS, _WAVES), max_size=2).map(tuple),
 )  # fmt: skip
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
@@ -61,6 +94,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[str, ...]: st.lists(st.text(max_size=3), max_size=3).map(tuple),
     tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),
     tuple[Subtask, ...]: st.lists(_SUBTASKS, max_size=3).map(tuple),
+    tuple[ReroutedCount, ...]: st.lists(
+        st.builds(ReroutedCount, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2
+    ).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
     Culprit | None: st.none()
     | st.builds(FailedMessages, _CHANNELS, _NUMBERS, _NUMBERS)
@@ -110,6 +146,10 @@ def test_other_bytes_are_refused_by_name(data: bytes) -> None:
         control.SnapshotAskedFor(1, None),  # type: ignore[arg-type]
         control.SnapshotAskedFor(1, Subtask("a", "0")),  # type: ignore[arg-type]
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, ((Subtask("a"), 1),), (), ()),), False),  # type: ignore[arg-type]
+        control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), groups=(0, "9")),), False),  # type: ignore[arg-type]
+        control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), groups=(0,)),), False),  # type: ignore[arg-type]
+        control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), rows=((1, 2),)),), False),  # type: ignore[arg-type]
+        control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), (1,)),), False),  # type: ignore[arg-type]
         WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}),  # type: ignore[dict-item]
         WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}),  # type: ignore[dict-item]
     ],

@@ -14,12 +14,15 @@ import pytest
 from barrier_runtime.control_codec import decode_message, encode_message
 from barrier_runtime.tracing.chunks import (
     FREQUENT_EVENTS_MAX,
+    KINDS,
     RARE_EVENTS_MAX,
     TraceChunk,
     WorkerTrace,
+    chunk_of,
     events_in,
     frequent_events_max,
 )
+from barrier_runtime.tracing.joined import opened
 from barrier_runtime.tracing.payloads import LABELLED_ROWS_MAX, PAYLOAD_BYTES_MAX, Payloads
 from barrier_runtime.tracing.trace_observer import SubtaskLog, TraceObserver, trace_of
 from barrier_runtime.tracing.trace_store import KeptTrace, TraceStore
@@ -35,7 +38,7 @@ from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, asse
 from snapshot.subtask.events import SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
-from snapshot.trace_events import Event, Kind, counts_of
+from snapshot.trace_events import Event, Kind, counts_of, pack_counts
 from tests.snapshot.led import SETTINGS, Led, order
 from tests.snapshot.sample import P
 
@@ -321,4 +324,40 @@ def test_what_the_coordinator_adds() -> None:
         (Kind.DEPLOYED, 2, _FIRST, ""),
         (Kind.ABORTED, 2, 2 * _FIRST, "no room"),
     ]
-    assert kept.opened(SETTINGS.topology).events == list(kept.events)
+    assert opened([(SETTINGS.topology, kept)]).events == list(kept.events)
+
+
+def test_traces_of_a_rescaled_run_are_joined() -> None:
+    """Each event keeps its channel, and each cut its counts, although channels had other places in the topology."""
+    graph = Graph("g").add("a", _Sending()).add("b", _Passing(), parallelism=2).connect("a", "b", key=str)
+    wide, narrow = (build(graph.withParallelism({"b": count}), "unaligned").topology for count in (3, 1))
+    kept = [(wide, _one_cut(wide, 1)), (narrow, _one_cut(narrow, 2))]
+    trace = opened(kept)
+    assert [node.parallelism for node in trace.topology.nodes] == [1, 3]
+    a, (one, two, three) = Subtask("a"), (ChannelId(Subtask("a"), Subtask("b", index)) for index in range(3))
+    first, second = trace.events[0], trace.events[2]
+    assert counts_of(first, trace.topology).sent == {one: 0, two: 1, three: 2}
+    assert counts_of(second, trace.topology).sent == {one: 0, two: 0, three: 0}
+    assert [(each.channel, each.incarnation, each.subtask) for each in trace.events[1::2]] == [
+        (three, 1, a),
+        (one, 2, a),
+    ]
+
+
+def _one_cut(topology: Topology, incarnation: int) -> KeptTrace:
+    """A cut of the source, with one count for each channel, and a message on the last channel."""
+    outputs = topology.outputs_of(Subtask("a"))
+    cut = [1, float(incarnation), KINDS.index(Kind.CUT), -1, 0, 7, pack_counts(range(len(outputs)), ())]
+    send = [2, incarnation + 0.5, KINDS.index(Kind.SEND), len(topology.channels) - 1, 5, 0, b""]
+    chunk = chunk_of(Subtask("a"), incarnation, [cut, send], is_frequent=False)
+    return KeptTrace((chunk,), (), is_whole=True)
+
+
+class _Sending(Source):
+    def poll(self, context: Context) -> float | None:
+        return None
+
+
+class _Passing(Node):
+    def onMessage(self, message: Any, context: Context) -> None:
+        """Take the message."""

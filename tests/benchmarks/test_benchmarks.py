@@ -14,12 +14,23 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_batches, keyed_messages, message_floor, page, peers, recovery, scale, simulation, snapshot
+from benchmarks import (
+    keyed_batches,
+    keyed_messages,
+    keyed_state,
+    message_floor,
+    page,
+    peers,
+    recovery,
+    scale,
+    simulation,
+    snapshot,
+)
 from benchmarks.interleaved_windows import shares_of_neighbours
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
 from benchmarks.live import Live
 from benchmarks.result import Metric, Result, metric, metric_of_samples, paired_ratio, table_of
-from benchmarks.run_size import RunSize
+from benchmarks.run_size import RunSize, select
 from benchmarks.snapshot_trigger_source import InterleavedWindows
 from tests.source_files import ROOT
 
@@ -87,6 +98,37 @@ def test_message_floor() -> None:
     steps = ("share", "encode", "decode", "handle")
     parts = sum(found["metrics"][f"{name}_ns"]["median"] for name in steps)
     assert found["metrics"]["sum_ns"]["median"] == pytest.approx(parts)
+
+
+def _of_keyed_state(**conditions: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Results of a quick run of keyed-state, by case and access."""
+    cases = select({"": keyed_state.configurations(SIZE)}, [f"{name}={value}" for name, value in conditions.items()])
+    found = [assert_schema(result.json()) for result in keyed_state.measure(cases[""], SIZE, _no_place)]
+    return {(each["configuration"]["case"], each["configuration"]["access"]): each for each in found}
+
+
+def test_keyed_state_on_the_heap() -> None:
+    """Rates beside a dict, cuts and restores, of rows and of sums."""
+    found = _of_keyed_state(tier="heap")
+    assert found["rows", "key"]["ratios"].keys() == {"bare_dict"}
+    assert {"pause_ms", "loop_stop_ms", "restored_rows_per_s"} <= found["rows", None]["metrics"].keys()
+    assert found["rows", None]["ratios"].keys() == {"bytes_changed", "bytes_changed_300", "bare_dict", "bare_write"}
+    assert "updates_per_s" in found["columns", "bulk"]["metrics"]
+    assert 1.0 < found["five_times", None]["ratios"]["bytes_changed"] < 2.0
+
+
+@pytest.mark.parametrize("case", ["rows", "beyond_cache"])
+def test_keyed_state_on_rocksdb(case: str) -> None:
+    """Rates beside a plain RocksDB."""
+    found = _of_keyed_state(tier="rocksdb", case=case)
+    assert all(each["ratios"].keys() == {"bare_rocksdb"} for (_, access), each in found.items() if access is not None)
+    assert all("bytes_changed_300" in each["ratios"] for (_, access), each in found.items() if access is None)
+
+
+def test_keyed_state_larger_than_memory() -> None:
+    """A process is killed while it stores snapshots, and the next one finds every row of the last snapshot."""
+    [found] = _of_keyed_state(case="larger_than_memory").values()
+    assert {"pause_ms", "updates_per_s", "restored_rows_per_s", "memory_bytes"} <= found["metrics"].keys()
 
 
 @pytest.mark.spark

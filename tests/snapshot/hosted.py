@@ -19,6 +19,7 @@ from snapshot.channel.output_buffer import Spill
 from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.heap import HeapTier, Tier
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
 from snapshot.stored.contribution import SnapshotTaken
@@ -45,11 +46,12 @@ class Hosted:
         *,
         limits: SubtaskLimits | None = None,
         spill_of: Callable[[ChannelId], Spill | None] = lambda channel: None,
+        tier_of: Callable[[Subtask], Tier] = lambda _: HeapTier(),
         started: bool = True,
     ) -> None:
         self.compiled = build(graph, alignment)
         self.limits = limits or SubtaskLimits()
-        self.spill_of = spill_of
+        self.spill_of, self.tier_of = spill_of, tier_of
         self.nodes: dict[Subtask, Any] = {}
         #: what the stopwatch of snapshots shows
         self.now = 0.0
@@ -67,6 +69,7 @@ class Hosted:
             codec=CODEC,
             limits=self.limits,
             spill_of=self.spill_of,
+            tier_of=self.tier_of,
             logger_of=lambda _: logging.LoggerAdapter(logging.getLogger("tests.hosted"), {}),
             chance_of=lambda _: Random(seed),
             stopwatch=lambda: self.now,

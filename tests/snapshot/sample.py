@@ -62,7 +62,7 @@ def batch(first: int, count: int) -> Frame:
 
 def state(value: object) -> tuple[Buffer, ...]:
     """The body of a state part, in pieces."""
-    return NodeState(value, None, [], 0.0, [], False, False, {}, {}).encode(CODEC)
+    return NodeState(value, None, [], 0.0, [], False, False, [], {}).encode(CODEC)
 
 
 def taken() -> list[SnapshotTaken]:

@@ -49,3 +49,29 @@ def test_explain_prints_and_refuses() -> None:
 def test_the_package_exports_what_users_need() -> None:
     """Every public name is there."""
     assert all(hasattr(snapshot, name) for name in snapshot.__all__)
+
+
+def test_a_copy_has_another_parallelism() -> None:
+    """Nodes, edges and invariants are those of the graph, which stays as it is."""
+    graph = (
+        Graph("g").add("a", Passive(), parallelism=2).add("b", Passive()).connect("a", "b", key="k", schema="k LONG")
+    )
+    copy = graph.addInvariant("true", lambda snap: True).withParallelism({"a": 4})
+    assert [(node.name, node.parallelism) for node in copy.nodes] == [("a", 4), ("b", 1)]
+    assert [(node.name, node.parallelism) for node in graph.nodes] == [("a", 2), ("b", 1)]
+    assert (copy.name, copy.edges, copy.invariants) == (graph.name, graph.edges, graph.invariants)
+    assert [node.node for node in copy.nodes] == [node.node for node in graph.nodes]
+    copy.connect("b", "a")
+    assert len(graph.edges) == 1
+
+
+def test_a_copy_with_a_wrong_parallelism_is_refused() -> None:
+    """All faults at once, with the nodes that exist."""
+    graph = Graph("g").add("a", Passive(), parallelism=2).add("b", Passive())
+    wrong = {"c": 2, "a": 0, "b": True}
+    with pytest.raises(GraphError) as refused:
+        graph.withParallelism(wrong)
+    assert str(refused.value) == (
+        "graph 'g': there is no node c; parallelism 0 of node a is no whole number from 1 on; "
+        "parallelism True of node b is no whole number from 1 on. It has a=2, b=1"
+    )

@@ -65,7 +65,7 @@ def test_the_textbook_case() -> None:
     assert state_of(of_q).state == ["brown", "pink"]
     assert values(of_p.received[QP]) + values(of_q.sent[QP]) == ["orange"]
     records = [record_of(each, 1, [part.inline() for part in parts_of(each, "balls", 1)]) for each in (of_p, of_q)]
-    assert problems([PQ, QP], [P, Q], records, 1) == []
+    assert problems([PQ, QP], [P, Q], records, 1, run="balls") == []
     assert (sorted(hosted.node("P").held), sorted(hosted.node("Q").held)) == (
         ["blue", "orange", "red"],
         ["brown", "green", "pink"],

@@ -66,6 +66,17 @@ class CountByKey(Node):
         self.counts = state
 
 
+class KeyedCount(Node):
+    """Counts its messages by key in keyed state, and passes them on."""
+
+    def open(self, context: Context) -> None:
+        self.count = context.getReducingState("count", "count")
+
+    def onMessage(self, message: int, context: Context) -> None:
+        self.count.add(message)
+        context.send(message)
+
+
 class Tally(Sink):
     """Count and sum of all messages. Notes in `folder` when each incarnation's first message came."""
 
@@ -88,10 +99,11 @@ class Tally(Sink):
         self.count, self.sum = state
 
 
-def counting_graph(name: str, count: int, folder: str) -> Graph:
-    """The job on `count` numbers; `folder` takes the times of first messages."""
+def counting_graph(name: str, count: int, folder: str, *, keyed: bool = False) -> Graph:
+    """The job on `count` numbers; `folder` takes the times of first messages. `keyed`: with keyed state."""
     graph = Graph(name)
-    graph.add("numbers", Numbers(count)).add("counts", CountByKey(), parallelism=2).add("tally", Tally(folder))
+    counts = KeyedCount() if keyed else CountByKey()
+    graph.add("numbers", Numbers(count)).add("counts", counts, parallelism=2).add("tally", Tally(folder))
     graph.connect("numbers", "counts", key=_key)
     graph.connect("counts", "tally")
     return graph
@@ -116,7 +128,8 @@ def check_result(run: Any, count: int) -> None:
 def stop_and_check(run: Any) -> None:
     """Stop a run with a snapshot, in which no message may be lost or doubled."""
     last = run.stop(withSnapshot=True)
-    counted = sum(sum(state.values()) for state in last.node("counts").states)
+    states = [state for state in last.node("counts").states if state is not None]
+    counted = sum(sum(state.values()) for state in states or [last.node("counts").keyedState("count")])
     assert counted + _in_flight(last, "numbers", "counts") == last.node("numbers").state
     assert last.node("tally").state[0] + _in_flight(last, "counts", "tally") == counted
 

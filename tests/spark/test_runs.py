@@ -136,7 +136,7 @@ assert unshipped.status["restarts"] == []
 exec(open(counting.__file__).read())  # its classes are those of __main__
 
 # Nobody can ask a Connect server for its slots: a deadline says that the stage did not start.
-from barrier_runtime.driver import runtime as driver
+from barrier_runtime.driver import submission as driver
 deadline, driver.GATHERING_SECONDS_MAX = driver.GATHERING_SECONDS_MAX, 3.0
 wide = BarrierRuntime(spark, backend=FileSystemBackend(folder), workers=9).submit(counting_graph("wide", 1, folder))
 print("refused:", wait_for_failure(wide))

@@ -16,6 +16,9 @@ RACERS = 16
 PROCESSES = 8
 ROUNDS = 30
 
+#: More than two pieces of the least size that S3 takes.
+LARGE = bytes(range(253)) * 45_000
+
 #: One process forks the racers before any of them used the backend. Each waits until the pipe is closed, tries
 #: every round and prints those that it won, in one write.
 RACE = """
@@ -49,6 +52,20 @@ def written_once(backend: StateBackend) -> None:
     assert backend.put_if_absent("empty", [])
     assert not backend.put_if_absent("empty", [])
     assert backend.get("empty") == b""
+
+
+def written_alone(backend: StateBackend) -> None:
+    """A file of one writer is whole, of any size, and is not written a second time, by neither way."""
+    for path, content in (("a/small", b"onetwo"), ("a/large", LARGE)):
+        assert backend.put_alone(path, [content[:2], memoryview(content)[2:3], b"", content[3:]])
+        assert not backend.put_alone(path, [content])
+        assert not backend.put_if_absent(path, [b"other"])
+        assert backend.get(path) == content
+    assert backend.get("a/large", len(LARGE) - 9, 5) == LARGE[-9:-4]
+    assert backend.put_if_absent("b", [b"one"])
+    assert not backend.put_alone("b", [LARGE])
+    assert backend.get("b") == b"one"
+    assert backend.files() == ["a/large", "a/small", "b"]
 
 
 def read_in_pieces(backend: StateBackend) -> None:
@@ -149,7 +166,7 @@ def threads_race(backend: StateBackend) -> None:
 def processes_race(backend: StateBackend) -> None:
     """The same for processes, which get the backend pickled."""
     command = [sys.executable, "-c", RACE, pickle.dumps(backend).hex(), str(PROCESSES), str(ROUNDS)]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=100).stdout.splitlines()
     wins = {racer: [int(number) for number in won.split()] for racer, won in (line.split(":") for line in lines)}
     assert len(wins) == PROCESSES
     assert sorted(number for won in wins.values() for number in won) == list(range(ROUNDS))
@@ -170,6 +187,7 @@ def names_itself(backend: StateBackend) -> None:
 #: All of them; those of the second need a store that other processes see.
 FOR_ALL: list[Callable[[StateBackend], None]] = [
     written_once,
+    written_alone,
     read_in_pieces,
     missing_is_an_error,
     folders_are_no_files,

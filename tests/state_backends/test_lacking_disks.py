@@ -13,7 +13,9 @@ from snapshot.stored.backend import StateBackend, StoreRefused, is_permanent
 from snapshot.stored.layout import run_folder
 from snapshot.stored.memory_files import MemoryFiles
 from state_backends import FileSystemBackend
+from state_backends.base import CALL_SECONDS_MAX
 from state_backends.disk import Disk
+from state_backends.retries import PASSING_ERRORS
 from tests.state_backends import disks
 from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
 
@@ -33,6 +35,11 @@ _NOT_NEEDED = ["begin_sync", "rename_new"]
 _NO_LINKS = [errno.EINVAL, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EPERM]
 
 
+def _deadline(error: int) -> float:
+    """Return few seconds for an error after which the call is tried again until the deadline."""
+    return 0.5 if error in PASSING_ERRORS else CALL_SECONDS_MAX
+
+
 def _works(backend: StateBackend) -> None:
     backend.probe("run", "token")
     assert backend.put_if_absent("run/a", [b"one"])
@@ -47,7 +54,7 @@ def _works(backend: StateBackend) -> None:
 @pytest.mark.parametrize("call", _CALLS)
 def test_each_missing_call_is_named_or_replaced(call: str, error: int, tmp_path: Path) -> None:
     """For each call and each error: the run is refused before it begins, with store and cause, or the store works."""
-    backend = FileSystemBackend(tmp_path, disk=disks.LackingDisk({call: error}))
+    backend = FileSystemBackend(tmp_path, disk=disks.LackingDisk({call: error}), deadline=_deadline(error))
     if call in _NOT_NEEDED:
         _works(backend)
     elif call == "link" and error in _NO_LINKS:
@@ -64,7 +71,8 @@ def test_each_missing_call_is_named_or_replaced(call: str, error: int, tmp_path:
 @pytest.mark.parametrize("error", _ERRORS, ids=lambda error: errno.errorcode[error])
 def test_neither_links_nor_exclusive_rename_is_refused(error: int, tmp_path: Path) -> None:
     """Such a file system lets two coordinators publish, so nothing is written there."""
-    backend = FileSystemBackend(tmp_path, disk=disks.LackingDisk({"link": errno.EPERM, "rename_new": error}))
+    disk = disks.LackingDisk({"link": errno.EPERM, "rename_new": error})
+    backend = FileSystemBackend(tmp_path, disk=disk, deadline=_deadline(error))
     with pytest.raises(OSError, match=str(tmp_path)) as refused:
         backend.probe("run", "token")
     assert ("no hard links and no exclusive rename" in str(refused.value)) == (error in _NO_LINKS)

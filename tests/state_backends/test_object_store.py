@@ -13,21 +13,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+import obstore
 import pytest
 
 from barrier_runtime import BarrierRuntime
 from snapshot import Graph
 from snapshot.stored.backend import StoreRefused
 from snapshot.stored.history import Base, Claim
+from snapshot.stored.layout import run_folder
+from snapshot.stored.part import rows_part, state_part
+from snapshot.stored.part_files import PartFiles
 from snapshot.stored.run_store import RunStore, runs
-from state_backends import ObjectStoreBackend, StateBackend
+from snapshot.stored.signed import SignedBackend
+from state_backends import ObjectStoreBackend, StateBackend, object_store
 from state_backends.verify import verify_run
 from tests.snapshot import sample
 from tests.snapshot.stored.test_run_store import written
-from tests.state_backends.conformance import FOR_ALL, FOR_SHARED
+from tests.state_backends.conformance import FOR_ALL, FOR_SHARED, LARGE, written_alone
 from tests.state_backends.conftest import BUCKET, OPTIONS
 
 
@@ -90,9 +96,10 @@ def test_a_missing_bucket_is_known_at_once(call: str, s3_endpoint: str) -> None:
 
 
 def test_submit_names_a_mistyped_bucket_within_two_seconds(s3_endpoint: str) -> None:
-    """Neither Spark nor Ray is touched: the session has no attribute."""
+    """Neither Spark nor Ray is touched: the session can take a data source, and nothing else."""
+    session = SimpleNamespace(dataSource=SimpleNamespace(register=lambda source: None))
     runtime = BarrierRuntime(
-        cast(Any, object()), backend=ObjectStoreBackend("s3://buckt/x", endpoint=s3_endpoint, **OPTIONS)
+        cast(Any, session), backend=ObjectStoreBackend("s3://buckt/x", endpoint=s3_endpoint, **OPTIONS)
     )
     began = time.monotonic()
     with pytest.raises(
@@ -100,6 +107,45 @@ def test_submit_names_a_mistyped_bucket_within_two_seconds(s3_endpoint: str) -> 
     ):
         runtime.submit(Graph("never built"), name="run")
     assert time.monotonic() - began < 2.0
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a put in pieces begin with few bytes. S3 refuses pieces of less than 5 MiB, except the last."""
+    monkeypatch.setattr(object_store, "MULTIPART_BYTES_MIN", 4)
+    monkeypatch.setattr(object_store, "PIECE_BYTES", 5 * 1024 * 1024)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_large_file_of_one_writer_is_put_in_pieces(s3_backend: ObjectStoreBackend) -> None:
+    """No request holds the whole, because S3 takes 5 GiB in one; the tag of such an object ends with their number."""
+    written_alone(s3_backend)
+    assert _pieces_of(s3_backend, "a/large") == 3
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_large_parts_of_a_snapshot_are_put_in_pieces(s3_backend: ObjectStoreBackend) -> None:
+    """A node's state and a piece of its rows take this way, signed or not."""
+    for store in (s3_backend, SignedBackend(s3_backend, b"k" * 32)):
+        files = PartFiles(store, type(store).__name__)
+        (state,) = files.put_parts([state_part(files.run, 6, 6_000_001, sample.P, [LARGE])])
+        (rows,) = files.put_rows([rows_part(files.run, 6, 6_000_001, sample.P, (1, 1), (0, 9), [LARGE])], inline=False)
+        for handle in (state, rows):
+            assert _pieces_of(s3_backend, f"{run_folder(files.run)}/{handle.path}") == 3
+            assert files.read_part(handle) == LARGE
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_write_that_excludes_others_is_one_request(s3_backend: ObjectStoreBackend) -> None:
+    """A put in pieces has no condition, so claims and manifests never take it, whatever their size."""
+    assert s3_backend.put_if_absent("a", [LARGE])
+    assert _pieces_of(s3_backend, "a") == 1
+
+
+def _pieces_of(backend: ObjectStoreBackend, path: str) -> int:
+    tag = obstore.head(backend._connect(), path)["e_tag"]
+    assert tag is not None
+    return int(tag.strip('"').partition("-")[2] or 1)
 
 
 FORKER = """

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from snapshot.errors import SnapshotCorrupt
+from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored import layout
 from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
-from snapshot.stored.part import state_part
+from snapshot.stored.part import Handle, own_part, rows_part, state_part
 from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend, ObjectStoreBackend
 from state_backends.verify import Findings, backend_of, verify_run
 from tests.snapshot import sample
+from tests.snapshot.listed import whole
 from tests.snapshot.stored.test_run_store import Apart, written
 
 
@@ -120,6 +122,58 @@ def test_swapped_files_are_found() -> None:
         _, backend = small_run()
         backend.instead = {one: backend.get(other), other: backend.get(one)}
         assert verified(backend).problems, (one, other)
+
+
+# ---- pieces of keyed state, and own state in deltas
+
+
+def keyed_run() -> tuple[RunStore, Tampered, tuple[Handle, ...]]:
+    """A snapshot with two pieces of a generation and the whole own state, each in a file of its own."""
+    store = RunStore(backend := Tampered(), sample.RUN)
+    store.take_claim(Claim(1, "o", "life"))
+    store.write_base(Base(1, None))
+    origin, half = (sample.RUN, 1, 1_000_001, sample.P), KEY_GROUPS // 2
+    made = [rows_part(*origin, (1, 1), each, [b"rows"]) for each in ((0, half), (half, KEY_GROUPS))]
+    first, second, own = store.put_rows([*made, own_part(*origin, (0, 0), [b"own"])], inline=False)
+    p, q = (replace(each, incarnation=1) for each in sample.records())
+    keyed = replace(p, groups=(0, KEY_GROUPS), rows=(whole(first), whole(second)), own=(own,))
+    assert store.write_manifest(replace(sample.manifest((keyed, q), 1_000_001), incarnation=1, claim=1))
+    return store, backend, (first, second, own)
+
+
+def test_pieces_are_proved_and_referenced() -> None:
+    """A sound run has no problems, and none of its pieces is mentioned as unreferenced."""
+    store, backend, _ = keyed_run()
+    assert (verified(backend).problems, verified(backend).unreferenced) == ((), ())
+    store.put_rows([rows_part(sample.RUN, 1, 1_000_002, sample.P, (2, 2), (0, 9), [b"later"])], inline=False)
+    assert len(verified(backend).unreferenced) == 1 and verified(backend).problems == ()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_every_damaged_piece_is_named(number: int) -> None:
+    """Flipped at any byte, of any length, missing, or swapped with another: by verification and at the restore."""
+    store, backend, handles = keyed_run()
+    handle = handles[number]
+    path = f"{sample.RUN}/{handle.path}"
+    data = backend.get(path)
+    damaged = [data[:length] for length in range(len(data))]
+    for offset in range(len(data)):
+        flipped = bytearray(data)
+        flipped[offset] ^= 1 << offset % 8
+        damaged.append(bytes(flipped))
+    damaged += [backend.get(f"{sample.RUN}/{other.path}") for other in handles if other != handle]
+    for each in damaged:
+        backend.instead = {path: each}
+        assert any(str(handle.path) in problem for problem in verified(backend).problems)
+        with pytest.raises(SnapshotCorrupt, match=str(handle.path)):
+            store.read_part(handle)
+    backend.instead = {path: data + b"x"}  # a restore reads no byte behind the piece
+    assert any(str(handle.path) in problem for problem in verified(backend).problems)
+    backend.instead = {}
+    backend.delete(path)
+    assert any(str(handle.path) in problem for problem in verified(backend).problems)
+    with pytest.raises(SnapshotCorrupt, match=f"{handle.path}: the file is missing"):
+        store.read_part(handle)
 
 
 def test_strange_files_are_found() -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pyarrow as pa
 
+from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
+from snapshot.plan.topology import KEY_GROUPS
+from snapshot.stored.envelope import MANIFEST_MAGIC, unseal
+from snapshot.stored.layout import manifest_id
+from snapshot.stored.manifest import ABORTED_MAGIC
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import PartKind, decode_frames
 from snapshot.stored.run_store import RunStore
@@ -55,7 +61,47 @@ def _state(body: memoryview) -> dict[str, Any]:
     """The stored names and values of a state, read and written by its class."""
     stored = CODEC.decode_state(b"".join(bytes(piece) for piece in NodeState.decode(body, CODEC).encode(CODEC)))
     assert list(stored) == list(_FRESH)
+    stored["uncommitted"] = dict(stored["uncommitted"])  # pairs, of which no two have one id; format 1 has a map
     return {name: _plain(value) for name, value in stored.items() if value != _FRESH[name]}
+
+
+def with_one_kind_of_tuples(found: Any) -> Any:
+    """Contents without the difference between two kinds of frames that hold tuples."""
+    match found:
+        case dict():
+            return {name: with_one_kind_of_tuples(value) for name, value in found.items()}
+        case [(_, str(), _), *_]:
+            flat, tuples = PayloadKind.FLAT.name, PayloadKind.TUPLES.name
+            return [(first, tuples if kind == flat else kind, messages) for first, kind, messages in found]
+        case _:
+            return found
+
+
+def without_bytes(path: str, data: bytes) -> Any:
+    """The file; of a manifest the record, without reasons of alignments (prose), bytes of parts, names of partitions.
+
+    The first Cutline stored no names of partitions. Its snapshots are still read: see `test_the_partitions_of_old`.
+    Format 1 stored the partitioning of an edge under another name, and no number of key groups.
+    """
+    if manifest_id(path.partition("/")[2]) is None or data[:4] == ABORTED_MAGIC:
+        return data
+    record = msgpack.unpackb(unseal(MANIFEST_MAGIC, data, path))
+    for edge in record["topology"]["edges"]:
+        assert edge.pop("reason")
+        if "spread" in edge:
+            edge["partitioning"] = edge.pop("spread")
+    assert record["topology"].setdefault("key_groups", KEY_GROUPS) == KEY_GROUPS
+    for handle in (handle for each in record["records"] for handle in _handles(each)):
+        assert handle.pop("size") and handle.pop("checksum")
+        del handle["inline"], handle["offset"], handle["path"]
+    for each in record["records"]:
+        each["standing"].pop("partitions", None)
+    return record
+
+
+def _handles(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """All stored handles of a subtask's record."""
+    return [*record["handles"], *(entry[0] for entry in record.get("rows", ())), *record.get("own", ())]
 
 
 def _plain(value: Any) -> Any:

@@ -305,13 +305,13 @@ FIXTURES = (
 )
 
 
-def main() -> None:
+def write(fixtures: Sequence[Fixture], folder: Path) -> None:
     """Write all fixtures that are not there."""
-    for fixture in FIXTURES:
-        backend = FileSystemBackend(FORMAT_1 / fixture.name)
+    for fixture in fixtures:
+        backend = FileSystemBackend(folder / fixture.name)
         for path, data in fixture.make().items():
             assert backend.put_if_absent(path, [data]) or backend.get(path) == data, f"{fixture.name}: {path} differs"
 
 
 if __name__ == "__main__":
-    main()
+    write(FIXTURES, FORMAT_1)

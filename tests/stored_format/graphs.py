@@ -62,6 +62,14 @@ def timers() -> Graph:
     return graph.connect("keyed", "out").connect("keyless", "out")
 
 
+def keyed() -> Graph:
+    """Words through a node with keyed state, by their initials."""
+    items = ("to", "be", "or", "not", "to", "be", "that", "is", "one", "question")
+    graph = Graph("keyed").add("source", Items(*items)).add("visits", nodes.Visits(), parallelism=2)
+    graph.add("out", Collected()).connect("source", "visits", key=nodes.initial_of)
+    return graph.connect("visits", "out")
+
+
 def prepared() -> Graph:
     """A source and a sink in two phases."""
     graph = Graph("prepared").add("numbers", Items(*range(1, 7))).add("out", Collected())

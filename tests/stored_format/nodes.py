@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from barrier_runtime import DataFrameSource, ParquetSink
 from snapshot import END, Context, KeyedAggregate, Node, PartialAggregate, Source, Subtask
-from snapshot.testing import ListSink, ListSource
+from snapshot.testing import ListSink, Pause
 
 #: Longer than a snapshot takes.
 SECONDS_BETWEEN_ROWS = 0.5
@@ -52,8 +52,32 @@ class Blob:
         return hash(self.data)
 
 
-class Items(ListSource):
-    """Sends its items in order."""
+class Items(Source):
+    """Sends its items in order. Its state is one number, as that of a `ListSource` was in format 1."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+        self.next: int | None = None
+
+    def poll(self, context: Context) -> Any:
+        if self.next is None:
+            self.next = context.subtask.index
+        if self.next >= len(self.items):
+            return END
+        item = self.items[self.next]
+        self.next += context.parallelism
+        if isinstance(item, Pause):
+            return item.seconds
+        context.send(item)
+        return None
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.next
+
+    def restoreState(self, state: Any) -> None:
+        self.next = state
 
 
 class Bundles(Source):
@@ -80,7 +104,10 @@ class Bundles(Source):
 
 
 class Collected(ListSink):
-    """Gathers messages, in two phases."""
+    """Gathers messages, in two phases. Its state is a list, as that of a `ListSink` was in format 1."""
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.rows
 
 
 class Totals(KeyedAggregate):
@@ -248,3 +275,55 @@ class Staged(Written):
 def key_of(message: Any) -> Any:
     """The key of a message: its first element."""
     return message[0]
+
+
+class Visits(Node):
+    """Keyed state of each kind, timers by key, and own state in deltas."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.new: list[str] = []
+
+    def open(self, context: Context) -> None:
+        self.last = context.getValueState("last")
+        self.words = context.getListState("words")
+        self.lengths = context.getMapState("lengths", ttl=3600)
+        self.count = context.getReducingState("count", "sum")
+
+    def onMessage(self, message: str, context: Context) -> None:
+        if (last := self.last.get()) is not None and message < last:
+            self.lengths.removeKey(last)
+        self.last.update(message)
+        self.words.appendValue(message)
+        self.lengths.updateValue(message, len(message))
+        self.count.add(1)
+        context.registerTimer(context.now + 1.0)
+        self.seen.append(message)
+        self.new.append(message)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        context.send(["rang", context.key, self.count.get()])
+
+    def onEnd(self, context: Context) -> None:
+        for name, state in (("last", self.last), ("words", self.words), ("lengths", self.lengths), ("n", self.count)):
+            context.sendAll([[name, *item] for item in sorted(state.items())])
+        context.send(["seen", sorted(self.seen)])
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> list[str]:
+        self.new = []
+        return list(self.seen)
+
+    def restoreState(self, state: list[str] | None) -> None:
+        self.seen = list(state or ())
+
+    def snapshotDelta(self, sinceSnapshotId: int) -> list[str] | None:
+        new, self.new = self.new, []
+        return new or None
+
+    def applyDelta(self, delta: list[str]) -> None:
+        self.seen += delta
+
+
+def initial_of(word: str) -> str:
+    """The key of a word."""
+    return word[0]

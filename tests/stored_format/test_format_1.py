@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -11,22 +13,25 @@ import pytest
 
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.out_of_band_buffers import split_buffers
+from snapshot.channel.partitioning import groups_of, key_group
+from snapshot.coordinator.control import Deploy
 from snapshot.coordinator.recovery import plan_restore
 from snapshot.coordinator.run_state import Outcome
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.partitions import with_partitions
 from snapshot.stored import keys
-from snapshot.stored.envelope import unseal
 from snapshot.stored.history import Base, Claim
-from snapshot.stored.layout import manifest_id
-from snapshot.stored.manifest import ABORTED_MAGIC, MANIFEST_MAGIC, Aborted, Manifest
+from snapshot.stored.manifest import Aborted, Manifest
+from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.stored.run_store import RunStore, runs
+from snapshot.subtask.inheritance import united
 from snapshot.testing import Simulator
+from snapshot.worker.restored_parts import read_parts
 from state_backends import FileSystemBackend, MemoryBackend
 from state_backends.verify import verify_run
 from tests.stored_format import graphs
-from tests.stored_format.contents import CODEC, contents
+from tests.stored_format.contents import CODEC, contents, with_one_kind_of_tuples, without_bytes
 from tests.stored_format.expected import CONTENTS, OUTPUT
 from tests.stored_format.generate import FIXTURES, FORMAT_1, Fixture
 from tests.stored_format.nodes import Blob
@@ -200,7 +205,7 @@ def test_every_kind_is_stored() -> None:
         found += [handle.kind.name, "inline" if handle.path is None else "behind another" if handle.offset else "first"]
         if handle.kind is not PartKind.STATE:
             found += [frame.kind.name for frame in decode_frames(handle, store.read_part(handle))]
-    kinds = [kind.name for kind in (*PartKind, *PayloadKind)]
+    kinds = [kind.name for kind in PartKind if not kind.is_listed] + [kind.name for kind in PayloadKind]
     assert sorted(dict.fromkeys(found)) == sorted([*kinds, "inline", "behind another", "first"])
 
 
@@ -278,47 +283,83 @@ def test_the_same_is_written(fixture: Fixture) -> None:
     """The code of today stores the same run: the same files, records and names, and parts of the same contents.
 
     The bytes of a part may differ, because the codec may find a better way to write a value. So may the kind of a frame
-    of flat tuples, because messages that were sent by reference are encoded together.
+    of flat tuples, because messages that were sent by reference are encoded together. Lists are new in format 2, and
+    with them the timers of keys, which were in the state. Aggregates keep rows and parts of key groups since.
     """
     made = fixture.make()
     # A part that grew may be a file of its own.
     records, before = ([path for path in files if "/parts/" not in path] for files in (made, stored(fixture.name)))
     assert sorted(records) == sorted(before)
     for path in records:
-        assert _without_bytes(path, made[path]) == _without_bytes(path, stored(fixture.name)[path]), path
+        assert without_lists(path, made[path]) == without_lists(path, stored(fixture.name)[path]), path
     backend = MemoryBackend()
     for path, data in made.items():
         backend.put_if_absent(path, [data])
     store = RunStore(backend, BY_NAME[fixture.name].graph().name)
-    expected = CONTENTS.get(fixture.name, {})
+    expected = deepcopy(CONTENTS.get(fixture.name, {}))
     found = {snapshot_id: contents(store, snapshot_id) for snapshot_id in expected}
-    assert _with_one_kind_of_tuples(found) == _with_one_kind_of_tuples(expected)
+    if fixture.name == "timers":
+        assert expected[1_000_001]["keyed[0]"].pop("timers")
+    if fixture.name == "batches":
+        groups, *_ = expected[1_000_001]["partial[0]"].pop("state")
+        ((_, part),) = found[1_000_001]["partial[0]"].pop("state")
+        assert pa.ipc.open_stream(part).read_all().to_pylist() == groups
+        assert len(expected[1_000_001]["totals[0]"].pop("state")) == 2
+        assert found[1_000_001]["totals[0]"].pop("state") == []
+    assert with_one_kind_of_tuples(found) == with_one_kind_of_tuples(expected)
 
 
-def _with_one_kind_of_tuples(found: Any) -> Any:
-    match found:
-        case dict():
-            return {name: _with_one_kind_of_tuples(value) for name, value in found.items()}
-        case [(_, str(), _), *_]:
-            flat, tuples = PayloadKind.FLAT.name, PayloadKind.TUPLES.name
-            return [(first, tuples if kind == flat else kind, messages) for first, kind, messages in found]
-        case _:
-            return found
-
-
-def _without_bytes(path: str, data: bytes) -> Any:
-    """The file; of a manifest the record, without reasons of alignments (prose), bytes of parts, names of partitions.
-
-    The first Cutline stored no names of partitions. Its snapshots are still read: see `test_the_partitions_of_old`.
-    """
-    if manifest_id(path.partition("/")[2]) is None or data[:4] == ABORTED_MAGIC:
-        return data
-    record = msgpack.unpackb(unseal(MANIFEST_MAGIC, data, path))
-    for edge in record["topology"]["edges"]:
-        assert edge.pop("reason")
-    for handle in (handle for each in record["records"] for handle in each["handles"]):
-        assert handle.pop("size") and handle.pop("checksum")
-        del handle["inline"], handle["offset"], handle["path"]
-    for each in record["records"]:
-        each["standing"].pop("partitions", None)
+def without_lists(path: str, data: bytes) -> Any:
+    """The file; of a manifest the record, without bytes, lists and what a rescale must know of nodes."""
+    record = without_bytes(path, data)
+    for each in record["records"] if isinstance(record, dict) else ():
+        for name in ("groups", "rows", "own"):
+            each.pop(name, None)
+        each["standing"].pop("own_state", None)
+    for node in record["topology"]["nodes"] if isinstance(record, dict) and "topology" in record else ():
+        node.pop("acts_on_end", None)
     return record
+
+
+# ---------------------------------------------------------------- restoring with another parallelism
+
+
+def test_messages_are_put_on_other_channels() -> None:
+    """Messages in flight of a rebalance and of a directed edge, in both parts, go to three directors instead of one."""
+    graph = graphs.partitions()
+    [director] = [node for node in graph.nodes if node.name == "director"]
+    graph.nodes[graph.nodes.index(director)] = replace(director, parallelism=3)
+    history = Simulator(graph, [], seed=BY_NAME["partitions"].seed, files=stored("partitions")).finish()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert history.origins[max(history.origins)] == (1, 1_000_001)
+    assert sorted(history.output("out")) == sorted(OUTPUT["partitions"])
+    [manifest] = [each.manifest for each in history.snapshots if each.id == 1_000_001]
+    moved = [handle for record in manifest.records for handle in record.handles if handle.channel is not None]
+    assert sum(1 for handle in moved if handle.channel and handle.channel.target.node == "director") == 3
+
+
+def test_timers_with_keys_go_to_the_owners_of_their_keys() -> None:
+    """Format 1 has them in the state. Over all takers each is there once, and those without a key go to one heir."""
+    graph = graphs.timers()
+    graph.nodes = [replace(each, parallelism=3) if each.name in ("keyed", "keyless") else each for each in graph.nodes]
+    topology, manifest = build(graph, "unaligned").topology, manifest_of(store_of("timers"), 1_000_001)
+    # Edges without a partitioning are no longer forward, and that needs a yes.
+    plan = plan_restore(topology, manifest, ("changedGraph",), {})
+    parts = read_parts(Deploy(2, tuple(plan), False), store_of("timers").read_part, lambda *_: None, CODEC)
+    found: dict[str, list[Any]] = {"keyed": [], "keyless": []}
+    for subtask, donors in parts.donors.items():
+        states = [NodeState.decode(donor.state, CODEC) for donor in donors.donors]
+        timers = united(donors, states, groups_of(subtask.index, 3)).timers
+        assert all(key is None or key_group(key) in groups_of(subtask.index, 3) for _, key in timers)
+        found[subtask.node] += timers
+    assert sorted(found["keyed"]) == [(1.0, 7), (1.5, ("t", 8))]
+    assert found["keyless"] == [(1.0, None), (1.5, None)]
+
+
+def test_a_state_of_format_1_that_nobody_can_divide_is_refused() -> None:
+    """The snapshot does not say how a state can be divided, so the worker refuses, with the way out."""
+    graph = graphs.timers()
+    graph.nodes = [replace(each, parallelism=2) if each.name == "keyed" else each for each in graph.nodes]
+    history = Simulator(graph, [], files=stored("timers"), allow=("changedGraph",)).finish()
+    assert history.outcome is Outcome.FAILED
+    assert "keyed[0]: its node had another parallelism in the snapshot, and keeps a state of its own" in history.reason

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from barrier_runtime import BarrierRuntime
-from barrier_runtime.dataframes.input_log import Offset, find_log, place_of
+from barrier_runtime.dataframes.input_log import find_log, place_of
 from barrier_runtime.dataframes.staging import Staging
+from barrier_runtime.dataframes.unread import PARTITIONS, share
 from snapshot.ids import Subtask
 from snapshot.stored.history import Base
 from snapshot.stored.manifest import Manifest
@@ -93,8 +94,10 @@ def test_the_input_log_goes_on_at_the_offset(copy: Path) -> None:
     assert log.name == "520cef367d5543138211355c2b9e3a09"
     assert log.schema == pa.schema([pa.field("id", pa.int64(), nullable=False)])
     assert [(file.size_bytes, file.row_counts) for file in log.files] == [(482, (2,))] * FILES
-    offset = Offset(*contents(store_in(copy), NEWEST)["rows[0]"]["state"]["offset"])
-    assert [row["id"] for _, batch in log.read(offset, 0, 1) for row in batch.to_pylist()] == list(range(6, ROWS))
+    offset = contents(store_in(copy), NEWEST)["rows[0]"]["state"]["offset"]
+    unread = [each for each in share(log, PARTITIONS, 0, 1, offset).values() if each is not None]
+    ids = [row["id"] for each in unread for _, batch in each.read() for row in batch.to_pylist()]
+    assert ids == list(range(6, ROWS))
 
 
 def test_prepared_rows_are_published(copy: Path) -> None:

@@ -1,4 +1,4 @@
-"""The complete set of stored names of format 1, literally: a rename in the code must not change them.
+"""The complete set of stored names, literally: a rename in the code must not change them.
 
 A new field makes a test here fail. Decide then how an old store, which lacks the field, is read.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -21,7 +22,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
-from snapshot.stored.certificate import ReceivedEntry, SentEntry
+from snapshot.stored.certificate import ChannelWaves, ListEntry, OwnStateKind, ReceivedEntry, SentEntry
 from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.keys import StoredArray, StoredMap
@@ -33,31 +34,55 @@ from snapshot.stored.topology_record import record_of_topology
 from snapshot.trace_events import Kind
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
+from tests.snapshot.sample import PQ
 from tests.stored_format.generate import FIXTURES, FORMAT_1
 from tests.stored_format.generate_live import FORMAT_1_LIVE
 
 #: {record: its stored names, in the stored order}
 NAMES = {
-    "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records",
+    "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from",
     "ABORTED": "run snapshot_id",
-    "SUBTASK_RECORD": "subtask incarnation handles sent received standing",
-    "HANDLE": "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline",
-    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions",
-    "TOPOLOGY": "name nodes edges components",
-    "NODE": "name parallelism component is_source is_sink guarantee class_name",
-    "EDGE": "source target spread alignment in_cycle reason key on_error",
+    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves",
+    "HANDLE": (
+        "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline groups rows"
+    ),
+    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions own_state",
+    "TOPOLOGY": "name nodes edges components key_groups",
+    "NODE": (
+        "name parallelism component is_source is_sink guarantee class_name acts_on_end formerly state_version "
+        "migrations"
+    ),
+    "EDGE": "source target partitioning alignment in_cycle reason key on_error",
     "ALIGNMENT": "aligned timeout",
     "COMPONENT": "nodes cyclic",
     "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners",
 }
 
 #: {record: names that were added later, and are stored only where they have a value}
-ADDED = {"SUBTASK_STATUS": ["partitions"], "EDGE": ["on_error"]}
+ADDED = {
+    "MANIFEST": ["edited_from"],
+    "SUBTASK_STATUS": ["partitions", "own_state"],
+    "EDGE": ["on_error"],
+    "SUBTASK_RECORD": ["groups", "rows", "own", "waves"],
+    "HANDLE": ["groups", "rows"],
+    "NODE": ["acts_on_end", "formerly", "state_version", "migrations"],
+}
+
+#: {record: names that format 2 added}
+ADDED_IN_2 = {"TOPOLOGY": ["key_groups"]}
+
+#: {name: name in format 1}
+BEFORE = {"partitioning": "spread"}
 
 
 def names(record: str) -> list[str]:
     """The stored names of a record."""
     return NAMES[record].split()
+
+
+def usual(record: str) -> list[str]:
+    """The stored names of a record that are always stored."""
+    return [name for name in names(record) if name not in ADDED.get(record, ())]
 
 
 # ---------------------------------------------------------------- the tables
@@ -66,7 +91,8 @@ def names(record: str) -> list[str]:
 def test_each_table_is_listed_here() -> None:
     """No table of keys is left out."""
     tables = {name for name, value in vars(keys).items() if name.isupper() and isinstance(value, dict)}
-    assert tables == set(NAMES)
+    assert tables == {*NAMES, "EDGE_BEFORE"}
+    assert keys.EDGE_BEFORE == BEFORE
 
 
 @pytest.mark.parametrize("record", NAMES)
@@ -118,25 +144,41 @@ def test_what_lies_in_the_fixtures() -> None:
     found: dict[str, set[tuple[str, ...]]] = {}
     for record, stored in _maps():
         found.setdefault(record, set()).add(tuple(stored))
-    first = {record: [name for name in names(record) if name not in ADDED.get(record, ())] for record in NAMES}
-    assert found == {record: {tuple(first[record])} for record in NAMES}
+    first = {
+        record: tuple(BEFORE.get(name, name) for name in usual(record) if name not in ADDED_IN_2.get(record, ()))
+        for record in NAMES
+    }
+    assert found == {record: {names_of_record} for record, names_of_record in first.items()}
 
 
 def test_what_is_written_today() -> None:
-    """Write the keys of old stores, in their order, and read them back."""
+    """Write all keys that are always stored, in their order, and read them back."""
     data = b"".join(bytes(chunk) for chunk in encode_manifest(sample.manifest()))
     stored = msgpack.unpackb(data[30:])
-    assert list(stored) == names("MANIFEST")
+    assert list(stored) == usual("MANIFEST")
+    edited = replace(sample.manifest(), edited_from=41)
+    data = b"".join(bytes(chunk) for chunk in encode_manifest(edited))
+    assert list(msgpack.unpackb(data[30:])) == names("MANIFEST")
+    assert decode_manifest(data, "m") == edited
+    data = b"".join(bytes(chunk) for chunk in encode_manifest(sample.manifest()))
     assert decode_manifest(data, "m") == sample.manifest()
     record = sample.records()[0]
-    assert list(SUBTASK_RECORD.write(record)) == names("SUBTASK_RECORD")
-    assert list(HANDLE.write(record.handles[0])) == names("HANDLE")
+    assert list(SUBTASK_RECORD.write(record)) == usual("SUBTASK_RECORD")
+    assert list(HANDLE.write(record.handles[0])) == usual("HANDLE")
     assert list(record_of_topology(sample.TOPOLOGY)) == names("TOPOLOGY")
-    assert list(SUBTASK_RECORD.write(record)["standing"]) == names("SUBTASK_STATUS")[:-1]
-    reading = replace(record, status=replace(record.status, partitions=("a", "b")))
+    assert list(record_of_topology(sample.TOPOLOGY)["edges"][0]) == usual("EDGE")
+    assert list(SUBTASK_RECORD.write(record)["standing"]) == usual("SUBTASK_STATUS")
+    status = replace(record.status, partitions=("a", "b"), own_state=OwnStateKind.OFFSETS)
+    reading = replace(record, status=status, waves=(ChannelWaves(PQ, ((3, 1), (5, 2))),))
     assert list(SUBTASK_RECORD.write(reading)["standing"]) == names("SUBTASK_STATUS")
     assert SUBTASK_RECORD.read(SUBTASK_RECORD.write(reading)) == reading
-    state = NodeState(1, None, [], 0.0, [], False, False, {}, {})
+    listed = part.rows_part("run", 7, 7_000_042, record.subtask, (0, 3), (0, 9), [b"rows"], 1).inline()
+    assert list(HANDLE.write(listed)) == names("HANDLE")
+    waves = reading.waves
+    keyed = replace(record, groups=(0, KEY_GROUPS), rows=(ListEntry(listed, 2, 5),), own=(), waves=waves)
+    assert list(SUBTASK_RECORD.write(keyed)) == names("SUBTASK_RECORD")
+    assert SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(keyed)))) == keyed
+    state = NodeState(1, None, [], 0.0, [], False, False, [], {})
     assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == names("NODE_STATE")
 
 
@@ -154,6 +196,11 @@ def test_arrays() -> None:
     assert stored["sent"] == [[[["a", 1], ["b", 2]], 9, 7, 8, 9]]
     assert stored["received"] == [[[["a", 1], ["b", 2]], 3, 7, 4, 6]]
     assert SUBTASK_RECORD.read(stored) == record
+    listed = part.rows_part("run", 7, 7_000_042, a, (0, 3), (0, 9), [b"rows"]).inline()
+    keyed = SUBTASK_RECORD.write(replace(record, groups=(0, 32_768), rows=(ListEntry(listed, 2, 5),), own=()))
+    assert (keyed["groups"], keyed["own"]) == ([0, 32_768], [])
+    assert keyed["rows"] == [[HANDLE.write(listed), 2, 5]]
+    assert (HANDLE.write(listed)["kind"], HANDLE.write(listed)["groups"]) == (3, [0, 9])
 
 
 def test_claims_bases_and_headers() -> None:
@@ -170,7 +217,13 @@ def test_claims_bases_and_headers() -> None:
     assert (data[:4], msgpack.unpackb(data[30:])) == (b"CLCK", [9, [[2, "owner", "life"]], [[2, 1_000_007]], []])
     assert run.read_checkpoint(9) == Checkpoint(9, (Claim(2, "owner", "life"),), (Base(2, 1_000_007),), ())
     data = b"".join(part.state_part("run", 7, 7_000_042, Subtask("count", 1), [b"body"]).buffers)
-    assert msgpack.unpackb(data[34:-4]) == [0, "run", 7, 7_000_042, ["count", 1], None]
+    origin = ["run", 7, 7_000_042, ["count", 1]]
+    assert msgpack.unpackb(data[34:-4]) == [0, *origin, None]
+    listed = ("run", 7, 7_000_042, Subtask("count", 1), (2, 3))
+    data = b"".join(part.rows_part(*listed, (5, 9), [b"body"]).buffers)
+    assert msgpack.unpackb(data[34:-4]) == [3, *origin, None, [5, 9], 2, 3]
+    data = b"".join(part.own_part(*listed, [b"body"]).buffers)
+    assert msgpack.unpackb(data[34:-4]) == [4, *origin, None, None, 2, 3]
 
 
 # ---------------------------------------------------------------- numbers and words
@@ -178,7 +231,7 @@ def test_claims_bases_and_headers() -> None:
 
 def test_enums() -> None:
     """The values of enums are stored; their names are not."""
-    assert [kind.value for kind in PartKind] == [0, 1, 2]
+    assert [kind.value for kind in PartKind] == [0, 1, 2, 3, 4]
     assert [kind.value for kind in PayloadKind] == [0, 1, 2, 3, 4]
     assert [kind.value for kind in PinKind] == ["pinned", "unpinned", "base", "fork", "removed"]
     assert [kind.value for kind in Kind] == [
@@ -195,11 +248,11 @@ def test_enums() -> None:
 
 
 def test_constants() -> None:
-    """Magic numbers of files, the version, and the number of key groups."""
-    assert envelope.FORMAT_VERSION == 1
+    """Magic numbers of files, the versions, and the number of key groups."""
+    assert (envelope.FORMAT_VERSION, envelope.FENCE_VERSION) == (2, 1)
     magics = (
-        part.PART_MAGIC,
-        manifest.MANIFEST_MAGIC,
+        envelope.PART_MAGIC,
+        envelope.MANIFEST_MAGIC,
         manifest.ABORTED_MAGIC,
         run_store.CLAIM_MAGIC,
         run_store.BASE_MAGIC,
@@ -207,6 +260,20 @@ def test_constants() -> None:
     assert magics == (b"CLPT", b"CLMF", b"CLAB", b"CLCL", b"CLBS")
     assert input_log.INPUT_LOG_MAGIC == b"CLIL"
     assert KEY_GROUPS == 32_768
+
+
+def test_the_version_of_each_kind_of_file(tmp_path: Path) -> None:
+    """Parts and manifests are of format 2. All else is of format 1, because an older program must see the fence."""
+    store = run_store.RunStore(FileSystemBackend(tmp_path, inlineBytesMax=0), sample.RUN)
+    claim = Claim(6_000_001, "A", "A1")
+    assert store.take_claim(claim) and store.write_base(Base(claim.number, None))
+    store.write_checkpoint(claim.number, store.bases())
+    assert store.write_manifest(sample.manifest()) and store.write_manifest(manifest.Aborted(sample.RUN, 1))
+    assert store.hold(sample.SNAPSHOT_ID, PinKind.PINNED)
+    store.put_parts(sample.parts())
+    files = [store.backend.get(path) for path in store.backend.files()]
+    versions = {data[:4]: int.from_bytes(data[4:6], "big") for data in files}
+    assert versions == {b"CLPT": 2, b"CLMF": 2, **dict.fromkeys((b"CLAB", b"CLCL", b"CLBS", b"CLCK", b"CLPN"), 1)}
 
 
 def test_the_state_of_aggregates() -> None:

@@ -41,7 +41,7 @@ def test_stopped_worker_that_stays_stopped(live: Live, monkeypatch: pytest.Monke
 
     Spark ends the task of the old stage, and the kernel the worker under it, stopped as it is: nobody is left to wake.
     """
-    monkeypatch.setattr("barrier_runtime.driver.runtime.REGATHERING_SECONDS_MAX", 5.0)
+    monkeypatch.setattr("barrier_runtime.driver.submission.REGATHERING_SECONDS_MAX", 5.0)
     job = pipeline(live.folder)
     run = live.run(job.graph)
     await_snapshots(run, 2)

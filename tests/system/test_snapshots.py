@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from barrier_runtime import Run
-from barrier_runtime.worker.uploads import INLINE_TOTAL_BYTES_MAX
 from benchmarks.live import DEADLINE_S, Live, assert_exact, await_snapshots, pipeline, wait_for
 from benchmarks.process_table import kill
 from channels.limits import CONTROL_BACKLOG_BYTES_MAX
 from snapshot import END, Context, Graph, Node, Source, Subtask
 from snapshot.errors import RestoreRefused, SnapshotAborted
 from snapshot.node import End
+from snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX
 from state_backends import MemoryBackend
 from tests.system.faults import HeldBackend
 
@@ -271,7 +271,7 @@ class _Fat(Node):
 
 def test_what_was_acknowledged_can_be_restored(live: Live) -> None:
     """States that each may travel are taken from one worker, and come back to it, at the first attempt."""
-    assert _FAT_BYTES < INLINE_TOTAL_BYTES_MAX < CONTROL_BACKLOG_BYTES_MAX < _FAT_NODES * _FAT_BYTES
+    assert _FAT_BYTES < ACKNOWLEDGED_BYTES_MAX < CONTROL_BACKLOG_BYTES_MAX < _FAT_NODES * _FAT_BYTES
     graph = Graph("fat")
     for number in range(_FAT_NODES):
         graph.add(f"fat{number}", _Fat())

@@ -108,6 +108,29 @@ def test_object_store_fails_for_a_while(live: Live, s3_endpoint: str, tmp_path: 
         assert run.status["aborted"] or (mode is Mode.HANG and late)
 
 
+@pytest.mark.spark
+@pytest.mark.ray
+@pytest.mark.slow
+def test_keyed_state_outlives_a_store_that_hangs_and_then_fails(live: Live, s3_endpoint: str, tmp_path: Path) -> None:
+    """The data path does not wait for the store, what waits is merged, and the next snapshot is whole."""
+    with FaultyProxy(s3_endpoint) as proxy:
+        backend = _s3(proxy.endpoint, tmp_path, deadline=_DEADLINE_S)
+        graph = counting_graph("keyed", ENDLESS, str(tmp_path), keyed=True)
+        run = live.run(graph, backend=backend, **{**_PATIENT, "snapshotTimeout": _DEADLINE_S})
+        wait_for_snapshots(run, 2)
+        for mode in (Mode.HANG, Mode.REFUSE):
+            failed = proxy.failed
+            proxy.mode = mode
+            over_at = time.monotonic() + _OUTAGE_S
+            _check_outage(run, lambda: proxy.failed > failed and time.monotonic() >= over_at)  # noqa: B023
+        proxy.mode = Mode.PASS
+        _check_recovered(run)
+        assert run.status["aborted"]
+        newest = run.snapshots()[-1]
+        lists = [record.rows or () for record in newest.manifest.records if record.subtask.node == "counts"]
+        assert all(lists), "a subtask with keyed state lists no rows"
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes."""

@@ -128,6 +128,8 @@ class _Delivery:
     def _start(self, end: _End) -> tuple[int, int]:
         """Return the sent and processed numbers with which an incarnation begins."""
         incarnation, channel = end
+        if (start := self._history.starts.get(end)) is not None:
+            return start.sent, start.processed
         origin = self._history.origins.get(incarnation)
         if origin is None:
             return 0, 0

@@ -70,7 +70,10 @@ def completeness(history: History, snapshot: Snapshot) -> Verdict:
         Problems name the subtask or the channel, and the snapshot.
     """
     topology, manifest = history.topology, snapshot.manifest
-    found = problems(topology.channels, topology.subtasks, manifest.records, manifest.incarnation)
+    found = problems(
+        topology.channels, topology.subtasks, manifest.records, manifest.incarnation,
+        run=manifest.run, former_names=topology.former_names,
+    )  # fmt: skip
     found += _cut_problems(history, snapshot)
     counts = f"{len(topology.subtasks)} states, {len(topology.channels)} channels, both ends each"
     return verdict_of(

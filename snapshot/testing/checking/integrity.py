@@ -75,7 +75,7 @@ _Piece = tuple[str, bytes, Callable[[bytes], object]]
 def _pieces(snapshot: Snapshot, read: Callable[[Handle], Buffer]) -> Iterator[_Piece]:
     yield "the manifest", _manifest_bytes(snapshot), lambda data: decode_manifest(data, "the manifest")
     for record in snapshot.manifest.records:
-        for handle in record.handles:
+        for handle in record.all_handles:
             whole = handle.inline if handle.path is None else read(handle)
             yield handle.name, bytes(whole or b""), _decoder(handle)
 

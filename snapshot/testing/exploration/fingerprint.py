@@ -21,8 +21,11 @@ import pyarrow as pa
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.table import StateTable
 from snapshot.plan.topology import Topology
+from snapshot.state import KeyedState
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.subtask.context import HookCounter
 from snapshot.subtask.input_processor import ReadyInputs
 
 #: Types that are immutable and compared by value. A bool and a float equal an int, so these two are marked.
@@ -30,10 +33,10 @@ _VALUES = frozenset((type(None), int, str, bytes, Subtask, ChannelId, Frame, Mar
 _MARKED_VALUES = frozenset((bool, float, complex))
 
 #: Types without state of a run. `ReadyInputs` is among them, because the queues show which inputs wait, and the
-#: explorer tries all of them.
+#: explorer tries all of them. `KeyedState` is, because its table holds the rows. `HookCounter` only tells hooks apart.
 _STATELESS = (
     *(FunctionType, MethodType, BuiltinFunctionType, ModuleType, type),
-    *(Topology, Codec, LoggerAdapter, pa.Schema, ReadyInputs),
+    *(Topology, Codec, LoggerAdapter, pa.Schema, ReadyInputs, KeyedState, HookCounter),
 )
 
 
@@ -70,6 +73,8 @@ def _content(value: Any, met: dict[int, int]) -> tuple[Hashable, ...]:
         return (frozenset(_of(each, met) for each in value),)
     if isinstance(value, Random):
         return value.getstate()
+    if isinstance(value, StateTable):  # its changed rows are in a variable of a closure
+        return tuple([_of(each, met) for each in (value.live, value.dirty_keys(), value.fresh, value.expiries)])
     slots = _slots(type(value))
     if slots is None:
         return (cloudpickle.dumps(value),)

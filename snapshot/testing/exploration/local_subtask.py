@@ -6,7 +6,7 @@ the parts and the record of a captured snapshot. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from logging import LoggerAdapter
 from random import Random
 from typing import Any, assert_never
@@ -20,7 +20,7 @@ from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
-from snapshot.stored.part import Handle, decode_part
+from snapshot.stored.part import Handle, Part, decode_part
 from snapshot.subtask.assembly import SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
@@ -47,13 +47,17 @@ from snapshot.worker.events import (
     DeadlinePassed,
     Event,
     PartsRead,
+    PartsStored,
     PeersConnected,
+    RowsWorked,
     SendToCoordinator,
     StoreParts,
     TurnEnded,
+    WorkOnRows,
 )
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
+from snapshot.worker.row_tasks import RowWork
 
 #: settings without an idle time, which is not explored, and with one acknowledgement for each contribution
 _SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)
@@ -90,10 +94,11 @@ class LocalSubtask:
         self._seen = seen
         self._compiled = compiled
         self._worker = WorkerMachine(0, self._make_subtask, _SETTINGS)
+        self._row_work = RowWork(run, origin.incarnation, Codec(), _put_inline, _inline)
         deploy = control.Deploy(origin.incarnation, (origin.start,), False)
         self._send(control.Welcome(1, 1))
         self._send(deploy)
-        self._pass(PartsRead(read_parts(deploy, _inline)))
+        self._pass(PartsRead(read_parts(deploy, _inline, compiled.key_of, Codec())))
         self._send(control.Connect(origin.incarnation, ()))
         self._pass(PeersConnected(origin.incarnation))
         #: ids of snapshots that were started here
@@ -188,22 +193,29 @@ class LocalSubtask:
         for effect in self._worker.step(event, _NOW):
             match effect:
                 case SendToCoordinator(messages):
-                    said += [(COORDINATOR, message) for message in messages if _is_modelled(message)]
+                    said += [(COORDINATOR, self._modelled(message)) for message in messages if _is_modelled(message)]
                 case StoreParts(_, uploads):
-                    said += [(COORDINATOR, self._contribution(upload.taken)) for upload in uploads]
+                    stored = tuple(self._acknowledgement(upload.taken) for upload in uploads)
+                    said += self._pass(PartsStored(stored))
+                case WorkOnRows(incarnation, task):
+                    result = self._row_work.perform(task)  # rows are stored at once, because tasks commute with events
+                    said += self._pass(RowsWorked(incarnation, result))
                 case _:
                     pass  # links are queues of the exploration
         return said
 
-    def _contribution(self, taken: SnapshotTaken) -> Contribution:
+    def _acknowledgement(self, taken: SnapshotTaken) -> control.SnapshotAcknowledged:
         self._note_parts(taken)
         handles = [part.inline() for part in parts_of(taken, self._run, self._origin.incarnation)]
         record = record_of(taken, self._origin.incarnation, handles)
-        return Contribution(
-            control.SnapshotAcknowledged(self._origin.incarnation, taken.snapshot_id, record, taken.timings),
-            self.node_log.take_cut(taken.snapshot_id),
-            taken.snapshot_id in self._initiated,
-        )
+        return control.SnapshotAcknowledged(self._origin.incarnation, taken.snapshot_id, record, taken.timings)
+
+    def _modelled(self, message: control.WorkerMessage) -> Contribution | control.WorkerMessage:
+        """Return the message as the explored coordinator takes it: an acknowledgement with what the subtask did."""
+        if not isinstance(message, control.SnapshotAcknowledged):
+            return message
+        snapshot_id = message.snapshot_id
+        return Contribution(message, self.node_log.take_cut(snapshot_id), snapshot_id in self._initiated)
 
     # ---------------------------------------------------------------- situations
 
@@ -268,8 +280,13 @@ class LocalSubtask:
         return ""
 
     def final_state(self) -> bytes:
-        """Return the node's encoded state. The machine must not be used any more."""
-        return self._parts.codec.encode(self._parts.node.snapshotState(0, _NOW))
+        """Return the node's encoded state, with its keyed rows. The machine must not be used any more."""
+        encode = self._parts.codec.encode
+        rows = [
+            [table.spec.name, sorted((encode(key), encode(value)) for key, value in table.contents())]
+            for table in self._parts.keyed.tables
+        ]
+        return encode([self._parts.node.snapshotState(0, _NOW), rows])
 
 
 def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog) -> SubtaskEnvironment:
@@ -295,7 +312,11 @@ def _is_modelled(message: control.WorkerMessage) -> bool:
     """Raise a failure. Return False for a message that the explored coordinator does not wait for."""
     if isinstance(message, control.WorkerFailed):
         raise ChannelError(message.reason)
-    return isinstance(message, control.SnapshotDeclined | control.SnapshotAskedFor)
+    return isinstance(message, control.SnapshotAcknowledged | control.SnapshotDeclined | control.SnapshotAskedFor)
+
+
+def _put_inline(parts: Sequence[Part], inline: bool) -> list[Handle]:
+    return [part.inline() for part in parts]
 
 
 def _take(end: ChannelSender) -> Frame | Marker:

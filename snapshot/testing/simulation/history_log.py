@@ -6,7 +6,7 @@ message with its sender's clock. After a restore, counts and clocks go on from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +14,14 @@ import pyarrow as pa
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
-from snapshot.ids import ChannelId, Subtask
+from snapshot.ids import ChannelId, Subtask, renamed_channel
 from snapshot.node import Node
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle
+from snapshot.stored.renaming import with_present_names
+from snapshot.subtask.assembly import RestoredChannels
 from snapshot.subtask.observer import Inputs, Observer, Outputs
-from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History
+from snapshot.testing.history import VECTOR_CLOCKS_MAX, Cut, History, Start
 from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.trace_events import Event, Kind, pack_counts
@@ -54,15 +56,31 @@ class HistoryLog:
         #: {(incarnation, channel): {number: the sender's clock}}
         self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
 
-    def watch(self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None) -> SubtaskHistory:
-        """Observe a subtask in a new incarnation, afresh or from the cut of `origin`: (incarnation, snapshot_id)."""
+    def watch(
+        self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None, restored: RestoredChannels
+    ) -> SubtaskHistory:
+        """Observe a subtask in a new incarnation, afresh or from the cut of `origin`: (incarnation, snapshot_id).
+
+        The channels of a reshaped edge begin as they were `restored`, because the cut has other channels.
+        """
         topology = self.history.topology
         cut = None if origin is None else self.history.cuts[*origin, subtask]
         clock = list(self._zero if cut is None else cut.clock)
         subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
+        starts = self.history.starts
         for channel in topology.outputs_of(subtask):
-            subtask_history.sent[channel] = 0 if cut is None else cut.sent[channel]
+            if channel.target.node in restored.fresh_outputs:
+                starts.setdefault((incarnation, channel), Start()).sent = restored.sent[channel]
+            is_reshaped = (incarnation, channel) in starts
+            kept = 0 if cut is None else cut.sent[channel]
+            subtask_history.sent[channel] = restored.sent[channel] if is_reshaped else kept
         for channel in topology.inputs_of(subtask):
+            if channel in restored.reshaped:
+                starts.setdefault((incarnation, channel), Start()).processed = restored.processed[channel]
+                subtask_history.processed[channel] = restored.processed[channel]
+                for frame in restored.frames[channel]:
+                    self._adopt_frame(incarnation, channel, frame)
+                continue
             subtask_history.processed[channel] = 0 if cut is None else cut.processed[channel]
             self._restore_channel(channel, incarnation, origin)
         self.history.origins.setdefault(incarnation, origin)
@@ -71,8 +89,14 @@ class HistoryLog:
         )
         return subtask_history
 
-    def adopt(self, manifest: Manifest, frames_of: Callable[[Handle], Sequence[Frame]]) -> None:
-        """Adopt the cuts of a stored snapshot, and its messages, as those of an earlier run."""
+    def adopt(
+        self, manifest: Manifest, names: Mapping[str, str], frames_of: Callable[[Handle], Sequence[Frame]]
+    ) -> None:
+        """Adopt the cuts of a stored snapshot, and its messages, as those of an earlier run.
+
+        `names` is {name in the snapshot: name now} of renamed nodes.
+        """
+        manifest = with_present_names(manifest, names)
         incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
         self.history.origins.setdefault(incarnation, None)
         self.history.adopted[snapshot_id] = None
@@ -85,7 +109,7 @@ class HistoryLog:
             for handle in record.handles:
                 if handle.channel is not None:
                     for frame in frames_of(handle):
-                        self._adopt_frame(incarnation, handle.channel, frame)
+                        self._adopt_frame(incarnation, renamed_channel(handle.channel, names), frame)
         for subtask in self.history.topology.subtasks:
             cut = Cut(
                 incarnation,

@@ -221,15 +221,22 @@ class Host:
     def _act(self, event: Callable[[], object]) -> None:
         self._owner.act(event, self)
 
+    def sweep(self) -> None:
+        """Let the subtask free rows, because storage has worked on some."""
+        self._act(self.machine.sweep)
+
     def _poll_once(self) -> None:
         self.machine.poll_next(self._scheduler.now)
+        self.machine.sweep()
 
     def _fire_once(self) -> None:
         self.machine.fire_next(self._scheduler.now)
+        self.machine.sweep()
 
     def _deliver(self, end: ChannelReceiver) -> None:
         most = _LIST_MAX if defines(self.machine.node, "onMessages") else 1
         self.machine.handle_next(end.channel, self._scheduler.now, most)
+        self.machine.sweep()
 
     def _transmit(self, end: ChannelSender) -> None:
         if not end.buffer.has_data:
@@ -315,7 +322,7 @@ def make_host(
         if the restored messages of a channel are not in sequence.
     """
     chance = Random(f"{world.seed} {incarnation} {restored.subtask}")
-    subtask_history = world.watch(restored.subtask, incarnation)
+    subtask_history = world.watch(restored.subtask, incarnation, channels)
     other = world.mutation.observer(restored.subtask, incarnation)
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(

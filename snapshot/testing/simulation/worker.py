@@ -15,7 +15,7 @@ from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.contribution import parts_of, record_of
-from snapshot.stored.part import Handle
+from snapshot.stored.part import Handle, Part
 from snapshot.subtask.events import SnapshotRequested
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
@@ -23,12 +23,14 @@ from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
 from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut
+from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
 from snapshot.trace_events import Kind
 from snapshot.worker import events
 from snapshot.worker.events import Stage
+from snapshot.worker.generations import EncodeRows, RowTask
 from snapshot.worker.machine import WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
+from snapshot.worker.row_tasks import RowResult, RowsNotStored, RowWork
 from snapshot.worker.upload_batcher import PendingUpload
 
 #: No wait for time, because a schedule could choose the same delay: each report and each upload is a step of its own.
@@ -226,6 +228,9 @@ class Worker(HostOwner):
                 for each in uploads:
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
+            case events.WorkOnRows(incarnation, task):
+                name = WorkRows(task.subtask, type(task).__name__)
+                self.uploads.once(name, lambda: self._work_on_rows(task, incarnation))
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -372,7 +377,7 @@ class Worker(HostOwner):
 
     def _restore(self, deploy: control.Deploy) -> None:
         try:
-            parts = read_parts(deploy, self._store.read_part)
+            parts = read_parts(deploy, self._store.read_part, self._world.compiled.key_of, self._world.codec)
         except (CutlineError, OSError) as error:
             self.step(events.PartsUnreadable(deploy.incarnation, error))
         else:
@@ -398,6 +403,22 @@ class Worker(HostOwner):
             self.step(events.PartsStored((declined,)))
         else:
             self.acknowledge(upload, incarnation, handles)
+
+    def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
+        work = RowWork(self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part)
+        result: RowResult
+        try:
+            result = work.perform(task)
+        except OSError as error:
+            assert not isinstance(task, EncodeRows)  # because encoding calls no store
+            result = RowsNotStored(task, str(error))
+        self.step(events.RowsWorked(incarnation, result))
+        if (host := self.hosts.get(task.subtask)) is not None:
+            host.sweep()
+
+    def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
+        """Store rows. A store that is about to fail stores nothing inline, so that the failure is met."""
+        return self._store.put_rows(parts, inline=inline and self._store.backend.inline_bytes_max > 0)
 
     def acknowledge(self, upload: PendingUpload, incarnation: int, handles: list[Handle]) -> None:
         """Report to the machine that all parts are durable."""

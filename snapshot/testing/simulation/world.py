@@ -20,9 +20,11 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.part import Handle, PartKind, decode_frames
+from snapshot.stored.renaming import renames
 from snapshot.stored.run_store import RunStore
 from snapshot.stored.snapshot import Snapshot
-from snapshot.subtask.assembly import SubtaskParts
+from snapshot.stored.topology_record import topology_of_record
+from snapshot.subtask.assembly import RestoredChannels, SubtaskParts
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.observer import Observer
 from snapshot.testing.checking.verdict import CheckFailed
@@ -185,14 +187,15 @@ class World:
         deployed = [message for message in sent if isinstance(message, control.Deploy)]
         if deployed and deployed[0].incarnation not in self._deployed:
             incarnation = deployed[0].incarnation
-            states = [each.state for message in deployed for each in message.subtasks if each.state is not None]
+            subtasks = [each for message in deployed for each in message.subtasks]
+            states = [part for each in subtasks for part in (each.state, *each.donor_parts) if part is not None]
             origin = (states[0].incarnation, states[0].snapshot_id) if states else None
             self._deployed[incarnation] = origin
             self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=origin[1] if origin else 0)
 
-    def watch(self, subtask: Subtask, incarnation: int) -> SubtaskHistory:
+    def watch(self, subtask: Subtask, incarnation: int, restored: RestoredChannels) -> SubtaskHistory:
         """Observe a subtask of a deployed incarnation for the history."""
-        return self.history_log.watch(subtask, incarnation, self._deployed[incarnation])
+        return self.history_log.watch(subtask, incarnation, self._deployed[incarnation], restored)
 
     def check_published(self, history: Iterable[int]) -> None:
         """Keep every snapshot that a coordinator counts as published. Kept snapshots stay readable when removed."""
@@ -205,13 +208,17 @@ class World:
         """Start the history log from the snapshots that earlier runs left in the store."""
         store = self._store
         for snapshot in store.read_snapshots(self.codec):
-            self.history_log.adopt(snapshot.manifest, lambda handle: decode_frames(handle, store.read_part(handle)))
+            stored = topology_of_record(snapshot.manifest.topology)
+            names = renames(self.history_log.history.topology, stored)
+            self.history_log.adopt(
+                snapshot.manifest, names, lambda handle: decode_frames(handle, store.read_part(handle))
+            )
 
     def _keep(self, snapshot_id: int) -> None:
         try:
             manifest = self._store.read_snapshot(snapshot_id, self.codec).manifest
             for record in manifest.records:
-                for handle in record.handles:
+                for handle in record.all_handles:
                     if handle.path is not None:
                         self._published_parts[handle] = self._store.read_stored(handle)
         except SnapshotCorrupt as error:

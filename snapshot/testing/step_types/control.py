@@ -23,6 +23,17 @@ class Store(Step):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class WorkRows(Step):
+    """Perform a task on the keyed rows of a subtask: ``"EncodeRows"``, ``"StoreRows"`` or ``"CompactRows"``."""
+
+    subtask: Any
+    task: str
+
+    def __post_init__(self) -> None:
+        self.resolve("subtask")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Quiesce(Step):
     """Let everything happen that needs neither data nor time: deploying, storing, acknowledging, publishing."""
 
@@ -133,6 +144,6 @@ class Land(Step):
 
 #: The steps that `Quiesce` takes.
 CONTROL = (
-    Store, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork, StartCoordinator, Think, Wake,
-    Listen, Answer,
+    Store, WorkRows, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork, StartCoordinator, Think,
+    Wake, Listen, Answer,
 )  # fmt: skip

@@ -190,16 +190,16 @@ def test_a_function_must_return_a_graph(jobs: Path) -> None:
     """What the function returned instead is said."""
     place = find_graph("jobs.numbers:broken")
     with pytest.raises(GraphError, match="returned a value of type int"):
-        place.graph(None)  # type: ignore[arg-type]  # it never looks at the session
+        place.graph(None)
 
 
 def test_a_function_may_have_no_argument(jobs: Path) -> None:
     """The session is passed where it is accepted; a function that needs more is refused by its signature."""
-    assert find_graph("jobs.numbers:no_argument").graph(None).name == "finished"  # type: ignore[arg-type]
-    graph = find_graph("jobs.numbers:any_argument").graph(None)  # type: ignore[arg-type]
+    assert find_graph("jobs.numbers:no_argument").graph(None).name == "finished"
+    graph = find_graph("jobs.numbers:any_argument").graph(None)
     assert [declared.name for declared in graph.nodes] == ["1"]
     with pytest.raises(GraphError, match=r"two_arguments\(spark, number\): .* or no argument"):
-        find_graph("jobs.numbers:two_arguments").graph(None)  # type: ignore[arg-type]
+        find_graph("jobs.numbers:two_arguments").graph(None)
 
 
 def test_the_whole_package_goes_to_the_workers(jobs: Path, tmp_path: Path) -> None:

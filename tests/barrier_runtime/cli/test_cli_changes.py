@@ -131,6 +131,29 @@ def test_a_run_is_stopped_at_once(run: Run, option: str) -> None:
     assert [each.id for each in run.snapshots()] == [snapshot.id] and not run.isActive
 
 
+def test_a_run_is_rescaled(run: Run) -> None:
+    """By its name or its address; the output names the numbers and the snapshot, and the run goes on."""
+    address = str(run.pageAddress)
+    first = invoke("rescale", "counting", "count=2", "--page", address, "--timeout", "30")
+    assert first.exit_code == 0, (first.output, first.exception)
+    assert first.stdout.startswith("run counting rescaled to count=2 from snapshot 1")
+    found = as_json("rescale", address, "count=2", "numbers=1")
+    assert found == {"run": "counting", "parallelism": {"count": 2, "numbers": 1}, "snapshot": found["snapshot"]}
+    assert found["snapshot"] in run.status["snapshots"]
+    assert run.isActive and run.status["incarnation"] == 3
+
+
+def test_a_rescale_that_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run goes on, the reason is printed, and the exit code is 1; wrong arguments have exit code 2."""
+    address = str(run.pageAddress)
+    refused("rescale", address, "counts=2", kind=CutlineError, text="goes on: graph 'counting': there is no node count")
+    refused("rescale", address, "count=5", kind=CutlineError, text="would need 5 slots at one time, and 4 are free")
+    refused("rescale", "bank", "count=2", "--page", address, kind=OSError, text="shows no run 'bank'")
+    for wrong in ("count", "count=two", "=2", "count=2,count=3"):
+        assert invoke("rescale", address, wrong).exit_code == 2
+    assert run.isActive and run.status["incarnation"] == 1
+
+
 def test_a_run_without_a_snapshot_starts_anew(run: Run) -> None:
     """Which is said."""
     stopped = invoke("stop", run.pageAddress, "--now")

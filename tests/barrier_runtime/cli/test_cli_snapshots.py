@@ -42,7 +42,7 @@ class Account:
 
 def body(value: object, now: float) -> Any:
     """A state part's body; the clock of a state has always gone on."""
-    return NodeState(value, None, [], now, [], False, False, {}, {}).encode(sample.CODEC)
+    return NodeState(value, None, [], now, [], False, False, [], {}).encode(sample.CODEC)
 
 
 def write(folder: Path, run: str, *states: object, key: bytes | None = None, **other: Any) -> None:

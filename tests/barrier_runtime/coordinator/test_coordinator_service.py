@@ -23,7 +23,7 @@ from channels.dialer import connect
 from channels.identity import Purpose
 from channels.sockets import Address
 from snapshot.channel.frame import Buffer
-from snapshot.coordinator.control import Quit, WorkerRegistered
+from snapshot.coordinator.control import Quit, Welcome, WorkerRegistered
 from snapshot.coordinator.events import RemovalRequested, SnapshotRequested, StageLaunched
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.machine import Coordinator
@@ -49,10 +49,12 @@ class OddBackend(MemoryBackend):
         raise KeyError(path)
 
 
-def _service(backend: MemoryBackend, host: str = "127.0.0.1", port: int = 0) -> CoordinatorService:
+def _service(
+    backend: MemoryBackend, host: str = "127.0.0.1", port: int = 0, *, waits: bool = False
+) -> CoordinatorService:
     coordinator = Coordinator(SETTINGS, Fence("owner", "life", "latest"), launch="", epoch_offset=0.0)
     store = CoordinatorStore(backend, SETTINGS.run)
-    return CoordinatorService(coordinator, store, _SECRET, host, port, on_superseded=lambda: None)
+    return CoordinatorService(coordinator, store, _SECRET, host, port, waits=waits, on_superseded=lambda: None)
 
 
 def _await_break(service: CoordinatorService, what: str) -> None:
@@ -95,6 +97,22 @@ def _registered(service: CoordinatorService, launch: str, pid: int) -> Iterator[
     connection.send(encode_message(WorkerRegistered(0, launch, 0, b"", pid)))
     yield connection
     connection.close()
+
+
+def test_a_coordinator_that_waits_takes_no_claim(leak_check: LeakCheck) -> None:
+    """Workers register with it meanwhile, and it begins once, however often that is asked."""
+    backend = MemoryBackend()
+    service = _service(backend, waits=True)
+    service.post(StageLaunched("000001"))
+    with _registered(service, "000001", pid=11) as worker:
+        _wait_until(lambda: service.status()["workers"] == {0: 11})
+        assert not service.status()["has_begun"] and backend.files() == []
+        for _ in range(3):
+            service.begin()
+        _wait_until(lambda: any(isinstance(decode_message(data), Welcome) for data in worker.receive()))
+    assert service.status()["has_begun"]
+    assert len([path for path in backend.files() if "/claims/" in path]) == 1
+    service.close()
 
 
 def test_worker_of_a_stage_before_the_newest(leak_check: LeakCheck) -> None:

@@ -21,6 +21,7 @@ from barrier_runtime.dataframes.input_log import find_log, place_of
 from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
 from snapshot import Graph
 from snapshot.channel.serialization import Codec
+from snapshot.coordinator.partition_assignment import assign_afresh
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.node import END, guarantee_of
@@ -42,6 +43,7 @@ class Worker:
     ) -> None:
         self.source: DataFrameSource = cloudpickle.loads(shipped)
         self.context = HandContext(Subtask("rows", index), run=run, parallelism=parallelism)
+        self.context.partitions = assign_afresh(self.source.partitions(), parallelism)[index]
         if state is not None:
             self.source.restoreState(Codec(safe=True).decode(state))
         self.source.open(self.context)
@@ -261,10 +263,81 @@ def test_a_log_that_was_moved_is_found(spark: SparkSession, tmp_path: Path) -> N
     assert [row["id"] for row in before + after] == list(range(20_000))
 
 
-def test_another_parallelism_is_refused(shipped: bytes) -> None:
-    """Shares are dealt by parallelism, so an offset in one is none in another."""
-    with pytest.raises(RestoreRefused, match="shared by 2 subtasks, now by 3"):
-        Worker(shipped, 0, 3, Worker(shipped, 0, 2).state())
+def rescaled(shipped: bytes, workers: list[Worker], parallelism: int, run: str = "run") -> list[Worker]:
+    """As the framework does: unite the states, and give each new subtask those of its partitions."""
+    united: dict[str, Any] = {}
+    for worker in workers:
+        united |= Codec(safe=True).decode(worker.state())
+    names = cloudpickle.loads(shipped).partitions()
+    states = [{name: united.pop(name) for name in mine} for mine in assign_afresh(names, parallelism)]
+    assert united == {}
+    return [Worker(shipped, at, parallelism, Codec().encode(each), run) for at, each in enumerate(states)]
+
+
+@given(chain=st.lists(st.tuples(st.sampled_from([1, 2, 3, 5]), st.integers(0, 3)), max_size=3))
+def test_rows_are_exactly_once_at_any_parallelism(shipped: bytes, chain: list[tuple[int, int]]) -> None:
+    """A run that goes on with other numbers of subtasks, again and again, sends each row once."""
+    workers, ids = [Worker(shipped, index, 2) for index in range(2)], []
+    for parallelism, polls in chain:
+        ids += [row["id"] for worker in workers for row in worker.poll(polls)]
+        workers = rescaled(shipped, workers, parallelism)
+    ids += [row["id"] for worker in workers for row in worker.poll()]
+    assert Counter(ids) == Counter(range(ROWS))
+    assert [row for worker in rescaled(shipped, workers, 3) for row in worker.poll()] == []
+
+
+def test_more_subtasks_than_partitions_lose_nothing(shipped: bytes) -> None:
+    """Those without a partition end at once."""
+    shares = [Worker(shipped, index, 500).poll(1) for index in range(500)]
+    assert [index for index, rows in enumerate(shares) if rows] == [0, 1, 2]
+    assert Worker(shipped, 480, 500, Worker(shipped, 480, 500).state()).poll() == []
+    workers = rescaled(shipped, [Worker(shipped, index, 3) for index in range(3)], 500)
+    assert Counter(row["id"] for worker in workers for row in worker.poll()) == Counter(range(ROWS))
+
+
+def test_a_fork_may_have_another_parallelism(spark: SparkSession, tmp_path: Path) -> None:
+    """The fork's own log has other row groups, and none of them is read: offsets are of the log that it continues."""
+    original = ship(spark.range(0, 30_000, numPartitions=3), tmp_path)
+    workers = [Worker(original, index, 2) for index in range(2)]
+    ids = [row["id"] for worker in workers for row in worker.poll(1)]
+    forks = rescaled(ship(spark.range(90_000, 90_100, numPartitions=7), tmp_path, run="fork"), workers, 3, "fork")
+    ids += [row["id"] for fork in forks for row in fork.poll(1)]
+    forks = rescaled(ship(spark.range(1), tmp_path, run="fork of fork"), forks, 1, "fork of fork")
+    ids += [row["id"] for row in forks[0].poll()]
+    assert sorted(ids) == list(range(30_000))
+
+
+def test_a_state_without_its_partitions_is_refused(shipped: bytes) -> None:
+    """Rows would be missing."""
+    with pytest.raises(SnapshotCorrupt, match=r"rows\[0\]: the snapshot has no offset of its partitions \['001', "):
+        Worker(shipped, state=Codec().encode({"000": None}))
+
+
+def older_state(shipped: bytes, parallelism: int, offset: tuple[int, int, int]) -> bytes:
+    """The state that a Cutline without partitions kept."""
+    (some,) = (each for each in Codec().decode(Worker(shipped).state()).values() if each and each["rowGroups"][0] == 0)
+    return Codec().encode(
+        {"place": some["place"], "log": some["log"], "offset": list(offset), "parallelism": parallelism}
+    )
+
+
+def test_an_older_state_goes_on_and_may_then_be_rescaled(shipped: bytes) -> None:
+    """At the parallelism that it had. Its next snapshot holds partitions."""
+    share = Worker(shipped, 0, 2).poll()
+    workers = [Worker(shipped, 0, 2, older_state(shipped, 2, (0, 0, 100))), Worker(shipped, 1, 2)]
+    assert Worker(shipped, 0, 2, older_state(shipped, 2, (0, 0, 100))).poll() == share[100:]
+    before = [row["id"] for row in workers[0].poll(1)]
+    after = [row["id"] for worker in rescaled(shipped, workers, 3) for row in worker.poll()]
+    expected = Counter(range(ROWS)) - Counter(row["id"] for row in share[:100])
+    assert Counter(before + after) == expected
+
+
+def test_an_older_state_is_refused_at_another_parallelism(shipped: bytes) -> None:
+    """Shares were dealt by parallelism, so an offset in one is none in another. The text names both and a way out."""
+    with pytest.raises(RestoreRefused, match=r"among 2 subtasks, and now there are 3.*with parallelism 2, or submit"):
+        Worker(shipped, 0, 3, older_state(shipped, 2, (0, 0, 0)))
+    with pytest.raises(RestoreRefused, match="among 500 subtasks, of which only 480 would read"):
+        Worker(shipped, 490, 500, older_state(shipped, 500, (0, 0, 0)))
 
 
 def test_committed_rows_come_back_as_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:

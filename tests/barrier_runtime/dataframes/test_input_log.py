@@ -20,10 +20,8 @@ from barrier_runtime.dataframes.input_log import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
     INPUT_LOG_MAGIC,
-    START,
     InputLog,
     LogFile,
-    Offset,
     find_log,
     place_of,
 )
@@ -31,6 +29,10 @@ from snapshot.errors import CutlineError, GraphError, SnapshotCorrupt
 from snapshot.stored.envelope import seal
 
 SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def read_all(log: InputLog) -> list[pa.RecordBatch]:
+    return [batch for row_group in log.row_groups for _, batch in log.read(row_group)]
 
 
 def make_log(root: str, shape: list[list[int]]) -> tuple[InputLog, dict[tuple[int, int], list[int]]]:
@@ -54,33 +56,15 @@ def ids_of(batches: list[pa.RecordBatch]) -> list[int]:
     return [each for batch in batches for each in batch["id"].to_pylist()]
 
 
-shapes = st.lists(st.lists(st.sampled_from([0, 1, 3, 8191, 8192, 8193, 20000]), max_size=4), max_size=3)
-
-
-@given(shape=shapes, parallelism=st.integers(1, 4), data=st.data())
-def test_any_offset_continues_exactly(shape: list[list[int]], parallelism: int, data: st.DataObject) -> None:
-    """What was read up to any offset, and what is read from it on, are the share; the shares are everything."""
-    with tempfile.TemporaryDirectory() as root:
-        log, groups = make_log(root, shape)
-        shares = []
-        for index in range(parallelism):
-            whole = list(log.read(START, index, parallelism))
-            cut = data.draw(st.integers(0, len(whole)), label="batches before the crash")
-            offset = whole[cut - 1][0] if cut else START
-            rest = [batch for _, batch in log.read(offset, index, parallelism)]
-            shares.append(ids_of([batch for _, batch in whole]))
-            assert ids_of([batch for _, batch in whole[:cut]]) + ids_of(rest) == shares[-1]
-            assert all(0 < batch.num_rows <= BATCH_ROWS_MAX for _, batch in whole)
-        dealt = [rows for _, rows in sorted(groups.items())]
-        expected = [list(itertools.chain(*dealt[index::parallelism])) for index in range(parallelism)]
-        assert shares == expected
-
-
 @given(row=st.integers(0, 20000))
 def test_an_offset_may_be_any_row(log_of_one_group: InputLog, row: int) -> None:
     """Batches may end elsewhere when the same rows are read again."""
-    rest = [batch for _, batch in log_of_one_group.read(Offset(0, 0, row), 0, 1)]
-    assert ids_of(rest) == list(range(row, 20000))
+    rest = list(log_of_one_group.read((0, 0), row))
+    assert ids_of([batch for _, batch in rest]) == list(range(row, 20000))
+    assert [next_row for next_row, _ in rest] == list(itertools.accumulate([b.num_rows for _, b in rest], initial=row))[
+        1:
+    ]
+    assert all(0 < batch.num_rows <= BATCH_ROWS_MAX for _, batch in rest)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +81,7 @@ def test_wide_rows_come_in_small_batches(tmp_path: Path) -> None:
     os.makedirs(f"{place}/log")
     pq.write_table(pa.table({"text": rows}, schema=schema), f"{place}/log/a.parquet")
     size = os.path.getsize(f"{place}/log/a.parquet")
-    batches = [
-        batch for _, batch in InputLog(place, "log", schema, (LogFile("a.parquet", size, (11,)),)).read(START, 0, 1)
-    ]
+    batches = read_all(InputLog(place, "log", schema, (LogFile("a.parquet", size, (11,)),)))
     assert [text for batch in batches for text in batch["text"].to_pylist()] == rows
     assert all(batch.nbytes <= BATCH_BYTES_MAX or batch.num_rows == 1 for batch in batches)
 
@@ -109,7 +91,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     log, _ = make_log(str(tmp_path), [[10], [10]])
     os.unlink(f"{log.place}/log/part-00001.parquet")
     with pytest.raises(SnapshotCorrupt, match=r"part-00001\.parquet of the input log is missing"):
-        list(log.read(START, 0, 1))
+        read_all(log)
 
 
 def test_another_row_count_is_found(tmp_path: Path) -> None:
@@ -117,7 +99,7 @@ def test_another_row_count_is_found(tmp_path: Path) -> None:
     log, _ = make_log(str(tmp_path), [[10]])
     wrong = InputLog(log.place, log.name, SCHEMA, (LogFile("part-00000.parquet", log.files[0].size_bytes, (11,)),))
     with pytest.raises(SnapshotCorrupt, match="10 rows instead of 11"):
-        list(wrong.read(START, 0, 1))
+        read_all(wrong)
 
 
 def test_a_torn_file_is_found_at_every_length(tmp_path: Path) -> None:
@@ -128,7 +110,7 @@ def test_a_torn_file_is_found_at_every_length(tmp_path: Path) -> None:
     for length in range(len(data)):
         Path(path).write_bytes(data[:length])
         with pytest.raises(SnapshotCorrupt, match=f"has {length} bytes instead of {len(data)}"):
-            list(log.read(START, 0, 1))
+            read_all(log)
 
 
 def test_a_damaged_manifest_is_found(tmp_path: Path) -> None:

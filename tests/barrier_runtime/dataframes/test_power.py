@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from barrier_runtime.dataframes import input_log
-from barrier_runtime.dataframes.input_log import START, find_log, place_of
+from barrier_runtime.dataframes.input_log import find_log, place_of
 from barrier_runtime.dataframes.nodes import ParquetSink
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
@@ -111,7 +111,7 @@ def _logged(root: Path) -> list[int] | None:
     if log is None:
         return None
     try:
-        return [row for _, batch in log.read(START, 0, 1) for row in batch["id"].to_pylist()]
+        return [row for each in log.row_groups for _, batch in log.read(each) for row in batch["id"].to_pylist()]
     except (SnapshotCorrupt, OSError):
         return None
 

@@ -33,8 +33,8 @@ def opened(path: str | Path, incarnation: int = 1, subtask: Subtask = SINK, run:
     return sink
 
 
-def context(incarnation: int = 1, subtask: Subtask = SINK, run: str = "run") -> HandContext:
-    return HandContext(subtask, run=run, incarnation=incarnation)
+def context(incarnation: int = 1, subtask: Subtask = SINK, run: str = "run", parallelism: int = 1) -> HandContext:
+    return HandContext(subtask, run=run, incarnation=incarnation, parallelism=parallelism)
 
 
 def put(sink: ParquetSink, *ids: int) -> None:
@@ -188,10 +188,46 @@ def test_discard_takes_only_what_lower_incarnations_of_this_subtask_left(tmp_pat
             put(sink, 1)
             sink.prepareCommit(1)
     before = staged_files(tmp_path)
-    opened(tmp_path, 2).discardUncommitted(context(2))
+    opened(tmp_path, 2).discardUncommitted(context(2, parallelism=2))
     gone = set(before) - set(staged_files(tmp_path))
     assert len(before) == 12
     assert [name.rpartition("-")[0] for name in gone] == ["_staging/run/out/0/00000001"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 7])
+def test_discard_covers_the_subtasks_that_are_gone(tmp_path: Path, parallelism: int) -> None:
+    """After a restore with another parallelism, each file of the old subtasks is removed by exactly one new subtask."""
+    for index in range(5):
+        sink = opened(tmp_path, 1, Subtask("out", index))
+        put(sink, index)
+        sink.prepareCommit(1)
+    (tmp_path / "_staging/run/out/strange").mkdir()
+    left = staged_files(tmp_path)
+    for index in range(parallelism):
+        opened(tmp_path, 2, Subtask("out", index)).discardUncommitted(
+            context(2, Subtask("out", index), parallelism=parallelism)
+        )
+        left = [name for name in left if int(name.split("/")[3]) % parallelism != index]
+        assert staged_files(tmp_path) == left
+    assert left == []
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_an_heir_commits_the_output_of_a_subtask_that_is_gone(tmp_path: Path, is_moved: bool) -> None:
+    """The record of what an old subtask prepared is published by any other one, also when the output was moved."""
+    path, prepared = tmp_path / "output", []
+    for index in range(3):
+        sink = opened(path, 1, Subtask("out", index))
+        put(sink, index)
+        prepared.append(Codec(safe=True).encode(sink.prepareCommit(7)))
+    if is_moved:
+        path = path.rename(tmp_path / "moved")
+    heir = opened(path, 2)
+    for record in prepared:
+        heir.commit(7, Codec(safe=True).decode(record))
+    heir.discardUncommitted(context(2))
+    assert rows_of(path) == [0, 1, 2]
+    assert staged_files(path) == []
 
 
 def test_lost_output_is_an_error(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from re import escape
 from typing import Any
 
 import pytest
 
-from barrier_runtime.driver.restore_check import check_restore, origin_of
+from barrier_runtime.driver.restore_check import check_restore, origin_of, plan_of
 from snapshot import Context, Graph, Sink, Source
 from snapshot.errors import RestoreRefused
 from snapshot.plan.compiled_graph import CompiledGraph, build
@@ -98,3 +100,22 @@ def test_what_would_repeat_output_is_refused(bases: tuple[int | None, ...], rest
         check_restore(sample.RUN, compiled, origin, (), lambda run: store)
     if "going back" in refusal:
         check_restore(sample.RUN, compiled, origin, ("repeatedOutput",), lambda run: store)
+
+
+def test_a_plan_is_what_the_check_finds() -> None:
+    """The plan has the same reason as the refusal, and writes nothing. A fresh start is a plan, too."""
+    graph = Graph(sample.RUN).add("a", _Numbers()).add("b", _Ledger()).connect("a", "b")
+    compiled = build(graph, "unaligned")
+    store = _store(compiled, None, None, None)
+    files = set(store.backend.files())
+    for restore_from in ("latest", LEFT, None):
+        plan = plan_of(sample.RUN, graph, restore_from, (), lambda run: store)
+        refusal = nullcontext() if plan.reason is None else pytest.raises(RestoreRefused, match=escape(plan.reason))
+        with refusal:
+            check_restore(sample.RUN, compiled, origin_of(restore_from, sample.RUN), (), lambda run: store)
+        assert plan.snapshot_id == {"latest": NEWEST, LEFT: LEFT, None: None}[restore_from]
+    assert set(store.backend.files()) == files
+    fresh = plan_of("new", graph, "latest", (), lambda run: RunStore(MemoryBackend(), run))
+    assert (fresh.run, fresh.snapshot_id, fresh.isRefused) == ("new", None, False)
+    with pytest.raises(RestoreRefused, match="has no snapshot 7"):
+        plan_of(sample.RUN, graph, 7, (), lambda run: store)

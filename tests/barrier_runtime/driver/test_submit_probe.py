@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,8 +18,9 @@ from tests.state_backends import disks
 
 
 def _submit(backend: StateBackend, name: str = "run") -> None:
-    """Submit by a session that has no attribute, so that any use of Spark fails the test."""
-    BarrierRuntime(cast(Any, object()), backend=backend).submit(Graph("never built"), name=name)
+    """Submit by a session that can only register a data source, so that any other use of Spark fails the test."""
+    session = SimpleNamespace(dataSource=SimpleNamespace(register=lambda source: None))
+    BarrierRuntime(cast(Any, session), backend=backend).submit(Graph("never built"), name=name)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from barrier_runtime import clock
 from barrier_runtime.control_codec import encode_message
-from barrier_runtime.worker.uploads import INLINE_TOTAL_BYTES_MAX, STORAGE_THREADS, Storage
+from barrier_runtime.worker.uploads import STORAGE_THREADS, Storage
 from channels.limits import CONTROL_BYTES_MAX
 from snapshot.channel import kept_memory
 from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknowledged, SnapshotDeclined
@@ -27,8 +27,9 @@ from snapshot.stored.contribution import SnapshotTaken, parts_of
 from snapshot.stored.part import Handle, PartKind
 from snapshot.stored.run_store import RunStore
 from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
+from snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX, RowLogs
 from snapshot.worker.upload_batcher import PendingUpload
-from state_backends import FileSystemBackend, MemoryBackend
+from state_backends import FileSystemBackend, HeapState, MemoryBackend
 from tests.leaks import LeakCheck
 from tests.snapshot import sample
 
@@ -61,7 +62,7 @@ class Host:
     def __init__(self, backend: StateBackend, subtask_count: int = 1) -> None:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.storage = Storage(self.store, lambda: self._woken.put(None))
+        self.storage = Storage(self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None)
         subtasks = tuple(RestoredSubtask(Subtask("S", index), None, (), (), ()) for index in range(subtask_count))
         self.storage.read(Deploy(INCARNATION, subtasks, has_more=False))
         self.next()
@@ -150,17 +151,17 @@ def uploaded(backend: StateBackend, taken: SnapshotTaken) -> Any:
     """What the coordinator is told of it."""
     with Host(backend) as host:
         host.upload(taken)
-        (reported,) = host.stored()
+        (reported,) = RowLogs(INCARNATION, sample.RUN, (), 0).parts_stored(host.stored()).messages
     return reported
 
 
 def test_what_may_travel_fits_into_one_control_message(leak_check: LeakCheck) -> None:
     """Close to the limit a memory backend's parts are acknowledged; the line takes that, and takes it back."""
-    reported = uploaded(MemoryBackend(), of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2 - 4096))
+    reported = uploaded(MemoryBackend(), of_bytes(ACKNOWLEDGED_BYTES_MAX // 2, ACKNOWLEDGED_BYTES_MAX // 2 - 4096))
     assert isinstance(reported, SnapshotAcknowledged)
     assert (reported.timings.align, reported.timings.capture) == (sample.TIMINGS.align, sample.TIMINGS.capture)
     assert reported.timings.upload > 0.0, "the subtask's own, and the time until all was stored"
-    assert INLINE_TOTAL_BYTES_MAX - 4096 < len(encode_message(reported)) <= CONTROL_BYTES_MAX
+    assert ACKNOWLEDGED_BYTES_MAX - 4096 < len(encode_message(reported)) <= CONTROL_BYTES_MAX
     record = reported.record
     parts = tuple(handle for handle in record.handles if handle.channel is not None)
     cut = deploy_chunks([RestoredSubtask(record.subtask, record.state, (), (), 2 * parts)])
@@ -184,13 +185,13 @@ def test_an_estimate_is_never_too_small_for_the_line() -> None:
 
 def test_more_than_may_travel_is_declined(leak_check: LeakCheck, tmp_path: Path) -> None:
     """Neither part is too large, both are: that snapshot is declined by name, and the way out that it names is one."""
-    taken = of_bytes(INLINE_TOTAL_BYTES_MAX // 2, INLINE_TOTAL_BYTES_MAX // 2)
+    taken = of_bytes(ACKNOWLEDGED_BYTES_MAX // 2, ACKNOWLEDGED_BYTES_MAX // 2)
     reported = uploaded(MemoryBackend(), taken)
     assert isinstance(reported, SnapshotDeclined)
     assert (reported.snapshot_id, reported.subtask) == (taken.snapshot_id, sample.P)
-    assert f"inline_total_bytes_max is {INLINE_TOTAL_BYTES_MAX:,}" in reported.reason
+    assert f"inline_total_bytes_max is {ACKNOWLEDGED_BYTES_MAX:,}" in reported.reason
     assert "With a MemoryBackend" in reported.reason and "use a FileSystemBackend" in reported.reason
-    backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=2 * INLINE_TOTAL_BYTES_MAX)
+    backend = FileSystemBackend(tmp_path / "inline", inlineBytesMax=2 * ACKNOWLEDGED_BYTES_MAX)
     assert "inlineBytesMax of a worker do: lower it" in uploaded(backend, taken).reason
     reported = uploaded(FileSystemBackend(tmp_path), taken)
     assert isinstance(reported, SnapshotAcknowledged)
@@ -202,7 +203,7 @@ def test_as_much_as_may_travel_is_acknowledged(leak_check: LeakCheck) -> None:
     assert isinstance(reported, SnapshotAcknowledged)
     head = sum(len(handle.inline or b"") for handle in reported.record.handles)
     for state, kind in ((0, SnapshotAcknowledged), (1, SnapshotDeclined)):
-        taken = of_bytes(INLINE_TOTAL_BYTES_MAX - head + state, 0)
+        taken = of_bytes(ACKNOWLEDGED_BYTES_MAX - head + state, 0)
         assert isinstance(uploaded(MemoryBackend(), taken), kind)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.key_hash import hash_columns, stable_hash
+from snapshot.channel.key_hash import hash_columns, hash_keys, stable_hash
 
 #: Stored state lies where these say. A change here loses the keyed state of every existing snapshot.
 VECTORS = [
@@ -157,3 +157,18 @@ def test_other_columns_are_refused(kind: pa.DataType) -> None:
     """What a row could not have as a key, a column cannot either."""
     with pytest.raises(TypeError, match="cannot be a key"):
         hashes([], kind)
+
+
+@given(
+    st.lists(st.sampled_from([key for key, _ in VECTORS]), max_size=5) | st.lists(st.text()) | st.lists(st.integers())
+)
+def test_many_keys_hash_as_each(found: list[Any]) -> None:
+    """A row lies where the message of its key went, whatever keys are encoded beside it."""
+    assert hash_keys(found).tolist() == [stable_hash(key) for key in found]
+
+
+@pytest.mark.parametrize("found", [["a", 1.0], [("a", 1), ("b", [])], [("a",), {}]])
+def test_many_keys_refuse_what_one_refuses(found: list[Any]) -> None:
+    """A float is no key beside others either."""
+    with pytest.raises(TypeError, match="cannot be a key"):
+        hash_keys(found)

@@ -8,13 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot.channel.partitioning import (
     EVERY,
     HashPartitioner,
     Split,
+    donors_of,
+    groups_of,
+    heir_of,
     key_function,
     key_group,
     partitioner,
@@ -22,6 +25,7 @@ from snapshot.channel.partitioning import (
 )
 from snapshot.plan.declarations import Key
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
+from tests.run_size import scaled
 
 SCHEMA = pa.schema([("word", pa.string()), ("number", pa.int16()), ("row", pa.int64())])
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.none() | st.integers(-5, 5)), max_size=40)
@@ -167,6 +171,13 @@ def test_key_groups_go_to_subtasks_in_equal_ranges(parallelism: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 7, 100, 127, 128, 1_000, 16_385, 32_767, 32_768, 32_769, 40_000])
+def test_subtasks_own_the_groups_that_go_to_them(parallelism: int) -> None:
+    """The ranges of all subtasks tile the groups, and each group is in the range of the subtask that it goes to."""
+    owned = [(group, index) for index in range(parallelism) for group in groups_of(index, parallelism)]
+    assert owned == [(group, subtask_of_group(group, parallelism)) for group in range(KEY_GROUPS)]
+
+
 def test_keys_spread_evenly() -> None:
     """Neither consecutive numbers nor similar words crowd on a few subtasks."""
     for keys in (list(range(20_000)), [f"user-{number}" for number in range(20_000)]):
@@ -225,3 +236,66 @@ def test_key_functions() -> None:
     """One column gives its value, several a tuple, a function what it returns."""
     row = {"a": 1, "b": 2}
     assert [key_function(key)(row) for key in ("a", ("a",), ["b", "a"], len)] == [1, (1,), (2, 1), 2]
+
+
+# ---------------------------------------------------------------- another parallelism
+
+PARALLELISMS = st.one_of(st.integers(1, 12), st.integers(1, 300), st.integers(KEY_GROUPS - 2, KEY_GROUPS + 2))
+
+
+@given(index=st.integers(0, 10**6), before=st.integers(1, 40_000), now=st.integers(1, 40_000))
+def test_an_heir_owns_the_first_key_group(index: int, before: int, now: int) -> None:
+    """There is always one, also for a subtask without a key group, above 32,768 subtasks on either side."""
+    index %= before
+    heir = heir_of(index, before, now)
+    assert 0 <= heir < now
+    groups = groups_of(index, before)
+    if groups:
+        assert groups.start in groups_of(heir, now)
+    if before == now <= KEY_GROUPS:
+        assert heir == index
+
+
+@settings(max_examples=scaled(25), deadline=None)
+@given(before=PARALLELISMS, now=PARALLELISMS, data=st.data())
+def test_donors_are_those_whose_key_groups_a_subtask_owns(before: int, now: int, data: st.DataObject) -> None:
+    """And those whose heir it is. So the groups of its donors cover its own, and each donor has its heir among them."""
+    index = data.draw(st.integers(0, now - 1))
+    donors = donors_of(index, before, now)
+    assert donors == sorted(set(donors))
+    own = groups_of(index, now)
+    of_donors = [groups_of(donor, before) for donor in donors]
+    if own:  # the donors' groups are one range, because they are neighbours
+        assert of_donors[0].start <= own.start and own.stop <= of_donors[-1].stop
+        assert donors == list(range(donors[0], donors[-1] + 1))
+    for donor, groups in zip(donors, of_donors, strict=True):
+        has_part = max(groups.start, own.start) < min(groups.stop, own.stop)
+        assert has_part or heir_of(donor, before, now) == index
+    if before <= 300:
+        assert {old for old in range(before) if heir_of(old, before, now) == index} <= set(donors)
+
+
+@pytest.mark.parametrize(("before", "now"), [(1, 1), (2, 4), (4, 3), (3, 1), (7, 5), (5, 7), (60, 61)])
+def test_key_groups_are_given_once(before: int, now: int) -> None:
+    """What the subtasks take over from their donors tiles all key groups, and each old subtask has one heir."""
+    taken: Counter[int] = Counter()
+    heirs: Counter[int] = Counter()
+    for index in range(now):
+        for donor in donors_of(index, before, now):
+            both = range(
+                max(groups_of(donor, before).start, groups_of(index, now).start),
+                min(groups_of(donor, before).stop, groups_of(index, now).stop),
+            )
+            taken.update(both)
+            heirs[donor] += heir_of(donor, before, now) == index
+    assert taken == Counter(range(KEY_GROUPS))
+    assert heirs == Counter(range(before))
+
+
+def test_an_heir_by_proportion_would_own_nothing() -> None:
+    """i * P' // P names a subtask that owns no key group of i, where both are large (PROTOCOL 6.9)."""
+    before, now = 300, 299
+    proportional = [index * now // before for index in range(before)]
+    strange = [i for i, heir in enumerate(proportional) if not set(groups_of(i, before)) & set(groups_of(heir, now))]
+    assert strange
+    assert all(heir_of(i, before, now) in (proportional[i], proportional[i] + 1) for i in strange)

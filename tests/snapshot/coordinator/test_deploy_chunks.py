@@ -16,8 +16,9 @@ from snapshot.coordinator.deployment import Deployment
 from snapshot.coordinator.machine import Phase
 from snapshot.coordinator.recovery import fresh_start, plan_restore
 from snapshot.ids import Subtask
+from snapshot.stored.certificate import ListEntry
 from snapshot.stored.part import Handle
-from tests.snapshot import sample
+from tests.snapshot import listed, sample
 from tests.snapshot.led import Led
 from tests.snapshot.sample import TOPOLOGY
 from tests.snapshot.testing import campaign
@@ -30,27 +31,38 @@ def handle(megabytes: int, like: Handle) -> Handle:
     return replace(like, inline=bytes(megabytes * _MIB), path=None)
 
 
-def of_megabytes(node: int, state: int | None, parts: list[int]) -> RestoredSubtask:
-    """What a subtask restores, when its state and the parts of its channels are so large."""
+def of_megabytes(
+    node: int, state: int | None, parts: list[int], rows: list[int] | None = None, own: list[int] | None = None
+) -> RestoredSubtask:
+    """What a subtask restores, when its state, the parts of its channels and of its lists are so large."""
     stored, received, *_ = (part.inline() for part in sample.parts())
-    return RestoredSubtask(
+    piece, delta = listed.rows(sample.P, (1, 1), (0, 9)), listed.own(sample.P, (0, 0))
+    restored = RestoredSubtask(
         Subtask(f"n{node}"),
         None if state is None else handle(state, stored),
         ((sample.QP, node),),
         ((sample.PQ, 7),),
         tuple(handle(size, received) for size in parts),
     )
+    return replace(
+        restored,
+        groups=None if rows is None else (0, 9),
+        rows=tuple(ListEntry(handle(size, piece), at, 9) for at, size in enumerate(rows or ())),
+        own=tuple(replace(handle(size, delta), last=at) for at, size in enumerate(own or ())),
+    )
 
 
 SIZES = st.integers(0, 3)
-PLANS = st.lists(st.tuples(st.none() | SIZES, st.lists(SIZES, max_size=3)), max_size=4).map(
-    lambda sizes: [of_megabytes(node, state, parts) for node, (state, parts) in enumerate(sizes)]
+SEVERAL = st.lists(SIZES, max_size=3)
+PLANS = st.lists(st.tuples(st.none() | SIZES, SEVERAL, st.none() | SEVERAL, st.none() | SEVERAL), max_size=4).map(
+    lambda sizes: [of_megabytes(node, *each) for node, each in enumerate(sizes)]
 )
 
 
 def inline_bytes(chunk: tuple[RestoredSubtask, ...]) -> list[int]:
     """Of each part that it carries."""
-    handles = [part for each in chunk for part in (each.state, *each.channel_parts)]
+    lists = [(*each.channel_parts, *(entry.handle for entry in each.rows), *each.own) for each in chunk]
+    handles = [part for each, parts in zip(chunk, lists, strict=True) for part in (each.state, *parts)]
     return [len(part.inline or b"") for part in handles if part is not None]
 
 
@@ -72,6 +84,17 @@ def test_a_subtask_may_be_in_several() -> None:
     cut = deploy_chunks([of_megabytes(0, 4, [4, 4])])
     assert [inline_bytes(each) for each in cut] == [[4 * _MIB]] * 3
     assert [each[0].processed != () for each in cut] == [True, False, False]
+
+
+def test_an_entry_is_a_piece() -> None:
+    """A list whose entries fill a message each is divided, in order, and keeps its clips and its key groups."""
+    plan = of_megabytes(0, None, [], [4, 4, 4], [4, 4])
+    cut = deploy_chunks([plan])
+    assert [inline_bytes(each) for each in cut] == [[], *[[4 * _MIB]] * 5]
+    assert [[entry.lo for part in each for entry in part.rows] for each in cut if each[0].rows] == [[0], [1], [2]]
+    assembler = DeploymentAssembler()
+    *_, whole = [assembler.take(Deploy(3, each, has_more=each is not cut[-1])) for each in cut]
+    assert whole is not None and whole.subtasks == (plan,)
 
 
 def test_a_worker_without_subtasks_is_deployed_too() -> None:

@@ -188,6 +188,22 @@ def test_retention_asks_once() -> None:
     assert led.coordinator.history == [FIRST, FIRST + 3, FIRST + 4]
 
 
+def test_a_removal_waits_for_a_lower_snapshot() -> None:
+    """One that was started below the newest while that was written. When it is settled, the removal goes on."""
+    led = Led(settings=replace(SETTINGS, retained=1)).run()
+    led.step(events.SnapshotRequested(order(1)))
+    led.acknowledge(FIRST)
+    led.step(events.SnapshotInitiated(FIRST + 2))
+    led.holds_store = True
+    led.acknowledge(FIRST + 2)
+    led.step(events.SnapshotInitiated(FIRST + 1))
+    led.holds_store = False
+    assert of_kind(led.perform_held(), events.DeleteSnapshots) == []
+    assert (led.coordinator.history, led.coordinator.pending) == ([FIRST, FIRST + 2], [FIRST + 1])
+    effects = led.feed(0, control.SnapshotDeclined(1, FIRST + 1, P, "no space"))
+    assert of_kind(effects, events.DeleteSnapshots) == [events.DeleteSnapshots((FIRST,))]
+
+
 def test_a_removal_is_requested_and_answered() -> None:
     """With the id when the snapshot is gone, and with a reason when it stays or may not go."""
     led = Led().run()
@@ -237,9 +253,10 @@ def test_a_rollback_while_a_manifest_is_written_leaves_it_to_the_listing() -> No
     led.acknowledge(FIRST)
     led.fail()
     assert [type(request.effect) for request in led.held] == [WriteManifest, TakeClaim]
+    assert list(led.coordinator._tracker.undecided) == [FIRST]
     led.holds_store = False
     effects = led.perform_held()
-    assert led.coordinator.history == [FIRST]
+    assert (led.coordinator.history, list(led.coordinator._tracker.undecided)) == ([FIRST], [])
     assert led.sent(effects, control.AnnouncePublished) == []
     assert {deploy.subtasks[0].state is not None for deploy in led.sent(effects, control.Deploy)} == {True}
     assert led.closed() == {}  # whoever waits gets the next one

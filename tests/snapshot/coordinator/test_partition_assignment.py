@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot import END, Context, Graph, Source
-from snapshot.coordinator.partition_assignment import assign_afresh, assign_again
+from snapshot.coordinator.partition_assignment import assign_afresh, assign_again, deal_again
 from snapshot.coordinator.recovery import plan_restore
 from snapshot.coordinator.run_state import Outcome
 from snapshot.errors import RestoreRefused
@@ -51,6 +51,57 @@ def test_new_names_go_where_the_fewest_are() -> None:
     """Sorted, so that every coordinator deals them alike."""
     stored = [reading("a", "c"), reading("b"), reading()]
     assert assign_again("s", list("gfedcba"), stored, ()) == [("a", "c", "g"), ("b", "e"), ("d", "f")]
+
+
+def test_another_parallelism_deals_stored_names_in_turn() -> None:
+    """Whoever had them. New names go where the fewest are, also where all that were stored are few."""
+    stored = [reading("b", "d"), reading("a"), reading("c")]
+    assert deal_again("s", list("dcba"), stored, (), 2) == [("a", "c"), ("b", "d")]
+    assert deal_again("s", list("abcd"), stored, (), 5) == [("a",), ("b",), ("c",), ("d",), ()]
+    assert deal_again("s", list("abcdefg"), stored, (), 3) == [("a", "d", "g"), ("b", "e"), ("c", "f")]
+
+
+def test_a_source_that_has_ended_reads_nothing_new_with_another_parallelism() -> None:
+    """One subtask that polls is enough, because new subtasks have ended only if all old ones had."""
+    ended = [reading("a", passive=True), reading("b", passive=True)]
+    assert deal_again("s", ["a", "b"], ended, (), 1) == [("a", "b")]
+    with pytest.raises(RestoreRefused, match="s lists the new partitions 'c', but all its subtasks have returned END"):
+        deal_again("s", ["a", "b", "c"], ended, (), 3)
+    assert deal_again("s", ["a", "b", "c"], [ended[0], reading("b")], (), 3) == [("a",), ("b",), ("c",)]
+
+
+def test_a_lost_name_is_refused_with_another_parallelism() -> None:
+    """As with the old one."""
+    stored = [reading("a", "b"), reading("c")]
+    with pytest.raises(RestoreRefused, match=r"s read the partitions 'b', which are no longer listed; .*droppedState"):
+        deal_again("s", ["a", "c"], stored, (), 3)
+    assert deal_again("s", ["a", "c"], stored, ("droppedState",), 3) == [("a",), (), ("c",)]
+
+
+def test_a_source_without_names_keeps_its_parallelism() -> None:
+    """Nobody can divide its offsets."""
+    with pytest.raises(
+        RestoreRefused, match=r"s had parallelism 1, now 2, and .* the hook `partitions`.* parallelism 1$"
+    ):
+        deal_again("s", ["a"], [POLLING], (), 2)
+
+
+@given(
+    stored=st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=4), min_size=1, max_size=4),
+    new=st.sets(st.sampled_from("ijkl")),
+    parallelism=st.integers(1, 6),
+    order=st.randoms(use_true_random=False),
+)
+def test_every_name_is_dealt_once(stored: list[list[str]], new: set[str], parallelism: int, order: Any) -> None:
+    """And as evenly as it can be, whatever the order of the list."""
+    names = dict.fromkeys(name for names in stored for name in names)
+    statuses = [reading(*(name for name in each if names.pop(name, 0) is None)) for each in stored]
+    listed = [*(name for status in statuses for name in status.partitions or ()), *sorted(new)]
+    dealt = deal_again("s", listed, statuses, (), parallelism)
+    assert sorted(name for each in dealt for name in each) == sorted(listed)
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    order.shuffle(listed)
+    assert deal_again("s", listed, statuses, (), parallelism) == dealt
 
 
 def test_a_new_name_needs_a_subtask_that_polls() -> None:

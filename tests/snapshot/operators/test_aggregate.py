@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from snapshot import GraphError, KeyedAggregate, NodeError, RestoreRefused
 from snapshot.channel.serialization import Codec
 from snapshot.graph import Graph
+from snapshot.keyed.decoding import rows_of
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask.events import SnapshotRequested
-from tests.snapshot.hosted import Hosted, state_of, taken
+from snapshot.subtask.reports import RowsCaptured
+from tests.snapshot.hosted import Hosted, only, state_of
+from tests.snapshot.keyed.keyed_subtask import encoded
 
 INT_MAX, INT_MIN = 2**63 - 1, -(2**63)
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
@@ -159,10 +163,11 @@ def test_messages_and_batches_come_to_the_same() -> None:
     assert [str(kind) for kind in result.schema.types] == types
 
 
-def test_the_state_is_one_row_a_group_and_its_own() -> None:
-    """What the node does after the snapshot is not seen in it."""
+def test_the_state_without_rows_is_one_row_a_group_and_its_own() -> None:
+    """Where `open` was not called. What the node does after the snapshot is not seen in it."""
     host = fed(KeyedAggregate("k", aggregates={"n": ("v", "sum")}), pa.schema({"k": pa.int64(), "v": pa.int64()}))
-    node, context = host.node("aggregate"), host["aggregate"].context
+    context = host["aggregate"].context
+    node = KeyedAggregate("k", aggregates={"n": ("v", "sum")})
     batch = pa.record_batch({"k": [1, 2, 1], "v": [1, None, 3]})
     assert node.snapshotState(1, 0.0) is None
     node.onBatch(batch, context)
@@ -180,8 +185,11 @@ def test_a_cut_between_two_batches() -> None:
     host["aggregate"].step(SnapshotRequested(1, (), 1), 0.0)
     host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "aggregate")
-    (snapshot,) = taken(host["aggregate"])
-    assert state_of(snapshot).state.to_pylist() == [{"k": 0, "count(k)": 20_000}]
+    reports = host["aggregate"].take_reports()
+    snapshot, captured = only(reports, SnapshotTaken), only(reports, RowsCaptured)
+    assert state_of(snapshot).state.to_pylist() == []
+    ((keys, _, totals, _),) = rows_of(encoded(captured.rows), "groups")
+    assert (keys, totals) == ([0], [b"\x91\xd3" + (20_000).to_bytes(8)])
     (cut,) = snapshot.received.values()
     assert sum(frame.count for frame in cut.frames) == 20_001  # the last is the end of the stream
 

@@ -11,7 +11,7 @@ from snapshot import KeyedAggregate, PartialAggregate
 from snapshot.coordinator.run_state import Outcome
 from snapshot.graph import Graph
 from snapshot.testing import Failure, ListSink, ListSource, Pause, Simulator
-from tests.snapshot.operators.test_group_keys import VALUES
+from tests.snapshot.columns.test_group_keys import VALUES
 
 _SUMS = {"s": ("v", "sum")}
 

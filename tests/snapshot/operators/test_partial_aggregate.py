@@ -128,6 +128,12 @@ def test_groups_wait_for_a_second_by_default() -> None:
     assert sent(host, 1.0) == [{"k": 1, "count(v)": 1, "sum(v)": 10}]
 
 
+def groups_of(node: KeyedAggregate) -> list[dict[str, Any]]:
+    """The groups that a node keeps."""
+    assert node._groups is not None
+    return node._groups.state().to_pylist()  # type: ignore[no-any-return]
+
+
 def test_rows_and_totals_may_come_together() -> None:
     """A `KeyedAggregate` takes both, and knows totals by what their schema says of them."""
     batch = numbers((1, 10), (2, None))
@@ -139,7 +145,7 @@ def test_rows_and_totals_may_come_together() -> None:
     node, context = host.node("aggregate"), host["aggregate"].context
     for each in (totals, batch, totals):
         node.onBatch(each, context)
-    assert node.snapshotState(1, 0.0).to_pylist() == [
+    assert groups_of(node) == [
         {"k": 1, "count(v)": 1, "sum(v)": 10},
         {"k": 2, "count(v)": 6, "sum(v)": 14},
     ]
@@ -157,7 +163,7 @@ def test_rows_may_have_the_names_of_totals() -> None:
     host = chained(PartialAggregate("k", aggregates=COUNT_AND_SUM), node, NUMBERS)
     node = host.node("aggregate")
     node.onBatch(pa.record_batch({"k": [1, 1, 2], "count(k)": [10, 20, 30]}), host["aggregate"].context)
-    assert node.snapshotState(1, 0.0).to_pylist() == [{"k": 1, "count(k)": 2}, {"k": 2, "count(k)": 1}]
+    assert groups_of(node) == [{"k": 1, "count(k)": 2}, {"k": 2, "count(k)": 1}]
 
 
 def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
@@ -172,7 +178,9 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     host["feed"].step(SnapshotRequested(1, (), 1), 0.0)
     host.carry("feed", "partial")
     (snapshot,) = taken(host["partial"])
-    assert state_of(snapshot).state[0].to_pylist() == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
+    ((partition, part),) = state_of(snapshot).state
+    assert partition == context.keyGroups.start
+    assert pa.ipc.open_stream(part).read_all().to_pylist() == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
     assert sent(host, 2.0) == [{"k": 2, "count(v)": 1, "sum(v)": 5}]
     restored = RestoredChannels(sent={FORTH: snapshot.sent[FORTH].sent})
     host.machines[Subtask("partial")] = host.machine(Subtask("partial"), restored)
@@ -180,6 +188,33 @@ def test_what_was_not_sent_is_in_the_snapshot_with_its_timer() -> None:
     host["partial"].step(Started(), 1.0)
     (end,) = host["partial"].outputs.values()
     assert [_sent_by(host, end, now) for now in (1.9, 2.0, 9.0)] == [[], [{"k": 2, "count(v)": 1, "sum(v)": 5}], []]
+
+
+def test_the_states_of_several_subtasks_are_united() -> None:
+    """A subtask sends what several have not sent, at the earliest of their times. An older state serves too."""
+    parts: list[Any] = []
+    for seconds, rows in ((9.0, [(1, 1), (2, 1)]), (5.0, [(2, 5)]), (7.0, [])):
+        host = chained(PartialAggregate("k", aggregates=COUNT_AND_SUM, seconds=seconds), _total(), NUMBERS)
+        if rows:
+            host.node("partial").onBatch(numbers(*rows), host["partial"].context)
+        parts += host.node("partial").snapshotState(1, 0.0)
+    assert len(parts) == 2
+    for state in (parts, (pa.record_batch({"k": [1, 2], "count(v)": [1, 2], "sum(v)": [1, 6]}), 3, 5.0)):
+        partial = PartialAggregate("k", aggregates=COUNT_AND_SUM)
+        host = chained(partial, _total(), NUMBERS)
+        node = host.node("partial")
+        node.restoreState(state)
+        assert (node._rows, node._due_at) == (3, 5.0)
+        node.onTimer(5.0, host["partial"].context)
+        assert sent(host, 5.0) == [{"k": 1, "count(v)": 1, "sum(v)": 1}, {"k": 2, "count(v)": 2, "sum(v)": 6}]
+    other = PartialAggregate("k", aggregates=COUNT_AND_SUM)
+    other.restoreState(parts)
+    with pytest.raises(RestoreRefused, match="the snapshot holds groups of"):
+        other.restoreState((pa.record_batch({"k": ["x"], "count(v)": [1], "sum(v)": [1]}), 1, 1.0))
+
+
+def _total() -> KeyedAggregate:
+    return KeyedAggregate("k", aggregates=COUNT_AND_SUM)
 
 
 def _sent_by(host: Hosted, end: ChannelSender, now: float) -> list[dict[str, Any]]:
@@ -198,7 +233,7 @@ def test_a_great_many_groups_are_forgotten_when_they_are_sent(monkeypatch: pytes
         node.onBatch(pa.record_batch({"k": np.arange(count), "v": np.ones(count, np.int64)}), context)
         assert len(sent(host, 0.0)) == count
         assert (node._groups is None) == (count == 101)
-    assert host.node("aggregate").snapshotState(1, 0.0).column("sum(v)").to_pylist() == [3] * 50 + [2] * 50 + [1]
+    assert [row["sum(v)"] for row in groups_of(host.node("aggregate"))] == [3] * 50 + [2] * 50 + [1]
 
 
 def test_what_cannot_be_meant_is_refused() -> None:

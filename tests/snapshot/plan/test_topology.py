@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Graph, Subtask
+from snapshot import Context, Graph, Subtask
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId
 from snapshot.plan.compiled_graph import build
@@ -125,29 +124,6 @@ def test_a_record_is_read_without_users_modules() -> None:
     assert done.stdout.strip().endswith("graphs.Passive")
 
 
-def test_differences_are_said_by_name() -> None:
-    """What a restore refuses: nodes and edges that came, went, or changed parallelism, spread or key."""
-    stored = build(pipeline(), "unaligned").topology
-    changed = Graph("other").add("a", Passive(), parallelism=2).add("b", Passive(), parallelism=3)
-    changed.add("d", Passive()).connect("a", "b").connect("b", "d", key="word")
-    assert build(changed, "unaligned").topology.difference(stored) == [
-        "node 'd' is not in the snapshot",
-        "node 'c' is in the snapshot, but not in the graph",
-        "node 'b': parallelism 3 in the graph, parallelism 2 in the snapshot",
-        "edge 'b->d' is not in the snapshot",
-        "edge 'b->c' is in the snapshot, but not in the graph",
-        "edge 'a->b': rebalance in the graph, forward in the snapshot",
-    ]
-
-
-def test_a_changed_key_is_a_difference_and_alignment_is_none() -> None:
-    """Another key would look for state where it is not; alignment has no meaning in what is stored."""
-    stored = build(pipeline(), "unaligned").topology
-    assert build(pipeline(), "aligned").topology.difference(stored) == []
-    rekeyed = replace(stored, edges=(stored.edges[0], replace(stored.edges[1], key="letter")))
-    assert rekeyed.difference(stored) == ["edge 'b->c': hash by letter in the graph, hash by word in the snapshot"]
-
-
 def test_unknown_names_are_key_errors() -> None:
     """A question about what is not in the graph is never answered with nothing."""
     topology = build(pipeline(), "unaligned").topology
@@ -155,3 +131,23 @@ def test_unknown_names_are_key_errors() -> None:
         topology.inputs_of(Subtask("a", 2))
     with pytest.raises(KeyError):
         topology.edge_of(ChannelId(Subtask("c"), Subtask("a")))
+
+
+class Ends(Passive):
+    """A node that acts on the end of an input."""
+
+    def onEnd(self, context: Context) -> None:
+        """Nothing."""
+
+
+class EndsAgain(Ends):
+    """One whose act may be repeated."""
+
+    inherited = True
+
+
+def test_a_node_says_whether_it_acts_on_an_end_once() -> None:
+    """A rescale refuses to repeat such an act, and no other."""
+    graph = Graph("g").add("none", Passive()).add("once", Ends()).add("often", EndsAgain())
+    graph.connect("none", "once").connect("once", "often")
+    assert [node.acts_on_end for node in build(graph, "unaligned").topology.nodes] == [None, True, None]

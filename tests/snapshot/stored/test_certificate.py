@@ -20,7 +20,7 @@ Records = tuple[SubtaskRecord, ...]
 
 def found(records: Records, incarnation: int = sample.INCARNATION) -> list[str]:
     """The problems of a sample that was changed."""
-    return problems(CHANNELS, (sample.P, sample.Q), records, incarnation)
+    return problems(CHANNELS, (sample.P, sample.Q), records, incarnation, run=sample.RUN)
 
 
 def changed(at: int, **fields: object) -> Records:
@@ -112,7 +112,7 @@ def test_only_the_exact_cut_passes(processed: int, queued: int, overtaken: int, 
             replace(P_RECORD, handles=(P_RECORD.state, *sent_part), sent=(sender,), received=()),
             replace(Q_RECORD, handles=(Q_RECORD.state, *received_part), sent=(), received=(receiver,)),
         )
-        return problems([channel], [sample.P, sample.Q], records, sample.INCARNATION)
+        return problems([channel], [sample.P, sample.Q], records, sample.INCARNATION, run=sample.RUN)
 
     assert check(sender, receiver) == []
     entry = data.draw(st.one_of(st.just(sender), st.just(receiver)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from snapshot.ids import Subtask
 from snapshot.stored import layout
 from snapshot.stored.backend import check_path
+from snapshot.stored.part import own_part, rows_part
 from tests.snapshot import sample
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300) | st.text(
@@ -100,3 +101,27 @@ def test_parts_of_different_origin_have_different_paths() -> None:
     ]
     paths = [layout.parts_path(handle) for handle in others]
     assert len(dict.fromkeys(paths)) == len(paths)
+
+
+@given(NAMES, st.integers(0, 10**6), st.integers(0, 10**12), st.binary(max_size=9))
+def test_the_path_of_a_piece_says_its_origin(node: str, incarnation: int, snapshot_id: int, body: bytes) -> None:
+    """Its digest is that of the content, so equal content has one path, and other content has another."""
+    subtask = Subtask(node, 2)
+    at = (sample.RUN, incarnation, snapshot_id, subtask)
+    handle = rows_part(*at, (1, 1), (0, 9), [body]).handle
+    path = layout.rows_path(handle)
+    check_path(path)
+    assert all(len(segment.encode()) <= layout.SEGMENT_BYTES_MAX for segment in path.split("/"))
+    assert layout.part_origin(path) == (incarnation, snapshot_id)
+    assert f"/{snapshot_id:016}-rows-" in path and path.endswith(f"-2-{handle.checksum.hex()}")
+    others = [
+        rows_part(*at, (1, 1), (0, 9), [body, b"x"]).handle,
+        rows_part(*at, (1, 2), (0, 9), [body]).handle,
+        rows_part(*at, (1, 1), (0, 8), [body]).handle,
+        own_part(*at, (1, 1), [body]).handle,
+        replace(handle, incarnation=incarnation + 1),
+        replace(handle, snapshot_id=snapshot_id + 1),
+    ]
+    paths = [path, layout.parts_path(handle), *map(layout.rows_path, others)]
+    assert len(dict.fromkeys(paths)) == len(paths)
+    assert layout.rows_path(rows_part(*at, (1, 1), (0, 9), [body]).handle) == path

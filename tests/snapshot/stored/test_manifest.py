@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 
 from snapshot.errors import SnapshotCorrupt
-from snapshot.stored.envelope import seal
+from snapshot.stored.certificate import ChannelWaves, OwnStateKind
+from snapshot.stored.envelope import MANIFEST_MAGIC, seal
 from snapshot.stored.manifest import (
-    MANIFEST_MAGIC,
     SUBTASK_RECORD,
     Aborted,
     decode_manifest,
@@ -26,6 +28,22 @@ def test_a_manifest_comes_back() -> None:
     assert [
         SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(r)))) for r in sample.records()
     ] == list(sample.records())
+
+
+def test_waves_and_the_kind_of_own_state_come_back() -> None:
+    """Both are new in records of format 2, and records without them are as those of older programs."""
+    plain = sample.records()[0]
+    assert "waves" not in SUBTASK_RECORD.write(plain)
+    assert plain.waves is None and plain.status.own_state is None
+    for kind in OwnStateKind:
+        record = replace(
+            plain,
+            waves=(ChannelWaves(sample.QP, ((3, 1), (9, 4))),),
+            status=replace(plain.status, own_state=kind),
+        )
+        again = SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(record))))
+        assert again == record
+        assert again.status.own_state is kind
 
 
 def test_it_is_plain_data() -> None:

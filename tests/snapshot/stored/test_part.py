@@ -18,7 +18,7 @@ from snapshot.channel.frame import Frame, PayloadKind
 from snapshot.channel.record_batches import OpenBatches
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.envelope import ENVELOPE_BYTES, FORMAT_VERSION, seal, unseal
+from snapshot.stored.envelope import ENVELOPE_BYTES, seal, unseal
 from snapshot.stored.part import (
     HANDLE,
     Handle,
@@ -26,6 +26,8 @@ from snapshot.stored.part import (
     channel_part,
     decode_frames,
     decode_part,
+    own_part,
+    rows_part,
     state_part,
 )
 from tests.snapshot import sample
@@ -48,10 +50,39 @@ def test_state_comes_back(run: str, incarnation: int, snapshot_id: int, node: st
     assert HANDLE.read(msgpack.unpackb(msgpack.packb(HANDLE.write(handle)))) == handle
 
 
+ORIGIN = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.P)
+
+#: A piece, the same with other key groups, other generations or a single one, and own state of each.
+LISTED = (
+    rows_part(*ORIGIN, (1, 3), (5, 9), [b"rows"]),
+    rows_part(*ORIGIN, (1, 3), (5, 8), [b"rows"]),
+    rows_part(*ORIGIN, (1, 3), (4, 9), [b"rows"]),
+    rows_part(*ORIGIN, (0, 3), (5, 9), [b"rows"]),
+    rows_part(*ORIGIN, (1, 2), (5, 9), [b"rows"]),
+    own_part(*ORIGIN, (1, 3), [b"rows"]),
+    own_part(*ORIGIN, (1, 2), [b"rows"]),
+    own_part(*ORIGIN, (2, 3), [b"rows"]),
+)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=4), st.integers(0, 2**40), st.integers(0, 9), st.integers(0, 32_767))
+def test_parts_of_lists_come_back(body: list[bytes], first: int, more: int, lo: int) -> None:
+    """Any body, generations and key groups; the handle says them."""
+    generations = (first, first + more)
+    handle = rows_part(*ORIGIN, generations, (lo, 32_768), body).inline()
+    assert (handle.kind, handle.first, handle.last, handle.groups) == (PartKind.ROWS, *generations, (lo, 32_768))
+    delta = own_part(*ORIGIN, generations, body).inline()
+    assert (delta.kind, delta.first, delta.last, delta.groups) == (PartKind.OWN, *generations, None)
+    for each in (handle, delta):
+        assert bytes(decode_part(each, stored(each))) == b"".join(body)
+        assert HANDLE.read(msgpack.unpackb(msgpack.packb(HANDLE.write(each)))) == each
+
+
 def test_large_bodies_are_not_copied() -> None:
     """A state's buffers are in the part by reference."""
     body = bytes(1_000_000)
     assert any(buffer is body for buffer in state_part("r", 1, 1, sample.P, [body]).buffers)
+    assert any(buffer is body for buffer in rows_part(*ORIGIN, (1, 1), (0, 1), [body]).buffers)
 
 
 def test_frames_come_back() -> None:
@@ -111,10 +142,10 @@ def test_wrong_frames_are_refused(frames: list[Frame], says: str) -> None:
         channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, frames)
 
 
-@pytest.mark.parametrize("number", range(len(sample.parts())))
+@pytest.mark.parametrize("number", range(len(sample.parts()) + len(LISTED)))
 def test_every_flipped_bit_and_every_length_is_found(number: int) -> None:
     """Any single flipped bit, any truncation and any addition is SnapshotCorrupt and names the part."""
-    handle = sample.parts()[number].inline()
+    handle = (*sample.parts(), *LISTED)[number].inline()
     data = stored(handle)
     damaged = [data[:length] for length in range(len(data))] + [data + b"\0"]
     for position in range(len(data) * 8):
@@ -128,7 +159,7 @@ def test_every_flipped_bit_and_every_length_is_found(number: int) -> None:
 
 def test_swapped_parts_are_found() -> None:
     """A whole part in another one's place is found, also when size and checksum would fit."""
-    for one, other in itertools.permutations(sample.parts(), 2):
+    for one, other in itertools.permutations((*sample.parts(), *LISTED), 2):
         bytes_of_other = b"".join(other.buffers)
         with pytest.raises(SnapshotCorrupt):
             decode_part(one.inline(), bytes_of_other)
@@ -156,6 +187,14 @@ def test_origin_is_checked(origin: dict[str, object]) -> None:
         decode_part(replace(handle, **origin), stored(handle))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("origin", [{"groups": (5, 10)}, {"groups": (6, 9)}, {"first": 0}, {"last": 4}])
+def test_key_groups_and_generations_are_part_of_the_origin(origin: dict[str, object]) -> None:
+    """A piece that the manifest lists for other key groups or generations is another piece."""
+    handle = LISTED[0].inline()
+    with pytest.raises(SnapshotCorrupt, match=r"rows part of P\[0\], key groups .*came from elsewhere"):
+        decode_part(replace(handle, **origin), stored(handle))  # type: ignore[arg-type]
+
+
 def test_an_unreadable_table_of_frames_is_named() -> None:
     """The error says whose table it is."""
     handle = channel_part(PartKind.RECEIVED, "r", 1, 1, sample.PQ, [ROWS]).handle
@@ -180,21 +219,51 @@ def test_no_bytes_are_a_channel_part_by_chance(body: bytes) -> None:
         decode_frames(handle, memoryview(body))
 
 
-def test_unknown_version_is_named() -> None:
-    """A whole record of a later format is no damage: the error says which version it has."""
-    later = bytearray(b"".join(seal(b"TEST", [b"x"])))
+def of_version(version: int, magic: bytes) -> bytes:
+    """A whole record of a format."""
+    record = bytearray(b"".join(seal(magic, [b"x"])))
+    record[4:6] = version.to_bytes(2, "big")
+    record[14:ENVELOPE_BYTES] = xxhash.xxh3_128_digest(bytes(record[:14]) + b"x")
+    return bytes(record)
+
+
+@pytest.mark.parametrize(
+    ("magic", "version", "reads"),
+    [(b"TEST", 0, "1"), (b"TEST", 2, "1"), (b"CLPT", 0, "1 and 2"), (b"CLMF", 3, "1 and 2")],
+)
+def test_unknown_version_is_named(magic: bytes, version: int, reads: str) -> None:
+    """A whole record of a later format is no damage: the error says which version it has, and which are read."""
     with pytest.raises(SnapshotCorrupt, match="no such record"):
-        unseal(b"ELSE", bytes(later), "file")
-    later[4:6] = (FORMAT_VERSION + 1).to_bytes(2, "big")
+        unseal(b"ELSE", of_version(version, magic), "file")
+    damaged = bytearray(of_version(version, magic))
+    damaged[4:6] = b"\0\1"
     with pytest.raises(SnapshotCorrupt, match="checksum"):
-        unseal(b"TEST", bytes(later), "file")
-    later[14:ENVELOPE_BYTES] = xxhash.xxh3_128_digest(bytes(later[:14]) + b"x")
-    with pytest.raises(RestoreRefused, match="file: format version 2"):
-        unseal(b"TEST", bytes(later), "file")
+        unseal(magic, bytes(damaged), "file")
+    with pytest.raises(RestoreRefused, match=f"file: format version {version}, but this Cutline reads {reads};"):
+        unseal(magic, of_version(version, magic), "file")
 
 
-@pytest.mark.parametrize("change", [{"path": "x"}, {"inline": None}, {"channel": sample.PQ}])
+@pytest.mark.parametrize("magic", [b"CLPT", b"CLMF"])
+def test_both_formats_are_read(magic: bytes) -> None:
+    """Parts and manifests of format 1 are still read."""
+    assert [bytes(unseal(magic, of_version(version, magic), "file")) for version in (1, 2)] == [b"x", b"x"]
+
+
+@pytest.mark.parametrize("change", [{"path": "x"}, {"inline": None}, {"channel": sample.PQ}, {"groups": (0, 1)}])
 def test_impossible_handles_are_refused(change: dict[str, object]) -> None:
-    """A handle is stored or inline, and has a channel exactly if it is of one."""
+    """A handle is stored or inline, has a channel exactly if it is of one, and key groups exactly if it holds rows."""
     with pytest.raises(ValueError, match="a part"):
         replace(sample.parts()[0].inline(), **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"groups": groups} for groups in (None, (3, 3), (4, 3), (-1, 3))),
+        *({"first": 4}, {"first": -1}, {"channel": sample.PQ}),
+    ],
+)
+def test_impossible_pieces_are_refused(change: dict[str, object]) -> None:
+    """A piece has key groups and generations, each in order."""
+    with pytest.raises(ValueError, match="a part"):
+        replace(LISTED[0].inline(), **change)  # type: ignore[arg-type]

@@ -168,8 +168,8 @@ def with_sent_part(part: Part) -> Snapshot:
 def test_rows_of_batches_are_counted_when_read(payload: bytes) -> None:
     """A batch that cannot be read, or has another number of rows than its frame says, is SnapshotCorrupt."""
     written = encode_frames([Frame(6, 3, PayloadKind.BATCH, payload)])
-    origin = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID, sample.P, sample.PQ, (6, 8))
-    snapshot = with_sent_part(_part(PartKind.SENT, *origin, written))
+    origin = (sample.RUN, sample.INCARNATION, sample.SNAPSHOT_ID)
+    snapshot = with_sent_part(_part(PartKind.SENT, origin, sample.P, (6, 8), written, channel=sample.PQ))
     with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):
         snapshot.verify()
     with pytest.raises(SnapshotCorrupt, match="the frame from 6 says 3 messages and holds"):

@@ -32,7 +32,9 @@ def test_a_status_says_whether_only_the_cycle_is_open() -> None:
     outside = next(iter(ends._open["outer"]))
 
     def outer_ended() -> bool:
-        return ends.status(False, passive=True, has_timers=False, uncommitted=(), partitions=None).outer_inputs_ended
+        return ends.status(
+            False, passive=True, has_timers=False, uncommitted=(), partitions=None, own_state=None
+        ).outer_inputs_ended
 
     assert not outer_ended()
     assert ends.channel_ended(outside)
@@ -49,7 +51,7 @@ def test_a_status_says_whether_only_the_cycle_is_open() -> None:
 def test_many_inputs_are_no_work() -> None:
     """Comparing each of 30,000 inputs with each would take minutes."""
     ends = _ends(30_000)
-    ends.status(False, passive=True, has_timers=False, uncommitted=(), partitions=None)
+    ends.status(False, passive=True, has_timers=False, uncommitted=(), partitions=None, own_state=None)
     for channel in ends.inner_inputs:
         ends.channel_ended(channel)
     assert ends.inner_ended

@@ -447,7 +447,7 @@ def test_a_state_of_another_make_is_refused() -> None:
     hosted = Hosted(Graph("dice").add("d", Dicer()))
     with pytest.raises(RestoreRefused, match="cannot be read here"):
         hosted.machine(Subtask("d")).restore(Codec().encode({"state": 1}), 0.0)
-    pickled = NodeState(Dicer, None, [], 0.0, [], False, False, {}, {}).encode(Codec())
+    pickled = NodeState(Dicer, None, [], 0.0, [], False, False, [], {}).encode(Codec())
     with pytest.raises(RestoreRefused, match="safe=True"):
         NodeState.decode(b"".join(pickled), Codec(safe=True))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from snapshot.channel.serialization import Codec
-from snapshot.errors import NodeError
+from snapshot.errors import NodeError, RestoreRefused
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.node import Context, Node, Sink
+from snapshot.stored.node_state import NodeState
 from snapshot.subtask.events import MinSnapshotIdRaised, SnapshotPublished, SnapshotRequested, Started
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.two_phase import PreparedOutput
@@ -97,7 +99,7 @@ def test_the_order_of_hooks_at_a_cut() -> None:
     hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
     hosted.carry("a", "l")
     (snapshot,) = taken(machine)
-    assert state_of(snapshot).uncommitted == {1: ["a"]}
+    assert state_of(snapshot).uncommitted == [(1, ["a"])]
     assert snapshot.status.uncommitted == (1,)
 
 
@@ -127,9 +129,10 @@ def test_committing_by_id_would_commit_it_too_early(monkeypatch: pytest.MonkeyPa
     """The rule above, taken away: a restore would replay what is committed already."""
 
     def by_id(self: PreparedOutput, snapshot_id: int) -> None:
-        for prepared_id in sorted(self._values):
-            if prepared_id <= snapshot_id:
-                self._commit(prepared_id)
+        while due := [each for each in sorted(self._values) if each[0] <= snapshot_id]:
+            self._values.remove(due[0])
+            self._values.appendleft(due[0])
+            self._commit_first()
 
     monkeypatch.setattr(PreparedOutput, "commit_through", by_id)
     hosted = hosted_ledger()
@@ -154,6 +157,34 @@ def test_a_restore_commits_all_that_the_snapshot_holds_then_discards() -> None:
     again.step(Started(), 1.0)
     again.step(SnapshotPublished(2), 1.0)
     assert hosted.node("l").log[4:] == [("discardUncommitted",)]
+
+
+def test_several_values_of_one_snapshot_are_restored_and_committed() -> None:
+    """A subtask that takes over others commits the values of each, in their order (PROTOCOL 8)."""
+    hosted = hosted_ledger()
+    machine = cut(hosted, 1, "a")
+    hosted["a"].step(SnapshotRequested(1, (), 1), 0.0)
+    hosted.carry("a", "l")
+    (snapshot,) = taken(machine)
+    both = replace(state_of(snapshot), uncommitted=[(1, ["a"]), (2, ["b"]), (1, ["c"])])
+    again = hosted.machine(Subtask("l"))
+    again.restore(b"".join(both.encode(Codec())), 1.0)
+    committed = [entry for entry in hosted.node("l").log if entry[0] == "commit"]
+    assert committed == [("commit", 1, ["a"]), ("commit", 2, ["b"]), ("commit", 1, ["c"])]
+
+
+def test_a_map_of_format_1_is_read() -> None:
+    """Format 1 has one value an id, as a map. Other data is refused by name."""
+
+    def stored(uncommitted: Any) -> bytes:
+        fields = Codec().decode_state(b"".join(NodeState(0, None, [], 0.0, [], False, False, [], {}).encode(Codec())))
+        return b"".join(Codec().encode_state({**fields, "uncommitted": uncommitted}))
+
+    assert NodeState.decode(stored({3: "c", 2: "late"}), Codec()).uncommitted == [(3, "c"), (2, "late")]
+    assert NodeState.decode(stored([[3, "c"], [3, "d"]]), Codec()).uncommitted == [(3, "c"), (3, "d")]
+    for wrong in (7, [[1]]):
+        with pytest.raises(RestoreRefused, match="a stored state cannot be read here"):
+            NodeState.decode(stored(wrong), Codec())
 
 
 def test_a_fresh_start_discards_what_earlier_incarnations_prepared() -> None:

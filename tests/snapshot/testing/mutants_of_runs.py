@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from snapshot.channel.rerouting import ReroutedCount
 from snapshot.coordinator import recovery
 from snapshot.coordinator.deployment import Deployment, DeploymentResult
 from snapshot.coordinator.fence import Fence
@@ -41,15 +42,17 @@ class EagerWorker(Worker):
 
     def _said_stored(self, parts: list[Part]) -> list[Handle]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self._store.backend, "put_if_absent", lambda path, chunks: True)
+            patch.setattr(self._store.backend, "put_alone", lambda path, chunks: True)
             return self._store.put_parts(parts)
 
 
 class ReceivesFromEverybody(Deployment):
     """Takes what is said of any incarnation for what is said of the present one."""
 
-    def restored(self, worker: int, incarnation: int) -> DeploymentResult | None:
-        return super().restored(worker, self._registry.incarnation)
+    def restored(
+        self, worker: int, incarnation: int, rerouted: tuple[ReroutedCount, ...] = ()
+    ) -> DeploymentResult | None:
+        return super().restored(worker, self._registry.incarnation, rerouted)
 
     def connected(self, worker: int, incarnation: int) -> DeploymentResult | None:
         return super().connected(worker, self._registry.incarnation)
@@ -113,9 +116,10 @@ class DropsPrepared(SubtaskMachine):
 
     def step(self, event: ControlEvent, now: float) -> None:
         if isinstance(event, MinSnapshotIdRaised):
-            for snapshot_id in list(self._prepared.values()):
+            values = self._prepared._values
+            for at, (snapshot_id, _) in enumerate(values):
                 if snapshot_id < event.min_snapshot_id:
-                    self._prepared._values[snapshot_id] = None
+                    values[at] = (snapshot_id, None)
         super().step(event, now)
 
 

@@ -107,7 +107,7 @@ def test_changes_are_refused_unless_allowed() -> None:
     grown = before().add("new", ListSink()).connect("short", "new")
     history = Simulator(grown, [], files=files).run()
     assert history.outcome is Outcome.FAILED
-    assert "node 'new' is not in the snapshot" in history.reason and "changedGraph" in history.reason
+    assert "+ node new: not in the snapshot" in history.reason and "changedGraph" in history.reason
     with pytest.raises(ValueError, match=r"'anything'.* is unknown; there are changedGraph"):
         Simulator(grown, [], allow={"anything"})
 

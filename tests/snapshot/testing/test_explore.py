@@ -303,7 +303,7 @@ def test_every_rule_has_teeth(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -
 def test_the_truth_does_not_need_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut that is not exact is found by what nodes sent and handled, when the certificate is asleep."""
     with monkeypatch.context() as patch:
-        patch.setattr("snapshot.coordinator.snapshot_tracker.problems", lambda *_: [])
+        patch.setattr("snapshot.coordinator.snapshot_tracker.problems", lambda *_, **__: [])
         cuts.last_message_dropped(patch)
         found = explore(graph(RING, hops=2))
     print(found)

@@ -100,9 +100,6 @@ MUTANTS = (
         "CloseSubtasks(tuple(self.subtasks.values()))",
         "DropConnections()",
     ),
-    Mutant(
-        "the last snapshot ends with its incarnation", WorkerMachine, "_drop_data", "self._last_snapshot = None", "pass"
-    ),
     Mutant("idleness is reported once", WorkerMachine, "_note_idleness", "not self._is_reported_idle and", ""),
     Mutant("idleness needs a while", WorkerMachine, "_note_idleness", "now + self._settings.idle_seconds", "now"),
     Mutant("work is reported after idleness", WorkerMachine, "_note_idleness", "if was_reported:", "if False:"),
@@ -111,7 +108,7 @@ MUTANTS = (
         "uploads below the minimum are dropped",
         WorkerMachine,
         "_discard_below",
-        "self._uploads.discard_below(min_snapshot_id)",
+        "self._data.uploads.discard_below(min_snapshot_id)",
         "pass",
     ),
     Mutant(

@@ -1,0 +1,85 @@
+"""The rows of an input log that the partitions of a `DataFrameSource` have not sent yet.
+
+Owns how row groups are shared among partitions, and the form of an offset in snapshots. Must not know contexts. A
+partition is only a name: its offset lists the row groups that it reads. So any log has the same partitions, and a fork
+continues the log of another run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from barrier_runtime.dataframes.input_log import InputLog
+
+#: Names of the partitions of any log. A later parallelism deals them evenly, because 480 has many divisors. Each
+#: manifest holds the names, so they are few.
+PARTITIONS = tuple(f"{number:03}" for number in range(480))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The rows that a partition still reads."""
+
+    log: InputLog
+    #: numbers of the row groups, in `InputLog.row_groups`; not empty
+    row_groups: range
+    #: rows of the first row group that were sent
+    row: int = 0
+
+    def read(self) -> Iterator[tuple[Unread, pa.RecordBatch]]:
+        """Read the rows in order. Yield batches, each with what is unread after it."""
+        places = self.log.row_groups
+        for index, number in enumerate(self.row_groups):
+            for row, batch in self.log.read(places[number], 0 if index else self.row):
+                yield Unread(self.log, self.row_groups[index:], row), batch
+
+    def as_offset(self) -> dict[str, Any]:
+        """Return the offset for a snapshot. The offset names the log in which it counts."""
+        numbers = self.row_groups
+        return {
+            "place": list(self.log.place),
+            "log": self.log.name,
+            "rowGroups": [numbers.start, numbers.stop, numbers.step],
+            "row": self.row,
+        }
+
+    @staticmethod
+    def of_offset(log: InputLog, offset: Mapping[str, Any]) -> Unread:
+        """Return what `as_offset` described. `log` is the log that the offset names."""
+        return Unread(log, range(*offset["rowGroups"]), offset["row"])
+
+
+def share(
+    log: InputLog, names: Sequence[str], index: int, parallelism: int, start: Sequence[int] = (0, 0, 0)
+) -> dict[str, Unread | None]:
+    """Return {partition: what it reads, or None} for one of `parallelism` shares of a log.
+
+    Row groups are divided round robin among the shares. The partitions of a share take its row groups in order, each as
+    many as the others, up to one. So reading the partitions in turn keeps the order of the log.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Partitions of the share, at least one.
+    start : sequence of int
+        The next row of the share: number of the file, row group in the file, row in the row group. Rows before it are
+        left out.
+    """
+    places = log.row_groups
+    file, group, row = start
+    mine = range(index, len(places), parallelism)
+    mine = mine[bisect_left(mine, bisect_left(places, (file, group))) :]
+    if not mine or places[mine[0]] != (file, group):
+        row = 0
+    size, larger = divmod(len(mine), len(names))
+    found: dict[str, Unread | None] = {}
+    for name in names:
+        count = size + (len(found) < larger)
+        found[name] = Unread(log, mine[:count], 0 if found else row) if count else None
+        mine = mine[count:]
+    return found

@@ -1,0 +1,335 @@
+"""Put the rows of a snapshot into tables that keep all rows in memory. Values stay encoded, apart from atoms."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from snapshot.channel.output_buffer import BackpressureFlag
+from snapshot.errors import RestoreRefused
+from snapshot.keyed.cold_timers import ColdTimers
+from snapshot.keyed.column_table import ColumnTable
+from snapshot.keyed.decoding import DecodedRows, rows_of
+from snapshot.keyed.list_table import ListTable
+from snapshot.keyed.nested_table import NestedTable
+from snapshot.keyed.row_table import RowTable
+from snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
+from snapshot.keyed.segment import Segment
+from snapshot.keyed.table import StateTable
+
+#: takes the changed rows of all states of a subtask
+TakeDirty = Callable[[], tuple[DirtyRows, ...]]
+
+
+class KeyedTimers(Protocol):
+    """The timers of a subtask, as far as their rows are concerned."""
+
+    #: changed rows since the last call of `take_dirty`, or more
+    changed_rows: int
+
+    def attach(self, cold: ColdTimers) -> None:
+        """Let a tier keep timers outside memory."""
+
+    def restore_rows(self, rows: Iterable[tuple[Any, float]]) -> None:
+        """Register restored timers: pairs of key and time."""
+
+    def take_dirty(self) -> DirtyTable | None:
+        """Return the rows that changed since the last call, or None without any."""
+
+
+class Tier(Protocol):
+    """Where the rows of one subtask are kept."""
+
+    #: whether `turn` may have work
+    has_turns: bool
+    #: whether the tier keeps all rows in memory, where a state may keep them by the column
+    has_columns: bool
+
+    def bind(self, take: TakeDirty, backpressure: BackpressureFlag) -> None:
+        """Set what belongs to the subtask: the function that takes all changed rows, and the flag that stops it."""
+
+    def restore(self, rows: RestoredRows) -> None:
+        """Keep the rows of a snapshot outside memory, oldest segment first, if the tier keeps rows there."""
+
+    def open_state(self, table: StateTable, rows: RestoredRows) -> None:
+        """Put the restored rows of a state where the tier keeps rows, and attach cold rows to the table, if any.
+
+        Raises
+        ------
+        RestoreRefused
+            if the stored state is of another kind.
+        SnapshotCorrupt
+            if a row cannot be decoded.
+        """
+
+    def open_timers(self, timers: KeyedTimers, rows: RestoredRows) -> None:
+        """Register the restored timers, or attach cold timers. Called once, after `restore`."""
+
+    def capture(self) -> tuple[DirtyRows, ...]:
+        """Return the rows that changed since the last call, in the sequence of writes. Cannot fail, in constant time.
+
+        Storage releases each element, and empties the dicts of a table, which are nobody else's any more.
+        """
+
+    def take_sealed(self) -> tuple[DirtyRows, ...]:
+        """Return changed rows that leave memory before the next capture, which does not return them again."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `turn` has work that no event causes."""
+
+    def turn(self) -> None:
+        """Do what is due between two events.
+
+        Raises
+        ------
+        StateError
+            if rows cannot be kept.
+        """
+
+    def close(self) -> None:
+        """Give up all rows. May be called again."""
+
+
+class HeapTier:
+    """The tier that keeps all rows in memory."""
+
+    has_turns = False
+    is_due = False
+    has_columns = True
+
+    def __init__(self) -> None:
+        self._take: TakeDirty = tuple
+
+    def bind(self, take: TakeDirty, backpressure: BackpressureFlag) -> None:
+        """See `Tier`."""
+        self._take = take
+
+    def restore(self, rows: RestoredRows) -> None:
+        """See `Tier`."""
+
+    def open_state(self, table: StateTable, rows: RestoredRows) -> None:
+        """See `Tier`."""
+        rows.fill(table)
+
+    def open_timers(self, timers: KeyedTimers, rows: RestoredRows) -> None:
+        """See `Tier`."""
+        timers.restore_rows(rows.timers())
+
+    def capture(self) -> tuple[DirtyRows, ...]:
+        """See `Tier`."""
+        return self._take()
+
+    def take_sealed(self) -> tuple[DirtyRows, ...]:
+        """See `Tier`."""
+        return ()
+
+    def turn(self) -> None:
+        """See `Tier`."""
+
+    def close(self) -> None:
+        """See `Tier`."""
+
+
+class _Known(NamedTuple):
+    """What the headers of all segments say, by the name of a state."""
+
+    kinds: dict[str, dict[StateKind, None]]
+    #: names of states in segments with rows that may expire
+    expiring: dict[str, None]
+    groupings: dict[str, dict[tuple[str, ...], None]]
+
+
+class RestoredRows:
+    """The rows of a subtask in a snapshot.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Oldest first. Of a row in several segments the newest counts. Each may be read from the store when it is
+        taken, so that a state which exceeds memory is never in memory as a whole.
+    now : float
+        `Context.now` of the subtask; rows that have expired by then are absent.
+    subtask : str
+        Name of the subtask, for errors.
+    is_rescaled : bool
+        Whether the node had another parallelism in the snapshot.
+    """
+
+    def __init__(self, segments: Sequence[Segment], now: float, subtask: str, *, is_rescaled: bool = False) -> None:
+        self._segments = segments
+        #: whether the node had another parallelism in the snapshot
+        self.is_rescaled = is_rescaled
+        #: seconds since the epoch; rows that have expired by then are absent
+        self.now = now
+        self._subtask = subtask
+        #: None until all segments were taken once
+        self._known: _Known | None = None
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first."""
+        return self._segments
+
+    def each(self) -> Iterator[Segment]:
+        """Yield the segments, oldest first."""
+        known = _Known({}, {}, {})
+        for segment in self._segments:
+            has_expiries = segment.rows.column("expires").null_count < segment.rows.num_rows
+            for spec in segment.states:
+                known.kinds.setdefault(spec.name, {})[spec.kind] = None
+                known.groupings.setdefault(spec.name, {})[segment.grouped_by] = None
+                if has_expiries:
+                    known.expiring[spec.name] = None
+            yield segment
+        self._known = known
+
+    def _known_states(self) -> _Known:
+        if self._known is None:
+            for _ in self.each():
+                pass
+        assert self._known is not None
+        return self._known
+
+    def has_expiries(self, name: str) -> bool:
+        """Return whether a row of the snapshot may expire, if the snapshot has a state of this name."""
+        return name in self._known_states().expiring
+
+    def groupings(self, name: str) -> Iterable[tuple[str, ...]]:
+        """Return the columns by which rows are grouped, of each segment that has a state of this name."""
+        return self._known_states().groupings.get(name, {})
+
+    def timers(self) -> Iterator[tuple[Any, float]]:
+        """Yield the key and the time of each timer."""
+        found: dict[tuple[Any, float], bool | None] = {}
+        for keys, subs, values, _ in self._rows_of(TIMERS_STATE, StateKind.TIMERS):
+            assert subs is not None
+            found.update(zip(zip(keys, subs, strict=True), values, strict=True))
+        return (timer for timer, value in found.items() if value is not None)
+
+    def rows(self, name: str, kind: StateKind) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Yield the keys and the values of a state without sub-keys, oldest first. Raises as `fill`."""
+        for keys, _, values, _ in self._rows_of(name, kind):
+            yield keys, values
+
+    def fill(self, table: StateTable) -> None:
+        """Put the rows of a state into its table.
+
+        Raises
+        ------
+        RestoreRefused
+            if the stored state is of another kind.
+        SnapshotCorrupt
+            if a row cannot be decoded.
+        """
+        with _without_collector():
+            for rows in self._rows_of(table.spec.name, table.spec.kind):
+                if isinstance(table, ColumnTable):
+                    self._fill_columns(table, rows)
+                elif isinstance(table, RowTable):
+                    self._fill_rows(table, rows)
+                else:
+                    self._fill_nested(table.live, table.ends if isinstance(table, NestedTable) else None, rows)
+            _finish(table)
+
+    def _fill_columns(self, table: ColumnTable, rows: DecodedRows) -> None:
+        keys, _, values, expires = rows
+        if expires is not None:
+            values = [stored for _, stored, _ in self._unexpired(keys, values, expires)]
+        table.restore_rows(keys, values, expires)
+
+    def _fill_rows(self, table: RowTable, rows: DecodedRows) -> None:
+        keys, _, values, expires = rows
+        if table.ends is None and None not in values:
+            table.live.update(zip(keys, values, strict=True))
+            return
+        ends = {} if table.ends is None else table.ends
+        for key, stored, end in self._unexpired(keys, values, expires):
+            if stored is None:
+                table.live.pop(key, None)
+            else:
+                table.live[key] = stored
+            if stored is None or end is None:
+                ends.pop(key, None)
+            else:
+                ends[key] = end
+
+    def _fill_nested(self, live: dict[Any, Any], ends: dict[Any, Any] | None, rows: DecodedRows) -> None:
+        keys, subs, values, expires = rows
+        assert subs is not None
+        for (key, sub), stored, end in self._unexpired(zip(keys, subs, strict=True), values, expires):
+            if stored is not None:
+                live.setdefault(key, {})[sub] = stored
+            elif key in live:
+                live[key].pop(sub, None)
+            if ends is not None:
+                if stored is None or end is None:
+                    ends.get(key, {}).pop(sub, None)
+                else:
+                    ends.setdefault(key, {})[sub] = end
+
+    def _unexpired(
+        self, rows: Iterable[Any], values: list[Any], expires: list[float | None] | None
+    ) -> Iterator[tuple[Any, Any, float | None]]:
+        """Yield rows with their values and expiries. The value of a row that has expired is None."""
+        if expires is None:
+            return ((row, stored, None) for row, stored in zip(rows, values, strict=True))
+        now = self.now
+        return (
+            (row, None if end is not None and end <= now else stored, end)
+            for row, stored, end in zip(rows, values, expires, strict=True)
+        )
+
+    def _rows_of(self, name: str, kind: StateKind) -> Iterator[DecodedRows]:
+        """Yield the rows of a state, those of the oldest segment first."""
+        self.check_kind(name, kind)
+        for segment in self.each():
+            yield from rows_of(segment, name)
+
+    def check_kind(self, name: str, kind: StateKind) -> None:
+        """Raise RestoreRefused if the stored state of this name is of another kind."""
+        for stored_kind in self._known_states().kinds.get(name, ()):
+            if stored_kind is not kind:
+                raise RestoreRefused(
+                    f"{self._subtask}: state {name!r} is {stored_kind.name} in the snapshot and {kind.name} in the "
+                    "node: give the new state another name"
+                )
+
+
+def _finish(table: StateTable) -> None:
+    """Arrange filled rows as the table needs them: items by index, expiries by time."""
+    if isinstance(table, ColumnTable):
+        return
+    if isinstance(table, RowTable):
+        if table.ends:
+            ends = sorted(table.ends.items(), key=lambda row: row[1])
+            table.ends.clear()
+            table.ends.update(ends)
+        return
+    if table.spec.kind is StateKind.LIST:
+        for key, rows in table.live.items():
+            rows.pop(None, None)  # the length
+            items = sorted(rows.items())
+            table.live[key] = [stored for _, stored in items] if isinstance(table, ListTable) else dict(items)
+    for key in [key for key, rows in table.live.items() if not rows]:
+        del table.live[key]
+    if isinstance(table, NestedTable) and table.ends:
+        if table.spec.kind is StateKind.LIST:
+            for ends_of_key in table.ends.values():
+                ends_of_key.pop(None, None)
+        found = [(end, key, sub) for key, ends_of_key in table.ends.items() for sub, end in ends_of_key.items()]
+        table.by_write.update(((key, sub), end) for end, key, sub in sorted(found, key=lambda row: row[0]))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the collector, because it would search all new rows for garbage again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,343 @@
+"""Collect edits of a stored snapshot, and make the snapshot that they lead to.
+
+Owns the records and parts of the edited snapshot. Must not know claims, nor who else uses the run: the caller holds the
+claim under which the snapshot is stored. The certificate of the edited snapshot is checked before anything is
+published.
+
+A channel with R messages left becomes one receiver's part. With S and p as in PROTOCOL 1 it gets S' = max(S, R), w = S'
+and p' = S' - R at both ends. So both ends go on with numbers that fit, and no number is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from snapshot.channel.frame import Frame
+from snapshot.channel.partitioning import key_group
+from snapshot.errors import GraphError
+from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.rows import StateSpec
+from snapshot.mending.messages import EditedFrames, Replacement, Where, dropped, renumbered, renumbered_waves, replaced
+from snapshot.mending.rows import RowEdits, find_state
+from snapshot.stored.certificate import ChannelWaves, ListEntry, ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.own_changes import OwnChange, decode_changes
+from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames, state_part
+from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
+from snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
+from snapshot.worker.row_tasks import RowsEncoded, RowsRefused, RowsStored, RowWork
+
+#: An edge by the names of its nodes, or a channel by its subtasks.
+Edge = tuple[str | Subtask, str | Subtask]
+
+
+class MendedSnapshot:
+    """A stored snapshot with edits. Edits apply in the order of the calls, each to the result of those before.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The snapshot to edit, which stays as it is. Its codec decodes messages, so a safe one refuses pickled objects.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        #: texts of the edits, in the order of the calls
+        self.edits: list[str] = []
+        #: {channel: what is left}, of edited channels
+        self._channels: dict[ChannelId, _Left] = {}
+        #: {subtask: edited rows}
+        self._rows: dict[Subtask, RowEdits] = {}
+
+    # ---------------------------------------------------------------- messages
+
+    def dropMessages(self, edge: Edge, where: Where) -> Self:
+        """Drop the messages in flight on an edge for which `where` is true. The end of a stream stays.
+
+        Parameters
+        ----------
+        edge : tuple
+            (source, target): names of nodes, or `Subtask`s, which name one channel of the edge.
+        where : callable
+            Takes a message; a row of a batch is a dict.
+
+        Raises
+        ------
+        GraphError
+            if there is no such edge, or `where` is true for no message.
+        RestoreRefused
+            if a message cannot be decoded here.
+        """
+        return self._edit(edge, "dropped", where, None)
+
+    def replaceMessages(self, edge: Edge, where: Where, replacement: Replacement) -> Self:
+        """Put `replacement(message)` in the place of each message in flight for which `where` is true.
+
+        A new message stays on the channel of the old one. So behind a hash edge it has a key of the same subtask.
+
+        Raises
+        ------
+        GraphError, RestoreRefused
+            as `dropMessages`, or if a new message cannot be stored.
+        """
+        return self._edit(edge, "replaced", where, replacement)
+
+    def _edit(self, edge: Edge, verb: str, where: Where, replacement: Replacement | None) -> Self:
+        source, target = _pair(edge)
+        total = count = 0
+        edited: dict[ChannelId, _Left] = {}
+        for channel in self.snapshot.channels_between(source, target):
+            left = self._channels.get(channel) or _left(self.snapshot, channel)
+            found = self._edited(channel, left.frames, where, replacement)
+            total += left.sent - left.processed
+            count += found.message_count
+            if found.message_count:
+                edited[channel] = left.after(found)
+        if not count:
+            raise GraphError(
+                f"{self.snapshot}: {source}->{target}: `where` is true for none of {total:,} messages in flight"
+            )
+        self._channels |= edited
+        self.edits.append(f"{verb} {count:,} of {total:,} messages in flight on {source}->{target}")
+        return self
+
+    def _edited(
+        self, channel: ChannelId, frames: list[Frame], where: Where, replacement: Replacement | None
+    ) -> EditedFrames:
+        def decode(frame: Frame) -> Any:
+            return self.snapshot.messages_of(channel, frame)
+
+        if replacement is None:
+            return dropped(frames, where, decode)
+        return replaced(frames, where, replacement, decode, self.snapshot.codec)
+
+    # ---------------------------------------------------------------- rows
+
+    def setValue(self, node: str, state: str, key: Any, value: Any) -> Self:
+        """Set the value of a key. A list replaces all items of a list state, a dict all entries of a map state.
+
+        Raises
+        ------
+        GraphError
+            if there is no such node or state, or the value is of another kind.
+        NodeError
+            if the key or the value cannot be stored.
+        """
+        rows, spec = self._found(node, state, key)
+        rows.set(spec, key, value)
+        self.edits.append(f"set state {state!r} of {node}, key {key!r}")
+        return self
+
+    def clear(self, node: str, state: str, key: Any) -> Self:
+        """Remove the value of a key.
+
+        Raises
+        ------
+        GraphError
+            if there is no such node or state, or the key has no value.
+        """
+        rows, spec = self._found(node, state, key)
+        rows.clear(spec, key)
+        self.edits.append(f"cleared state {state!r} of {node}, key {key!r}")
+        return self
+
+    def _found(self, node: str, state: str, key: Any) -> tuple[RowEdits, StateSpec]:
+        records = self.snapshot.records(node)
+        spec = find_state(records, node, state, self.snapshot.read_part)
+        try:
+            group = key_group(key)
+        except TypeError as error:
+            raise GraphError(f"node {node!r}, state {state!r}: {error}") from error
+        # The certificate holds, so the key groups of a node with rows cover all key groups.
+        owner = next(each for each in records if each.groups is not None and each.groups[0] <= group < each.groups[1])
+        if owner.subtask not in self._rows:
+            self._rows[owner.subtask] = RowEdits(owner, self.snapshot.read_part, self.snapshot.codec)
+        return self._rows[owner.subtask], spec
+
+    # ---------------------------------------------------------------- the edited snapshot
+
+    def store_parts(self, store: RunStore, claim: int, snapshot_id: int) -> Manifest:
+        """Store the parts of the edited snapshot, and return the manifest to publish. Blocks for the store.
+
+        Under another run every part is copied, because a list has only parts of its own run (PROTOCOL 10.4).
+
+        Parameters
+        ----------
+        store : RunStore
+            Of the run to write to: the snapshot's own run, or another one.
+        claim : int
+            The held claim, which is the incarnation of the edited snapshot too.
+        snapshot_id : int
+            An id of the claim's block.
+
+        Raises
+        ------
+        OSError
+            if the store fails.
+        GraphError
+            if an edited key cannot be stored.
+        SnapshotCorrupt
+            if a stored part is damaged, or the certificate of the edited snapshot does not hold.
+        """
+        writing = _Writing(self.snapshot, store, claim, snapshot_id, self._channels, self._rows)
+        manifest = replace(
+            self.snapshot.manifest,
+            run=store.run,
+            snapshot_id=snapshot_id,
+            incarnation=claim,
+            claim=claim,
+            duration=0.0,
+            pinned=False,
+            records=tuple(map(writing.record, self.snapshot.manifest.records)),
+            edited_from=self.snapshot.id,
+        )
+        Snapshot(manifest, store.read_stored, self.snapshot.codec)  # checks the certificate
+        return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The messages of a channel that are left, in one part of the receiver: (p', S']."""
+
+    frames: list[Frame]
+    processed: int
+    sent: int
+    waves: tuple[tuple[int, int], ...]
+
+    def after(self, edit: EditedFrames) -> _Left:
+        """Return what is left after an edit: S' = max(S, R) and p' = S' - R for R messages."""
+        count = sum(frame.count for frame in edit.frames)
+        sent = max(self.sent, count)
+        waves = renumbered_waves(self.waves, (self.processed, sent - count), edit.gone)
+        return _Left(renumbered(edit.frames, sent - count + 1), sent - count, sent, waves)
+
+
+def _left(snapshot: Snapshot, channel: ChannelId) -> _Left:
+    """Return the messages of a channel as the snapshot has them."""
+    recorded = snapshot.channel(*channel)
+    (record,) = snapshot.records(channel.target)
+    waves = next((each.waves for each in record.waves or () if each.channel == channel), ())
+    return _Left(snapshot.frames_of(channel), recorded.processed, recorded.sent, waves)
+
+
+class _Writing:
+    """Store the parts of one edited snapshot."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        store: RunStore,
+        claim: int,
+        snapshot_id: int,
+        channels: dict[ChannelId, _Left],
+        rows: dict[Subtask, RowEdits],
+    ) -> None:
+        self._snapshot = snapshot
+        self._store = store
+        self._at = (store.run, claim, snapshot_id)
+        self._snapshot_id = snapshot_id
+        self._edited_rows = rows
+        self._is_copy = store.run != snapshot.run
+        self._work = RowWork(store.run, claim, snapshot.codec, self._put_rows, snapshot.read_part)
+        self._channels = channels
+
+    def record(self, record: SubtaskRecord) -> SubtaskRecord:
+        """Store the parts of a subtask, and return its record."""
+        left = self._channels
+        return replace(
+            record,
+            incarnation=self._at[1],
+            handles=self._handles(record),
+            sent=tuple(self._sent(each) if each.channel in left else each for each in record.sent),
+            received=tuple(self._received(each) if each.channel in left else each for each in record.received),
+            waves=tuple(self._waves(record.waves or ())) or None,
+            rows=self._row_list(record),
+            own=self._own_list(record) if record.own and self._is_copy else record.own,
+        )  # fmt: skip
+
+    def _sent(self, entry: SentEntry) -> SentEntry:
+        sent = self._channels[entry.channel].sent
+        return replace(entry, sent=sent, written=sent, first=0, last=0)
+
+    def _received(self, entry: ReceivedEntry) -> ReceivedEntry:
+        left = self._channels[entry.channel]
+        first, last = (left.processed + 1, left.sent) if left.frames else (0, 0)
+        return replace(entry, processed=left.processed, written=left.sent, first=first, last=last)
+
+    def _waves(self, waves: Sequence[ChannelWaves]) -> Iterator[ChannelWaves]:
+        for each in waves:
+            left = self._channels.get(each.channel)
+            kept = each.waves if left is None else left.waves
+            if kept:
+                yield replace(each, waves=kept)
+
+    def _handles(self, record: SubtaskRecord) -> tuple[Handle, ...]:
+        unchanged = [each for each in record.handles if each.channel not in self._channels]
+        parts: list[Part] = []
+        if self._is_copy:
+            parts += map(self._copied, unchanged)
+            unchanged = []
+        for entry in record.received:
+            left = self._channels.get(entry.channel)
+            if left is not None and left.frames:
+                parts.append(channel_part(PartKind.RECEIVED, *self._at, entry.channel, left.frames))
+        return (*unchanged, *(self._store.put_parts(parts) if parts else ()))
+
+    def _copied(self, handle: Handle) -> Part:
+        body = self._snapshot.read_part(handle)
+        if handle.channel is None:
+            return state_part(*self._at, handle.subtask, [body])
+        return channel_part(handle.kind, *self._at, handle.channel, decode_frames(handle, body))
+
+    # ---------------------------------------------------------------- lists
+
+    def _row_list(self, record: SubtaskRecord) -> tuple[ListEntry, ...] | None:
+        """Return the list of rows: as it was, or copied to a base, and the edited rows as generation 1 behind it."""
+        entries = record.rows or ()
+        if entries and self._is_copy:
+            sources = tuple((entry,) for entry in entries)
+            entries = self._stored(
+                CompactRows(
+                    record.subtask, 0, 0, self._snapshot_id, sources, is_whole=True, inline_bytes_max=self._room()
+                )
+            )
+        edits = self._edited_rows.get(record.subtask)
+        if edits is None:
+            return None if record.rows is None else entries
+        encoded = self._work.perform(EncodeRows(record.subtask, 1, edits.captured()))
+        if isinstance(encoded, RowsRefused):
+            raise GraphError(f"{self._snapshot}: {encoded.reason}")
+        assert isinstance(encoded, RowsEncoded)
+        room = self._room(entries)
+        task = StoreRows(record.subtask, PartKind.ROWS, 1, 1, self._snapshot_id, encoded.rows, room)
+        return (*entries, *self._stored(task))
+
+    def _own_list(self, record: SubtaskRecord) -> tuple[Handle, ...]:
+        """Copy own state in deltas into one part, which begins with the newest whole state."""
+        read = self._snapshot.read_part
+        changes = [each for handle in record.own or () for each in decode_changes(read(handle), handle.name)]
+        start = max(number for number, (is_whole, _) in enumerate(changes) if is_whole)
+        kept = tuple(OwnChange(is_whole, (body,)) for is_whole, body in changes[start:])
+        task = StoreRows(record.subtask, PartKind.OWN, 0, len(kept), self._snapshot_id, kept, self._room())
+        return tuple(entry.handle for entry in self._stored(task))
+
+    def _stored(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:
+        result = self._work.perform(task)
+        assert isinstance(result, RowsStored)
+        return result.entries
+
+    def _room(self, entries: Sequence[ListEntry] = ()) -> int:
+        """Return the bytes that a list may still hold inside the manifest."""
+        return max(0, self._store.backend.inline_bytes_max - sum(len(each.handle.inline or b"") for each in entries))
+
+    def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
+        return self._store.put_rows(parts, inline=inline)
+
+
+def _pair(edge: Edge) -> Edge:
+    if not isinstance(edge, tuple) or len(edge) != 2:
+        raise GraphError(f"an edge is given as (source, target), two names of nodes or two subtasks, not as {edge!r}")
+    return edge

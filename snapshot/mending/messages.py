@@ -1,0 +1,169 @@
+"""Drop and replace messages in flight, in their encoded frames.
+
+Owns the way from the frames of a channel to other frames. Must not know channels, nor how messages are numbered at
+their ends. The end of a stream is never passed to a user's function, and stays in its place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from msgspec import structs
+
+from snapshot.channel.frame import Frame, PayloadKind
+from snapshot.channel.frame_codec import encoded_messages, frame_of_batch, frame_of_pieces
+from snapshot.channel.pickles import NotSerialisable
+from snapshot.channel.serialization import Codec
+from snapshot.errors import GraphError
+
+#: Function that says whether a message is meant. The rows of a batch are dicts.
+Where = Callable[[Any], object]
+
+#: Function from a message to the message that takes its place.
+Replacement = Callable[[Any], Any]
+
+#: Returns the messages of a frame, or its record batch.
+Decode = Callable[[Frame], list[Any] | pa.RecordBatch]
+
+
+class EditedFrames(NamedTuple):
+    """Frames after an edit. Their numbers are those of `renumbered` only."""
+
+    frames: list[Frame]
+    #: messages that the edit has changed
+    message_count: int
+    #: numbers of the messages that are gone, ascending
+    gone: list[int]
+
+
+def renumbered(frames: Iterable[Frame], first: int) -> list[Frame]:
+    """Number the messages of frames from `first` on, without a gap."""
+    result = []
+    for frame in frames:
+        result.append(structs.replace(frame, first=first))
+        first += frame.count
+    return result
+
+
+def renumbered_waves(
+    waves: Sequence[tuple[int, int]], processed: tuple[int, int], gone: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return the waves of a channel without the messages that are gone (PROTOCOL 6.11).
+
+    Parameters
+    ----------
+    waves : sequence of tuple
+        (number of the last message, wave), ascending.
+    processed : tuple of int
+        Number of the last message processed, before and after the messages were numbered anew.
+    gone : sequence of int
+        Old numbers of the messages that are gone, ascending.
+    """
+    before, end = processed
+    result: list[tuple[int, int]] = []
+    for through, wave in waves:
+        last = processed[1] + (through - before) - bisect_right(gone, through)
+        if last > end:
+            result.append((last, wave))
+            end = last
+    return tuple(result)
+
+
+def dropped(frames: Iterable[Frame], where: Where, decode: Decode) -> EditedFrames:
+    """Leave out the messages for which `where` is true."""
+    kept: list[Frame] = []
+    gone: list[int] = []
+    for frame in frames:
+        chosen = _chosen(frame, where, decode)
+        gone += [number for number, is_chosen in enumerate(chosen, frame.first) if is_chosen]
+        if not any(chosen):
+            kept.append(frame)
+        elif not all(chosen):
+            kept.append(_without(frame, chosen, decode))
+    return EditedFrames(kept, len(gone), gone)
+
+
+def replaced(
+    frames: Iterable[Frame], where: Where, replacement: Replacement, decode: Decode, codec: Codec
+) -> EditedFrames:
+    """Put other messages in the place of those for which `where` is true.
+
+    Raises
+    ------
+    GraphError
+        if a new message cannot be encoded, or a row does not have the columns of its batch.
+    """
+    result: list[Frame] = []
+    count = 0
+    for frame in frames:
+        chosen = _chosen(frame, where, decode)
+        count += sum(chosen)
+        if not any(chosen):
+            result.append(frame)
+        elif frame.kind is PayloadKind.BATCH:
+            result += _replaced_rows(decode(frame), chosen, replacement)
+        else:
+            result += _replaced_values(frame, list(decode(frame)), chosen, replacement, codec)
+    return EditedFrames(result, count, [])
+
+
+def _chosen(frame: Frame, where: Where, decode: Decode) -> list[bool]:
+    """Return for each message of a frame whether it is meant."""
+    if frame.kind is PayloadKind.END:
+        return [False]
+    messages = decode(frame)
+    listed = messages.to_pylist() if isinstance(messages, pa.RecordBatch) else messages
+    return [bool(where(message)) for message in listed]
+
+
+def _without(frame: Frame, chosen: Sequence[bool], decode: Decode) -> Frame:
+    if frame.kind is PayloadKind.BATCH:
+        batch: Any = decode(frame)
+        return frame_of_batch(frame.first, batch.filter(pa.array([not each for each in chosen])))
+    pieces = [piece for piece, is_chosen in zip(encoded_messages(frame), chosen, strict=True) if not is_chosen]
+    return frame_of_pieces(frame.first, frame.kind, pieces)
+
+
+def _replaced_rows(batch: Any, chosen: Sequence[bool], replacement: Replacement) -> Iterator[Frame]:
+    """Yield frames of the rows that stay, in slices without a copy of values, and of the new rows between them."""
+    start = 0
+    for is_chosen, run in groupby(chosen):
+        rows = batch.slice(start, len(list(run)))
+        start += rows.num_rows
+        yield frame_of_batch(0, _new_rows(rows, replacement) if is_chosen else rows)
+
+
+def _new_rows(rows: pa.RecordBatch, replacement: Replacement) -> pa.RecordBatch:
+    new = [replacement(row) for row in rows.to_pylist()]
+    names = rows.schema.names
+    for row in new:
+        if not isinstance(row, dict) or sorted(row) != sorted(names):
+            raise GraphError(f"a row of a batch is replaced by a dict with the columns {names}, not by {row!r}")
+    try:
+        return pa.RecordBatch.from_pylist(new, schema=rows.schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise GraphError(f"a row does not fit the columns {rows.schema.to_string()}: {error}") from error
+
+
+def _replaced_values(
+    frame: Frame, messages: list[Any], chosen: Sequence[bool], replacement: Replacement, codec: Codec
+) -> Iterator[Frame]:
+    encoded = [
+        _encoded(replacement(message), codec) if is_chosen else (frame.kind, piece)
+        for message, piece, is_chosen in zip(messages, encoded_messages(frame), chosen, strict=True)
+    ]
+    for kind, same in groupby(encoded, key=lambda each: each[0]):
+        yield frame_of_pieces(0, kind, [piece for _, piece in same])
+
+
+def _encoded(message: Any, codec: Codec) -> tuple[PayloadKind, bytes]:
+    try:
+        if type(message) is tuple:
+            return PayloadKind.TUPLES, codec.encode_tuple(message)
+        return PayloadKind.VALUES, codec.encode(message)
+    except NotSerialisable as error:
+        raise GraphError(f"the message {message!r} cannot be stored: {error}") from error

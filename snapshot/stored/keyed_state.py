@@ -1,0 +1,118 @@
+"""Read the keyed state of a stored snapshot: as segments for a restore, as values for people.
+
+Owns the way from lists of parts to Python values. Must not know where parts are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
+
+from snapshot.channel.serialization import Codec
+from snapshot.keyed.decoding import rows_of
+from snapshot.keyed.merging import merged
+from snapshot.keyed.rows import StateKind
+from snapshot.keyed.segment import Segment, clipped, decode_piece
+from snapshot.stored.list_rules import ListEntry
+from snapshot.stored.part import Handle
+
+
+def read_segments(entries: Sequence[ListEntry], read: Callable[[Handle], memoryview]) -> Iterator[Segment]:
+    """Read the rows of a list, in the order of application, of each piece the rows of its clip only.
+
+    Parameters
+    ----------
+    entries : sequence of ListEntry
+    read : callable
+        Returns the checked body of a part. Errors of `read` pass through.
+
+    Raises
+    ------
+    SnapshotCorrupt
+        if a body holds no rows.
+    """
+    return (_segment(entry, read) for entry in entries)
+
+
+def _segment(entry: ListEntry, read: Callable[[Handle], memoryview]) -> Segment:
+    return clipped(decode_piece(read(entry.handle), entry.handle.name), entry.lo, entry.hi)
+
+
+class StoredSegments(Sequence[Segment]):
+    """The rows of a list, read when they are taken, so that they need not be in memory together.
+
+    Parameters
+    ----------
+    entries : sequence of ListEntry
+    read : callable
+        As for `read_segments`. Errors of `read` pass through when a segment is taken.
+    """
+
+    def __init__(self, entries: Sequence[ListEntry], read: Callable[[Handle], memoryview]) -> None:
+        self._entries = entries
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, place: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> StoredSegments: ...
+
+    def __getitem__(self, place: int | slice) -> Segment | StoredSegments:
+        if isinstance(place, slice):
+            return StoredSegments(self._entries[place], self._read)
+        return _segment(self._entries[place], self._read)
+
+
+def keyed_state(
+    lists: Iterable[Sequence[ListEntry]], name: str, read: Callable[[Handle], memoryview], codec: Codec
+) -> dict[Any, Any]:
+    """Return one state of a node, over all of its subtasks.
+
+    Parameters
+    ----------
+    lists : iterable of sequence of ListEntry
+        The list of each subtask.
+    name : str
+        Name of the state.
+    read : callable
+        Returns the checked body of a part.
+    codec : Codec
+
+    Returns
+    -------
+    dict
+        ``{key: value}``, ``{key: list}`` or ``{key: {sub-key: value}}`` by the kind of the state.
+
+    Raises
+    ------
+    KeyError
+        if no subtask has a row of such a state. The argument is the list of the names that there are.
+    SnapshotCorrupt
+        if a part is damaged.
+    """
+    found: dict[Any, Any] = {}
+    names: dict[str, StateKind] = {}
+    for entries in lists:
+        if not entries:
+            continue
+        segment = merged(list(read_segments(entries, read)), is_whole=True)
+        names |= {spec.name: spec.kind for spec in segment.states}
+        for keys, subs, values, _ in rows_of(segment, name):
+            decoded = [codec.decode(value) if type(value) is bytes else value for value in values]
+            if subs is None:
+                found.update(zip(keys, decoded, strict=True))
+                continue
+            for key, sub, value in zip(keys, subs, decoded, strict=True):
+                found.setdefault(key, {})[sub] = value
+    if name not in names:
+        raise KeyError(list(names))
+    return {key: _listed(rows) for key, rows in found.items()} if names[name] is StateKind.LIST else found
+
+
+def _listed(rows: dict[int | None, Any]) -> list[Any]:
+    """Return the items of a list, without the row that holds its length."""
+    return [value for index, value in sorted((index, value) for index, value in rows.items() if index is not None)]

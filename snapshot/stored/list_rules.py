@@ -1,0 +1,223 @@
+"""Lists of parts: keyed state and own state as a subtask's record lists them, and the rules that each list obeys.
+
+Owns PROTOCOL 2.1 to 2.4. Must not know what the parts hold. Each rule is a pure function that yields the faults by
+name. `list_problems` is checked before a snapshot is published, and again when the snapshot is read.
+`list_problems_since` is checked only before a snapshot is published, because it compares with the snapshot before.
+
+A list is a *restored part*, and then an *own part*. The own part was made by the subtask itself, in the incarnation of
+the snapshot. Own entries are numbered by generations 1, 2, and so on. A base begins with generation 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise, takewhile
+from typing import NamedTuple
+
+from snapshot.ids import Subtask
+from snapshot.stored.part import Handle, PartKind
+
+
+@dataclass(frozen=True, slots=True)
+class ListEntry:
+    """A piece of keyed state, and the key groups for which a list reads the piece: a clip."""
+
+    handle: Handle  #: of a ROWS part
+    lo: int  #: first key group to read
+    hi: int  #: first key group behind those to read
+
+
+class Lists(NamedTuple):
+    """The lists of one subtask, as published or as restored."""
+
+    groups: tuple[int, int] | None  #: key groups [lo, hi) of the subtask; None without keyed state
+    rows: tuple[ListEntry, ...]  #: keyed state, in the order of application
+    own: tuple[Handle, ...]  #: own state in deltas, in the order of application
+
+    @property
+    def row_handles(self) -> tuple[Handle, ...]:
+        """Handles of the keyed state."""
+        return tuple(entry.handle for entry in self.rows)
+
+
+class Made(NamedTuple):
+    """Run and incarnation in which a snapshot was made."""
+
+    run: str
+    incarnation: int
+
+    def restored_count(self, handles: Iterable[Handle]) -> int:
+        """Return the length of a list's restored part. All behind it is the own part."""
+        return sum(1 for _ in takewhile(lambda handle: (handle.run, handle.incarnation) != self, handles))
+
+
+# ---------------------------------------------------------------- one snapshot
+
+
+def list_problems(
+    lists: Mapping[Subtask, Lists], made: Made, key_groups: int, former_names: Mapping[str, str] = {}
+) -> Iterator[str]:
+    """Yield the faults of all lists of one snapshot, which has `key_groups` key groups.
+
+    `former_names` is {node: its former name}, of nodes that have taken over the lists of a node of another name.
+    """
+    yield from _tiling_problems(lists, key_groups)
+    for subtask, each in lists.items():
+        yield from _clip_problems(subtask, each)
+        nodes = (subtask.node, former_names.get(subtask.node, subtask.node))
+        for what, kind, handles in (("rows", PartKind.ROWS, each.row_handles), ("own state", PartKind.OWN, each.own)):
+            yield from _kind_problems(f"{subtask}: its list of {what}", kind, handles)
+            yield from _origin_problems(f"{subtask}: its list of {what}", subtask, nodes, handles, made)
+        count = made.restored_count(each.row_handles)
+        yield from _generation_problems(subtask, each.rows[count:], has_restored=count > 0)
+        yield from _delta_problems(subtask, each.own)
+
+
+def _tiling_problems(lists: Mapping[Subtask, Lists], key_groups: int) -> Iterator[str]:
+    """PROTOCOL 2.1: the key groups of a node's subtasks, in the order of indexes, cover all key groups once."""
+    nodes: dict[str, dict[Subtask, Lists]] = {}
+    for subtask in sorted(lists):
+        nodes.setdefault(subtask.node, {})[subtask] = lists[subtask]
+    for node, of_node in nodes.items():
+        ranges = [each.groups for each in of_node.values() if each.groups is not None]
+        if not ranges:
+            continue
+        for subtask, each in of_node.items():
+            if each.groups is None:
+                yield f"{subtask}: has no key groups, but other subtasks of {node} have"
+        for before, after in pairwise([(0, 0), *ranges, (key_groups, key_groups)]):
+            if before[1] != after[0] or after[0] > after[1]:
+                yield f"{node}: its key groups end before {before[1]} and go on with {after[0]}, up to {after[1]}"
+
+
+def _clip_problems(subtask: Subtask, lists: Lists) -> Iterator[str]:
+    """PROTOCOL 2.1: a clip lies in the key groups of its subtask, and in those of its piece."""
+    for entry in lists.rows:
+        for lo, hi in (lists.groups or (0, 0), entry.handle.groups or (0, 0)):
+            if not lo <= entry.lo < entry.hi <= hi:
+                clip = f"key groups {entry.lo} to {entry.hi - 1} of {entry.handle.name}"
+                yield f"{subtask}: reads {clip}, where only {lo} to {hi - 1} are to read"
+
+
+def _kind_problems(what: str, kind: PartKind, handles: Iterable[Handle]) -> Iterator[str]:
+    for handle in handles:
+        if handle.kind is not kind:
+            yield f"{what} has a part of another kind: {handle.name}"
+
+
+def _origin_problems(
+    what: str, subtask: Subtask, nodes: Sequence[str], handles: Sequence[Handle], made: Made
+) -> Iterator[str]:
+    """PROTOCOL 2.1 and 10.2: a part is listed by who made it in this incarnation, or by who restored it.
+
+    `nodes` are the name of the node, and its former name.
+    """
+    count = made.restored_count(handles)
+    for place, handle in enumerate(handles):
+        if handle.run != made.run:  # because retention of the other run knows nothing of this list
+            yield f"{what} has a part of run {handle.run!r}: {handle.name}"
+        if handle.subtask.node not in nodes:
+            yield f"{what} has a part of another node: {handle.name}"
+        if handle.incarnation > made.incarnation:
+            yield f"{what} has a part of the later incarnation {handle.incarnation}: {handle.name}"
+        if place >= count and handle.incarnation != made.incarnation:
+            yield f"{what} has a restored part behind an own part: {handle.name}"
+        elif place >= count and handle.subtask != subtask:
+            yield f"{what} has a part that {handle.subtask} made in this incarnation: {handle.name}"
+
+
+def _generation_problems(subtask: Subtask, own: Sequence[ListEntry], *, has_restored: bool) -> Iterator[str]:
+    """PROTOCOL 2.2 and 2.3: own generations abut from 1, or from a base, which replaces the restored part."""
+    if not own:
+        return
+    due = own[0].handle.first
+    if due > 1:
+        yield f"{subtask}: its own generations begin with {due}, not with 1 or a base"
+    if due == 0 and has_restored:
+        yield f"{subtask}: lists a base, and still what was restored"
+    for (first, last), pieces in groupby(own, key=lambda entry: (entry.handle.first, entry.handle.last)):
+        if first != due:
+            yield f"{subtask}: generations {first} to {last} are listed where {due} was due"
+        yield from _piece_problems(subtask, list(pieces))
+        due = last + 1
+
+
+def _piece_problems(subtask: Subtask, pieces: Sequence[ListEntry]) -> Iterator[str]:
+    """PROTOCOL 2.2: pieces of one segment are listed whole, and share no key group, but for a single key group."""
+    for entry in pieces:
+        if (entry.lo, entry.hi) != entry.handle.groups:
+            yield f"{subtask}: reads key groups {entry.lo} to {entry.hi - 1} only of its own {entry.handle.name}"
+    for before, after in pairwise(sorted(pieces, key=lambda entry: (entry.lo, entry.hi))):
+        is_split_group = (before.lo, before.hi) == (after.lo, after.hi) == (before.lo, before.lo + 1)
+        if after.lo < before.hi and not is_split_group:
+            yield f"{subtask}: two pieces have key group {after.lo}: {before.handle.name}, {after.handle.name}"
+    if len(dict.fromkeys(entry.handle.checksum for entry in pieces)) != len(pieces):
+        yield f"{subtask}: lists a piece twice, of generations {pieces[0].handle.first} to {pieces[0].handle.last}"
+
+
+def _delta_problems(subtask: Subtask, own: Sequence[Handle]) -> Iterator[str]:
+    """PROTOCOL 2.4: a list of own state begins with the whole state, and each delta follows the part before it."""
+    before: Handle | None = None
+    for handle in own:
+        if before is None:
+            due = 0
+        elif (before.incarnation, before.subtask) == (handle.incarnation, handle.subtask):
+            due = before.last + 1
+        else:
+            due = 1
+        if handle.first != due:
+            yield f"{subtask}: {handle.name} is listed where generation {due} was due"
+        before = handle
+
+
+# ---------------------------------------------------------------- a snapshot, and the snapshot before
+
+
+def list_problems_since(before: Mapping[Subtask, Lists], now: Mapping[Subtask, Lists], made: Made) -> Iterator[str]:
+    """Yield the faults of a snapshot's lists against the lists before (PROTOCOL 2.3).
+
+    Parameters
+    ----------
+    before : mapping of Subtask to Lists
+        Lists of the newest snapshot that was published in this incarnation, or what the incarnation restored.
+        Subtasks without lists may be left out.
+    now : mapping of Subtask to Lists
+        Lists of the snapshot to publish.
+    made : Made
+        Run and incarnation of the snapshot to publish.
+    """
+    for subtask, newer in now.items():
+        older = before.get(subtask, Lists(None, (), ()))
+        yield from _since(f"{subtask}: its list of rows", older.rows, newer.rows, made)
+        own_before, own_now = (tuple(map(_whole, each.own)) for each in (older, newer))
+        yield from _since(f"{subtask}: its list of own state", own_before, own_now, made)
+
+
+def _since(what: str, older: Sequence[ListEntry], newer: Sequence[ListEntry], made: Made) -> Iterator[str]:
+    restored_before, own_before = _split(older, made)
+    restored_now, own_now = _split(newer, made)
+    if _has_base(own_before) and not _has_base(own_now):
+        yield f"{what} has lost its base"
+    if restored_before != restored_now and not _has_base(own_now):
+        counts = f"{len(restored_now)} entries instead of {len(restored_before)}"
+        yield f"{what} has lost or changed what was restored: {counts}"
+    reached, due = (own[-1].last if own else 0 for own in (own_now, own_before))
+    if reached < due:
+        yield f"{what} ends with generation {reached}, but {due} was published"
+
+
+def _split(entries: Sequence[ListEntry], made: Made) -> tuple[list[ListEntry], list[Handle]]:
+    """Return the restored part, and the handles of the own part."""
+    handles = [entry.handle for entry in entries]
+    count = made.restored_count(handles)
+    return list(entries[:count]), handles[count:]
+
+
+def _whole(handle: Handle) -> ListEntry:
+    """Return own state as an entry without a clip."""
+    return ListEntry(handle, 0, 0)
+
+
+def _has_base(own: Sequence[Handle]) -> bool:
+    return bool(own) and own[0].first == 0

@@ -1,0 +1,242 @@
+"""Perform the tasks of a generation log: encode rows, merge them, store them, merge what is stored.
+
+Owns the way from rows to stored parts. Has no thread and no file: the host passes the store's calls, and a pause that
+is called between chunks of work. The worker's storage threads and the simulator perform tasks with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from snapshot.channel.serialization import Codec
+from snapshot.errors import SnapshotAborted
+from snapshot.keyed.encoding import emptying, encoding
+from snapshot.keyed.merging import RANGE_BYTES_MAX, PieceRef, merged, merging, merging_rows
+from snapshot.keyed.migration import MigratedRows
+from snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
+from snapshot.keyed.rows import CapturedRows
+from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, decode_piece, empty_piece, pieces_of
+from snapshot.plan.topology import KEY_GROUPS
+from snapshot.stored.list_rules import ListEntry
+from snapshot.stored.own_changes import OwnChange, encode_changes
+from snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part
+from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+
+#: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
+_SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16
+
+#: Key groups from which on a stored piece is read once for all ranges of a compaction.
+_WIDE_GROUPS_MIN: Final = KEY_GROUPS // 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowsEncoded:
+    """The rows of a capture are encoded, and wait to be stored."""
+
+    task: EncodeRows
+    rows: KeptRows
+
+
+@dataclass(frozen=True, slots=True)
+class RowsMerged:
+    """Generations are one segment, and wait to be stored."""
+
+    task: MergeRows
+    rows: KeptRows
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRefused:
+    """The rows of a capture cannot be stored, because a key is not of this subtask."""
+
+    task: EncodeRows
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsStored:
+    """A segment is durable."""
+
+    task: StoreRows | CompactRows
+    entries: tuple[ListEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsNotStored:
+    """The store has failed, or the local disk. A part of the segment may be stored."""
+
+    task: MergeRows | StoreRows | CompactRows
+    reason: str
+
+
+RowResult = RowsEncoded | RowsMerged | RowsRefused | RowsStored | RowsNotStored
+
+
+def _no_pause(seconds: float) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork:
+    """Functions of a host, and the origin of the parts that it stores."""
+
+    run: str
+    incarnation: int
+    codec: Codec
+    #: stores parts, each in a file or all inline, and returns their handles; durable on return
+    put: Callable[[Sequence[Part], bool], list[Handle]]
+    #: returns the checked body of a part
+    read: Callable[[Handle], memoryview]
+    #: called with seconds between chunks of work, so that another thread may run; 0 lets a thread run that waits
+    pause: Callable[[float], None] = _no_pause
+    #: keeps encoded rows until they are stored
+    spool: RowSpool = field(default_factory=MemorySpool)
+
+    def perform(self, task: RowTask) -> RowResult:
+        """Perform one task. Errors of the store and of user code pass through, except a key that is not the subtask's.
+
+        Raises
+        ------
+        OSError, SnapshotCorrupt
+            if the store fails.
+        """
+        match task:
+            case EncodeRows():
+                if isinstance(task.rows, MigratedRows):
+                    return RowsEncoded(task, self._kept(task.rows))
+                return self._encode(task, task.rows)
+            case MergeRows():
+                return self._merge(task)
+            case StoreRows(kind=PartKind.OWN):
+                return RowsStored(task, self._put_own(task))
+            case StoreRows():
+                return self._store(task)
+            case CompactRows():
+                return RowsStored(task, self._put(task, self._compacted(task)))
+            case _:
+                assert_never(task)
+
+    def _kept(self, rows: MigratedRows) -> KeptRows:
+        if rows.segment.rows.num_rows:
+            return self.spool.keep(rows.segment)
+        return (PieceRef(rows.groups.start, rows.groups.stop, 0, rows.segment),)
+
+    def _encode(self, task: EncodeRows, captured: CapturedRows) -> RowsEncoded | RowsRefused:
+        steps = encoding(captured, self.codec)
+        try:
+            while True:
+                self.pause(next(steps) or 0)
+        except StopIteration as end:
+            return RowsEncoded(task, self.spool.keep(end.value))
+        except SnapshotAborted as error:
+            self._give_up(captured)
+            return RowsRefused(task, f"{task.subtask}: {error}")
+
+    def _give_up(self, captured: CapturedRows) -> None:
+        """Free rows that cannot be stored, because a tier with a bounded memory waits until they are gone."""
+        for table in captured.tables:
+            if table.release():
+                for _ in emptying(table):
+                    self.pause(0)
+
+    def _merge(self, task: MergeRows) -> RowsMerged:
+        kept: list[PieceRef] = []
+        ranges = merging_rows(task.segments, self.spool.read, is_whole=False, range_bytes_max=self._range_bytes_max)
+        try:
+            for rows in ranges:
+                kept += self.spool.keep(rows)
+                self.pause(0)
+        except OSError:
+            self.spool.discard(tuple(kept))  # because the next try keeps them again
+            raise
+        for each in task.segments:
+            self.spool.discard(each)
+        return RowsMerged(task, tuple(kept))
+
+    def _store(self, task: StoreRows) -> RowsStored:
+        rows = tuple(ref for ref in task.content if isinstance(ref, PieceRef))
+        if len(rows) == 1:
+            segment = self.spool.read(rows[0])
+            # A base without rows is a piece too, because it replaces a restored list with rows.
+            pieces = iter(pieces_of(segment) or [empty_piece(segment, rows[0].lo, rows[0].hi)])
+        else:
+            pieces = merging([rows], self.spool.read, is_whole=False, range_bytes_max=self._range_bytes_max)
+        stored = RowsStored(task, self._put(task, pieces))
+        self.spool.discard(rows)
+        return stored
+
+    @property
+    def _range_bytes_max(self) -> int:
+        return _SPOOLED_RANGE_BYTES_MAX if self.spool.is_outside_memory else RANGE_BYTES_MAX
+
+    def _compacted(self, task: CompactRows) -> Iterator[Piece]:
+        sources = [
+            [PieceRef(entry.lo, entry.hi, entry.handle.size, entry.handle) for entry in source]
+            for source in task.sources
+        ]
+        copies: list[PieceRef] = []
+        try:
+            near = [[each for ref in source for each in self._near(ref, copies)] for source in sources]
+            yield from self._merged(near, is_whole=task.is_whole)
+        finally:
+            self.spool.discard(tuple(copies))
+
+    def _merged(self, sources: list[list[PieceRef]], *, is_whole: bool) -> Iterator[Piece]:
+        is_empty = True
+        for piece in merging(sources, self._read_piece, is_whole=is_whole, range_bytes_max=self._range_bytes_max):
+            yield piece
+            is_empty = False
+            self.pause(0)
+        if is_empty:
+            refs = [ref for source in sources for ref in source]
+            segments = [self._read_piece(ref) for ref in refs]
+            left = merged([clipped(segment, 0, 0) for segment in segments], is_whole=True)
+            yield empty_piece(left, min(ref.lo for ref in refs), max(ref.hi for ref in refs))
+
+    def _near(self, ref: PieceRef, copies: list[PieceRef]) -> KeptRows:
+        """Return a stored piece, or copies in the spool where the piece would be read again for many ranges."""
+        if not self.spool.is_outside_memory or ref.hi - ref.lo < _WIDE_GROUPS_MIN:
+            return (ref,)
+        kept = self.spool.keep(clipped(self._read_piece(ref), ref.lo, ref.hi))
+        copies += kept
+        self.pause(0)
+        return kept
+
+    def _read_piece(self, ref: PieceRef) -> Segment:
+        if not isinstance(ref.place, Handle):
+            return self.spool.read(ref)
+        return decode_piece(self.read(ref.place), ref.place.name)
+
+    def _put_own(self, task: StoreRows) -> tuple[ListEntry, ...]:
+        changes = [change for change in task.content if isinstance(change, OwnChange)]
+        part = own_part(
+            self.run, self.incarnation, task.snapshot_id, task.subtask, (task.first, task.last), encode_changes(changes)
+        )
+        handles = self.put([part], part.handle.size <= task.inline_bytes_max)
+        return tuple(ListEntry(handle, 0, KEY_GROUPS) for handle in handles)
+
+    def _put(self, task: StoreRows | CompactRows, pieces: Iterator[Piece]) -> tuple[ListEntry, ...]:
+        """Store pieces as they are made, so that a large segment is never in memory as a whole."""
+        entries: list[ListEntry] = []
+        waiting: list[Part] = []  # parts that may still go inline together
+        size = 0
+        for piece in pieces:
+            part = rows_part(
+                self.run, self.incarnation, task.snapshot_id, task.subtask,
+                (task.first, task.last), (piece.lo, piece.hi), [piece.body], piece.rows,
+            )  # fmt: skip
+            waiting.append(part)
+            size += part.handle.size
+            if size > task.inline_bytes_max:
+                entries += self._entries(waiting, inline=False)
+                waiting = []
+        return tuple(entries + self._entries(waiting, inline=size <= task.inline_bytes_max))
+
+    def _entries(self, parts: list[Part], *, inline: bool) -> list[ListEntry]:
+        entries = []
+        for handle in self.put(parts, inline) if parts else []:
+            assert handle.groups is not None
+            entries.append(ListEntry(handle, *handle.groups))
+        return entries
