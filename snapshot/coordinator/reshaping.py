@@ -130,8 +130,10 @@ class Reshaping:
         return not is_alike or self._sources[0] != self._sources[1] or self._targets[0] != self._targets[1]
 
     @property
-    def _keeps_key(self) -> bool:
-        return self.edge.key == self.old_edge.key
+    def _has_new_key(self) -> bool:
+        """True if a key decides the receiver now that did not decide it in the snapshot."""
+        kept = (Partitioning.HASH, self.edge.key)
+        return self.edge.partitioning is Partitioning.HASH and (self.old_edge.partitioning, self.old_edge.key) != kept
 
     @cached_property
     def _in_flight(self) -> dict[tuple[int, int], int]:
@@ -198,9 +200,9 @@ class Reshaping:
         match self.old_edge.partitioning:
             case Partitioning.BROADCAST:
                 return Route.COPIES
-            case Partitioning.HASH if self._targets[1] == 1:
+            case _ if self._targets[1] == 1:
                 return Route.WHOLE
-            case Partitioning.HASH if not self._keeps_key:
+            case _ if self._has_new_key:
                 return Route.BY_NEW_KEY
             case Partitioning.HASH if self._targets[0] != self._targets[1]:
                 return Route.BY_KEY
@@ -212,9 +214,9 @@ class Reshaping:
         parallelism = self._targets[1]
         if parallelism == 1:
             return [0]
+        if self._route is Route.BY_NEW_KEY:
+            return range(parallelism)
         match self.old_edge.partitioning:
-            case Partitioning.HASH if not self._keeps_key:
-                return range(parallelism)
             case Partitioning.HASH if self._targets[0] == parallelism:
                 return [j]
             case Partitioning.HASH:  # and the subtask that the sender may have named
@@ -246,10 +248,15 @@ class Reshaping:
             return ChannelEnd.OPEN
         if not all(self._has_closed(i, k) for i in ended):
             return ChannelEnd.ENDING
-        # A directed message goes by its index to a subtask that may take over nothing from its old receiver.
-        if self.old_edge.partitioning is Partitioning.DIRECTED and any(self._in_flight.get((i, k), 0) for i in ended):
+        if any(self._in_flight.get((i, j), 0) for i in ended for j in self._strays(k)):
             return ChannelEnd.ENDING
         return ChannelEnd.CLOSED
+
+    def _strays(self, k: int) -> Iterable[int]:
+        """Return old receivers whose messages may go to k although k takes over nothing from them."""
+        if self._route is Route.BY_NEW_KEY:
+            return range(self._targets[0])
+        return [k] if self.old_edge.partitioning is Partitioning.DIRECTED else []
 
     def _has_closed(self, i: int, k: int) -> bool:
         """Return whether all from which k takes over have processed the end of the old sender i."""
@@ -309,6 +316,8 @@ class Reshaping:
         count = sum(self._in_flight.values())
         flight = f"{count:,} messages are in flight"
         old, targets = self.old_edge.partitioning, self._targets
+        if self._route is Route.BY_NEW_KEY:
+            return None
         if old is Partitioning.DIRECTED:
             lost = sum(n for (_, j), n in self._in_flight.items() if j >= targets[1])
             if lost:
@@ -326,9 +335,9 @@ class Reshaping:
         return None
 
     def _copies_refusal(self) -> str | None:
-        if self._is_forward and self._targets[1] > 1:
-            count = sum(self._in_flight.values())
-            return f"{count:,} messages are in flight to all subtasks, and a forward edge has one way for each sender"
+        if self._targets[1] > 1 and (self._is_forward or self._has_new_key):
+            ways = "a forward edge has one way for each sender" if self._is_forward else "a keyed edge one for each key"
+            return f"{sum(self._in_flight.values()):,} messages are in flight to all subtasks, and {ways}"
         if self._targets[0] == self._targets[1]:
             return None
         for k in range(self._targets[1]):

@@ -26,7 +26,7 @@ def calling(hook: str, subtask: Subtask, culprit: Callable[[], Culprit | None] =
 
 @contextmanager
 def refusing(subtask: Subtask) -> Iterator[None]:
-    """Pass a RestoreRefused of a hook on as itself, because another start would meet the refusal again."""
+    """Pass a RestoreRefused of a hook on as itself, because more starts would meet the refusal again."""
     try:
         yield
     except NodeError as error:

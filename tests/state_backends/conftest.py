@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from state_backends import ObjectStoreBackend
 
@@ -22,21 +24,35 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+class _OneAtATime:
+    """moto, one request after the other, because moto looks for an object and puts it in two steps."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self._lock:
+            return self._moto(environ, start_response)
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of a server with one bucket."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    server = make_server("127.0.0.1", 0, _OneAtATime(), threaded=True)
+    thread = threading.Thread(target=server.serve_forever, name="s3", daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{server.port}"
     client = boto3.client(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
     )
     client.create_bucket(Bucket=BUCKET)
     client.close()
     yield endpoint
-    server.stop()
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 _prefixes = itertools.count()

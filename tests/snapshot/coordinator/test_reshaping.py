@@ -169,6 +169,10 @@ REFUSALS = {
         edge(2, 2, Partitioning.BROADCAST), edge(2, 2, Partitioning.FORWARD), IN_FLIGHT,
         "4 messages are in flight to all subtasks, and a forward edge has one way for each sender",
     ),
+    "copies on a keyed edge": (
+        edge(2, 2, Partitioning.BROADCAST), edge(2, 2), IN_FLIGHT,
+        "4 messages are in flight to all subtasks, and a keyed edge one for each key",
+    ),
     "divided by key on a forward edge": (
         edge(2, 2), edge(2, 2, Partitioning.FORWARD), IN_FLIGHT,
         r"4 messages are in flight, which were divided \(hash\), and a forward edge has one way for each sender",
@@ -283,8 +287,13 @@ class World:
 
     @property
     def partitioning(self) -> Partitioning:
-        """Partitioning of the edge."""
+        """Partitioning of the edge in the snapshot."""
         return self.before.edges[0].partitioning
+
+    @property
+    def has_new_key(self) -> bool:
+        """Whether the edge is keyed only now."""
+        return self.now.edges[0].partitioning is Partitioning.HASH is not self.partitioning
 
     def parallelisms(self, node: str) -> tuple[int, int]:
         """Before and now."""
@@ -294,6 +303,8 @@ class World:
         """The receivers of a message of the old channel (i, j), by PROTOCOL 6.8."""
         b, now_b = targets = self.parallelisms(B)
         match self.partitioning:
+            case Partitioning.FORWARD | Partitioning.REBALANCE | Partitioning.DIRECTED if self.has_new_key:
+                return [subtask_of_group(key_group(key), now_b)]
             case Partitioning.BROADCAST:
                 return [k for k in range(now_b) if min(donors_of(k, *targets)) == j]
             case Partitioning.HASH if subtask_of_group(key_group(key), b) == j:
@@ -323,12 +334,15 @@ class World:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Any partitioning, up to four subtasks at each end, keys that their channel's receiver does not own."""
+    """Any partitioning, keyed now or as before, up to four subtasks at each end, keys that a receiver does not own."""
     partitioning = draw(st.sampled_from(list(Partitioning)))
     a, now_a, b, now_b = (draw(st.integers(1, 4)) for _ in range(4))
     if partitioning is Partitioning.FORWARD:
-        b, now_b = a, now_a
-    before, now = edge(a, b, partitioning), edge(now_a, now_b, partitioning)
+        b = a
+    now_keyed = draw(st.booleans())
+    if partitioning is Partitioning.FORWARD and not now_keyed:
+        now_b = now_a
+    before, now = edge(a, b, partitioning), edge(now_a, now_b, Partitioning.HASH if now_keyed else partitioning)
     over = [i for i in range(a) if draw(st.integers(0, 3)) == 0]
     copies = draw(st.integers(0, 3)) if partitioning is Partitioning.BROADCAST else None
     flights: dict[tuple[int, int], Flight] = {}
@@ -354,6 +368,7 @@ def seen() -> Iterator[Counter[str]]:
     if FACTOR >= 1:
         assert all(found[each.value] for each in Partitioning), found
         assert found["messages"] and found["ends"] and found["refused"] and found["waves"], found
+        assert found["newly keyed"], found
 
 
 @settings(max_examples=scaled(150), deadline=None)
@@ -362,7 +377,7 @@ def test_each_message_has_one_place_and_channels_are_in_a_legal_state(seen: Coun
     """Random graphs and messages: numbers (B - R, B] without a gap, in order, with their waves, the end last."""
     manifest = snapshot_of(world.before, world.flights, world.statuses)
     try:
-        plan = plan_restore(world.now, manifest, (), {})
+        plan = plan_restore(world.now, manifest, ("changedGraph",), {})
         parts = restored(plan, first)
     except RestoreRefused as refusal:
         if not re.search(r"edge A->B|A\[\d\]->B\[\d\]", str(refusal)):
@@ -374,6 +389,7 @@ def test_each_message_has_one_place_and_channels_are_in_a_legal_state(seen: Coun
         return
     of, due = {each.subtask: each for each in plan}, world.due()
     seen[world.partitioning.value] += bool(due)
+    seen["newly keyed"] += bool(due) and world.has_new_key
     for new in (each for each in world.now.channels if each.source.node == A):
         channels = parts.channels[new.target]
         frames = channels.frames[new]

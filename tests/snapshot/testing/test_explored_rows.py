@@ -51,8 +51,8 @@ def test_rows_survive_a_crash_in_every_order_of_steps() -> None:
 def test_rows_that_are_not_restored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The explorer compares rows, not only what the node itself returns."""
 
-    def without_rows(states: KeyedStates, segments: Sequence[Segment], now: float) -> None:
-        restore(states, (), now)
+    def without_rows(states: KeyedStates, segments: Sequence[Segment], now: float, *, is_rescaled: bool) -> None:
+        restore(states, (), now, is_rescaled=is_rescaled)
 
     restore = KeyedStates.restore
     monkeypatch.setattr(KeyedStates, "restore", without_rows)

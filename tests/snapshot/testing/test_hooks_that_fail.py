@@ -16,7 +16,7 @@ import pytest
 from snapshot import END, Context, Graph, Node, Source
 from snapshot.coordinator.run_state import Outcome
 from snapshot.error_text import REPORT_CHARACTERS_MAX
-from snapshot.errors import NodeError
+from snapshot.errors import NodeError, RestoreRefused
 from snapshot.node import End
 from snapshot.testing import ListSink, Simulator
 from snapshot.testing.history import History
@@ -266,8 +266,22 @@ def test_whatever_a_hook_raises_is_the_nodes_error(place: str) -> None:
     node, hook = place.split()
     for name, act in _errors(place):
         history = _run(place, act)
-        _named(history, Kind.FAILED, f"{hook} of {node}[0]: {name.partition(',')[0]}: ")
+        is_refusal = (hook, name) == ("restoreState", "RestoreRefused")  # the node's own word to the user
+        where = f"{node}[0]: a user's own" if is_refusal else f"{hook} of {node}[0]: {name.partition(',')[0]}: "
+        _named(history, Kind.FAILED, where)
         _nothing_is_lost(history)
+
+
+@pytest.mark.parametrize("node", ["numbers", "middle", "batches", "ledger"])
+def test_a_node_that_refuses_a_snapshot_ends_the_run(node: str) -> None:
+    """A refusal is met again by the second start, and is the reason of the run's end."""
+
+    def refuse() -> None:
+        _fault.fired = 0
+        raise RestoreRefused("a user's own")
+
+    history = _run(f"{node} restoreState", refuse)
+    assert (history.outcome, history.reason) == (Outcome.FAILED, f"{node}[0]: a user's own")
 
 
 @pytest.mark.parametrize(
