@@ -33,7 +33,8 @@ class _OneAtATime:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         with self._lock:
-            return self._moto(environ, start_response)
+            answer: Iterable[bytes] = self._moto(environ, start_response)
+        return answer
 
 
 @pytest.fixture(scope="session")
