@@ -120,6 +120,8 @@ class SlotBlocks:
         self._has_written = False
         #: whether `forget` was called in this interval
         self._has_forgotten = False
+        #: all slots below this one have changed in this interval
+        self._all_written = 0
         #: whether a write to each block must search for captures that need a copy
         self._frozen: Flags = np.zeros(0, np.bool_)
         #: captures that hold the arrays of `columns`
@@ -153,6 +155,18 @@ class SlotBlocks:
         self._marks[slots] = self._interval
         self._has_written = True
 
+    def write(self, slots: Integers, slot_count: int) -> None:
+        """Call `copy_frozen` and `written`, unless all slots below `slot_count` have changed in this interval already.
+
+        Must be called before the values at the slots change.
+        """
+        if slot_count == self._all_written:
+            return  # so each of their blocks was copied
+        self.copy_frozen(slots)
+        self.written(slots)
+        if len(slots) >= slot_count and (self._marks[:slot_count] == self._interval).all():
+            self._all_written = slot_count
+
     def written_first(self, slots: Integers) -> None:
         """Note slots whose values were written, and that have no older value elsewhere."""
         self._first_marks[slots] = self._interval
@@ -161,7 +175,7 @@ class SlotBlocks:
         """Note that no capture needs the slots, because their values came and went since the last capture."""
         if len(slots):
             self._marks[slots] = self._first_marks[slots] = 0
-            self._has_forgotten = True
+            self._has_forgotten, self._all_written = True, 0
 
     def copy_frozen(self, slots: Integers) -> None:
         """Copy the blocks of slots for captures that wait. Must be called before the values at the slots change."""
@@ -185,6 +199,7 @@ class SlotBlocks:
         self._frozen.fill(True)
         self._interval += 1
         self._has_written = self._has_forgotten = False
+        self._all_written = 0
         if self._interval > _INTERVAL_MAX:
             self._interval = 1
             self._marks, self._first_marks = np.zeros_like(self._marks), np.zeros_like(self._marks)
@@ -215,6 +230,7 @@ class SlotBlocks:
         self.columns, self._marks, self._first_marks = columns, marks, first_marks
         self._frozen = np.zeros(capacity >> _BLOCK_LOG2, np.bool_)
         self._waiting = []
+        self._all_written = 0
 
 
 def _filled(length: int, fill: Fill) -> Column:

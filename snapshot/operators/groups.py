@@ -262,8 +262,7 @@ class Groups:
         groups = self._keys.numbers([batch.column(name) for name in self._aggregates.keys])
         self._blocks.grow(len(self._keys))
         if self._is_tracked:
-            self._blocks.copy_frozen(groups)
-            self._blocks.written(groups)
+            self._blocks.write(groups, len(self._keys))
         return groups
 
     def _key(self, group: int) -> Any:

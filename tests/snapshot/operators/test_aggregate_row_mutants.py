@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snapshot import KeyedAggregate
+from snapshot.columns.slot_blocks import SlotBlocks
 from snapshot.keyed import encoding
 from snapshot.keyed.cold_tier import ColdTier
 from snapshot.keyed.row_grouping import RowGrouping
@@ -17,8 +18,9 @@ _SHORT_OF_COLUMNS = "self._interval += [table for table in taken if not isinstan
 
 MUTANTS = (
     Mutant("groups so far count as changed", Groups, "track", "self._blocks.written(np.arange(len(self)))", "pass"),
-    Mutant("a batch changes its groups", Groups, "_numbers", "self._blocks.written(groups)", "pass"),
-    Mutant("a batch copies frozen groups", Groups, "_numbers", "self._blocks.copy_frozen(groups)", "pass"),
+    Mutant("a batch changes its groups", SlotBlocks, "write", "self.written(slots)", "pass"),
+    Mutant("a batch copies frozen groups", SlotBlocks, "write", "self.copy_frozen(slots)", "pass"),
+    Mutant("a batch that comes later is a change", SlotBlocks, "write", "slot_count == self._all_written", "True"),
     Mutant("restored sums count for the bound", Groups, "restore", "total.reduction.replaced()", "pass"),
     Mutant("a bool comes back", groups, "_key_array", "pa.types.is_boolean(kind)", "False"),
     Mutant("new groups are noted", KeyedAggregate, "_new_groups", "if self._has_rows:", "if False:"),
