@@ -18,6 +18,8 @@ from snapshot.ids import Subtask
 from snapshot.key_groups import keyGroup
 from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
+from snapshot.plan.modes import InputLogging
+from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
 
@@ -30,6 +32,7 @@ __all__ = [
     "Fenced",
     "Graph",
     "GraphError",
+    "InputLogging",
     "KeyedAggregate",
     "ListState",
     "MapState",
@@ -37,6 +40,7 @@ __all__ = [
     "NodeError",
     "PartialAggregate",
     "ReducingState",
+    "ReplayableSource",
     "RestoreRefused",
     "RunFailed",
     "Sink",

@@ -216,6 +216,10 @@ class Node:
     #: differently, and define `migrateState` or `migrateKeyedState` for snapshots of lower versions.
     stateVersion: int = 1
 
+    #: Whether the node does the same again when it gets the same messages, batches, timers, ``context.now`` and
+    #: ``context.random``. Modes that replay input need it, and check it at each replay.
+    deterministic: bool = False
+
     #: Whether all parts of a partitioned state belong to no key. They lie under ``context.keyGroups.start`` then, or
     #: under None. So one subtask takes over the whole state when the parallelism changes, and with it the messages in
     #: flight of a forward edge, which would be refused else. Its `onEnd` may be called again, where only some of the

@@ -95,6 +95,8 @@ def _head(document: Record) -> Iterator[RenderableType]:
     phase = document["phase"] if document["isActive"] else document["outcome"] or "ended"
     style = {"running": "green", "finished": "green", "failed": "red"}.get(phase, "yellow")
     facts = f"  {age_text(document['timestamp'] - document['startedAt'])}, incarnation {document['incarnation']}"
+    if "logBytes" in document["mode"]:
+        facts += f", mode {document['mode']['name']}, log {size_text(document['mode']['logBytes'])}"
     line = cell(document["name"], "bold")
     yield line.append_text(cell(f"  {phase}", style)).append(f"{facts}, {document['workers']} workers")
     into, out_of = (rate_text(document[key]) for key in ("inPerSecond", "outPerSecond"))

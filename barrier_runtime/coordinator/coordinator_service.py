@@ -17,6 +17,7 @@ from typing import Any, assert_never
 
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from barrier_runtime.coordinator.endpoint import Endpoint
+from barrier_runtime.coordinator.mode_status import mode_status
 from barrier_runtime.coordinator.request_results import RequestResults
 from barrier_runtime.progress import ProgressTracker, WorkerProgress
 from barrier_runtime.reactor import Reactor
@@ -187,6 +188,7 @@ class CoordinatorService:
         restarts, aborted = c.restarts, c.aborted  # read once, because the loop's thread replaces them
         return {
             "phase": c.phase.value,
+            "mode": mode_status(c.settings.topology.mode, c.newest),
             "outcome": c.outcome.value if c.outcome else None,
             "reason": c.reason,
             "incarnation": c.incarnation,

@@ -17,12 +17,14 @@ from snapshot.coordinator.restore_plan import RestorePlan
 from snapshot.errors import RestoreRefused
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
+from snapshot.plan.modes import ModeWish, mode_of
 from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore, restorable, stored_history
 from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.topology_record import topology_of_record
 
 
 class Origin(NamedTuple):
@@ -86,6 +88,7 @@ def plan_of(
     restore_from: str | int | Snapshot | None,
     allow: Collection[str],
     store_of: Callable[[str], RunStore],
+    mode: ModeWish | None = None,
 ) -> RestorePlan:
     """Return what `submit` would restore, or why it would refuse. Takes no claim, and writes nothing.
 
@@ -93,10 +96,12 @@ def plan_of(
     ----------
     store_of : callable
         The storage of a run, by its name.
+    mode : "markers", "inputLogging", the settings of a mode, or None
+        None: the mode of the snapshot.
 
     Raises
     ------
-    GraphError, NodeError
+    GraphError, NodeError, ValueError
         as `submit`.
     RestoreRefused
         if there is no such snapshot.
@@ -104,11 +109,12 @@ def plan_of(
         if the manifest or the run's records are damaged.
     """
     allowed, origin = check_allowances(allow), origin_of(restore_from, run)
-    compiled = with_partitions(build(graph, "unaligned"), graph)
     chain = stored_history(store_of(run))
     source = _source_of(run, origin, chain, store_of)
     manifest = None if source is None else store_of(source[0]).read_manifest(source[1])
     stored = manifest if isinstance(manifest, Manifest) else None
+    before = None if stored is None else topology_of_record(stored.topology).mode
+    compiled = with_partitions(build(graph, "unaligned", before if mode is None else mode_of(mode)), graph)
     plan = explain_restore(compiled.topology, stored, allowed, compiled.partitions)
     plan = plan if stored is not None else replace(plan, run=run)
     try:

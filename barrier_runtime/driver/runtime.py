@@ -27,6 +27,7 @@ from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.modes import ModeWish, mode_of
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.layout import run_folder
 from snapshot.stored.run_store import RunStore, pinned_off_chain, runs
@@ -142,6 +143,7 @@ class BarrierRuntime:
         name: str | None = None,
         restoreFrom: str | int | Snapshot | None = "latest",
         allow: Collection[str] = (),
+        mode: ModeWish = "markers",
     ) -> Run:
         """Start a graph, or resume the run of that name. Return at once: the run has the progress and the failures.
 
@@ -155,11 +157,15 @@ class BarrierRuntime:
             snapshot of another run: a fork, while this run has no snapshot of its own.
         allow : collection of str
             Losses that are accepted: ``changedGraph``, ``droppedMessages``, ``droppedState``, ``repeatedOutput``.
+        mode : "markers", "inputLogging", or the settings of a mode
+            What snapshots store, and how a restore uses it. A run keeps its mode for life.
 
         Raises
         ------
         GraphError
-            if the graph cannot be built. The text lists all problems.
+            if the graph cannot be built, or the mode cannot run it. The text lists all problems.
+        ValueError
+            if there is no such mode.
         NodeError
             if the partitions of a source cannot be listed.
         RestoreRefused
@@ -174,15 +180,16 @@ class BarrierRuntime:
         problem = run_name_problem(run_name)
         if problem is not None:
             raise GraphError(f"run name {run_name!r}: {problem}")
-        allowed = check_allowances(allow)
+        allowed, of_run = check_allowances(allow), mode_of(mode)
         origin = origin_of(restoreFrom, run_name)
         settings = self._settings
         with SUBMITTING:
             self._refuse_live(run_name)
+            settings.check_mode(graph, of_run)
             settings.keyed_state.check()
             settings.backend.probe(run_folder(run_name), secrets.token_hex(8))
-            submitter = Submitter(settings, graph, run_name, origin, allowed)
-            compiled = settings.compile(submitter.graph, run_name)
+            submitter = Submitter(settings, graph, run_name, origin, allowed, of_run)
+            compiled = settings.compile(submitter.graph, run_name, of_run)
             check_cluster(settings.spark, settings.worker_count(compiled), held_slots(application_of(settings.spark)))
             check_restore(run_name, compiled, origin, allowed, self._store)
             self._live[run_name] = self._start_shown(submitter, compiled)
@@ -197,19 +204,22 @@ class BarrierRuntime:
         *,
         restoreFrom: str | int | Snapshot | None = "latest",
         allow: Collection[str] = (),
+        mode: ModeWish | None = None,
     ) -> RestorePlan:
         """Return what `submit` with the same arguments would restore, or why it would refuse. Changes nothing.
 
-        The run may be active, here or elsewhere. Print the plan, or read its `lines`.
+        The run may be active, here or elsewhere. Print the plan, or read its `lines`. Without `mode` it is the mode of
+        the snapshot.
 
         Raises
         ------
-        GraphError, NodeError
+        GraphError, NodeError, ValueError
             as `submit`.
         RestoreRefused
             if there is no such snapshot.
         """
-        return plan_of(graph.name if name is None else name, graph, restoreFrom, allow, self._store)
+        run_name = graph.name if name is None else name
+        return plan_of(run_name, graph, restoreFrom, allow, self._store, mode)
 
     def runs(self) -> list[str]:
         """Return the names of all runs in the backend, with a `MemoryBackend` also those of this runtime."""

@@ -39,10 +39,11 @@ from snapshot.coordinator.events import StopRequested
 from snapshot.coordinator.machine import RunSettings
 from snapshot.coordinator.pending_snapshot import SnapshotPolicy
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.errors import RunFailed
+from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.modes import Mode
 from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
@@ -110,21 +111,37 @@ class RuntimeSettings:
         """Return the number of workers of a graph."""
         return self.workers or max(node.parallelism for node in compiled.topology.nodes)
 
-    def compile(self, graph: Graph, run: str) -> CompiledGraph:
+    def compile(self, graph: Graph, run: str, mode: Mode | None) -> CompiledGraph:
         """Compile a graph for a run. Write the input logs of DataFrames, and list the partitions of sources.
 
         Raises
         ------
         GraphError
-            if the graph cannot be built.
+            if the graph cannot be built, or the mode cannot run the graph or lacks something of this runtime.
         NodeError
             if the partitions of a source cannot be listed.
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
+        self.check_mode(graph, mode)
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name)
-        return with_partitions(build(graph, self.alignment), graph)
+        return with_partitions(build(graph, self.alignment, mode), graph)
+
+    def check_mode(self, graph: Graph, mode: Mode | None) -> None:
+        """Refuse a mode that lacks something of this runtime.
+
+        Raises
+        ------
+        GraphError
+        """
+        if mode is None:
+            return
+        head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
+        if self.in_memory:
+            raise GraphError(f"{head}a MemoryBackend does not outlive the coordinator")
+        if not isinstance(self.keyed_state, HeapState):
+            raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
 
 
 class Submission:
@@ -224,16 +241,25 @@ class Submitter:
     run : str
     origin : Origin
     allow : tuple of str
+    mode : Mode or None
+        The mode of the run, which is never another.
     """
 
     def __init__(
-        self, settings: RuntimeSettings, graph: Graph, run: str, origin: Origin, allow: tuple[str, ...]
+        self,
+        settings: RuntimeSettings,
+        graph: Graph,
+        run: str,
+        origin: Origin,
+        allow: tuple[str, ...],
+        mode: Mode | None = None,
     ) -> None:
         self.settings = settings
         self.graph = graph.withParallelism({})
         self.run = run
         self.origin = origin
         self.allow = allow
+        self.mode = mode
         self.owner = secrets.token_hex(8)
 
     def prepare(self, compiled: CompiledGraph, *, waits: bool, beside: bool = False) -> Submission:

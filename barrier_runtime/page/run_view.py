@@ -173,6 +173,7 @@ class RunView:
                 "timestamp": report.get("timestamp", self._began),
                 "reason": report.get("reason", ""),
                 "incarnation": report.get("incarnation", 0),
+                "mode": report.get("mode", {}),
                 "workers": len(report.get("workers", {})),
                 "refused": report.get("refused", {}),
                 "graph": self._graph,

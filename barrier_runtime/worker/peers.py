@@ -42,10 +42,10 @@ class Peers:
         self._admission = PeerAdmission(self._own, self._names)
         self.listener = Listener(launch.secret, self._admission, bind=local_host(control))
 
-    def registration(self, incarnation: int) -> WorkerRegistered:
+    def registration(self, incarnation: int, *, is_replaying: bool) -> WorkerRegistered:
         """Make the registration of this worker. `incarnation` is that of the running data, or 0 when no data runs."""
         address = msgpack.packb(tuple(self.listener.address))
-        return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid())
+        return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid(), is_replaying)
 
     @property
     def refused(self) -> dict[str, int]:

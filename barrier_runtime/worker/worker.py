@@ -242,9 +242,9 @@ class Worker:
                 self._logger.log(_LOG_LEVELS[level], "%s", text)
             case ReportProgress():
                 self._next_progress = 0.0
-            case Register(incarnation):
+            case Register(incarnation, is_replaying):
                 assert self._peers is not None
-                self._control.send(self._peers.registration(incarnation))
+                self._control.send(self._peers.registration(incarnation, is_replaying=is_replaying))
             case DisconnectCoordinator(reason):
                 self._control.lose(reason)
             case AdmitPeers(incarnation):

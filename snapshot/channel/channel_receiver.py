@@ -6,6 +6,7 @@ No I/O. At a cut the receiver's number is ``processed`` (p). `snapshot.channel.c
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from snapshot.channel.channel_cuts import ReceivedCut
@@ -99,6 +100,13 @@ class ChannelReceiver:
     def head(self) -> AnyFrame | Marker | None:
         """Next frame or marker, or None. Messages of a frame up to `processed` are done."""
         return self._queue[0] if self._queue else None
+
+    def frames(self) -> Iterator[AnyFrame]:
+        """Yield the frames that wait, up to the first marker."""
+        for item in self._queue:
+            if isinstance(item, Marker):
+                return
+            yield item
 
     @property
     def wave(self) -> int | None:

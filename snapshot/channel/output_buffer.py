@@ -120,6 +120,14 @@ class OutputBuffer:
         #: cuts whose marker can no longer be moved: {snapshot_id: cut}; removed by `settled`
         self._settled: dict[int, SentCut] = {}
 
+    def spill_from_now(self, spill: Spill | None) -> None:
+        """Spill frames when memory is full, instead of closing `backpressure`: a replay must not wait (PROTOCOL 12.10).
+
+        None: close `backpressure` again. Nothing may wait on disk then.
+        """
+        assert not self.spilling and not self._sets_backpressure
+        self._spill = spill
+
     def append(self, frame: AnyFrame) -> None:
         """Buffer a frame. Its first message follows the last message of the frame before."""
         self.framed += frame.count

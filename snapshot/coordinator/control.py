@@ -31,6 +31,8 @@ class WorkerRegistered:
     #: address for the peers; opaque to the coordinator
     address: bytes
     pid: int
+    #: whether a subtask of that data has restored steps to repeat
+    is_replaying: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,14 @@ class WorkerRestored:
 @dataclass(frozen=True, slots=True)
 class WorkerConnected:
     """Data connections to all peers were made."""
+
+    worker: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReplayed:
+    """All subtasks of the worker have repeated their restored steps."""
 
     worker: int
     incarnation: int
@@ -123,6 +133,7 @@ WorkerMessage = (
     | DeployTaken
     | WorkerRestored
     | WorkerConnected
+    | WorkerReplayed
     | WorkerIdle
     | WorkerFailed
     | SnapshotAcknowledged
@@ -182,6 +193,8 @@ class RestoredSubtask:
     rows: tuple[ListEntry, ...] = ()
     #: list of own state in deltas, in the order of application
     own: tuple[Handle, ...] = ()
+    #: log of the steps that the subtask repeats, in the order of the steps
+    steps: tuple[Handle, ...] = ()
     #: what the subtask takes over from several, or None where it restores its own state
     inheritance: Inheritance | None = None
     #: state part of each donor, each with its list of own state behind it
@@ -207,7 +220,7 @@ class RestoredSubtask:
     @property
     def is_known(self) -> bool:
         """True if the snapshot has the node."""
-        return self.state is not None or self.inheritance is not None
+        return self.state is not None or self.inheritance is not None or bool(self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,12 @@ class DeploymentAssembler:
 
 def _pieces(plan: Iterable[RestoredSubtask]) -> Iterator[RestoredSubtask]:
     for restored in plan:
-        yield replace(restored, channel_parts=(), rows=(), own=(), donor_parts=())
+        yield replace(restored, channel_parts=(), rows=(), own=(), steps=(), donor_parts=())
         bare = RestoredSubtask(restored.subtask, None, (), (), ())
         yield from (replace(bare, channel_parts=(part,)) for part in restored.channel_parts)
         yield from (replace(bare, rows=(entry,)) for entry in restored.rows)
         yield from (replace(bare, own=(part,)) for part in restored.own)
+        yield from (replace(bare, steps=(part,)) for part in restored.steps)
         yield from (replace(bare, donor_parts=(part,)) for part in restored.donor_parts)
 
 
@@ -80,6 +81,7 @@ def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
             channel_parts=tuple(part for piece in of_subtask for part in piece.channel_parts),
             rows=tuple(entry for piece in of_subtask for entry in piece.rows),
             own=tuple(part for piece in of_subtask for part in piece.own),
+            steps=tuple(part for piece in of_subtask for part in piece.steps),
             donor_parts=tuple(part for piece in of_subtask for part in piece.donor_parts),
         )
         for of_subtask in by_subtask.values()
@@ -89,7 +91,7 @@ def _joined(pieces: Iterable[RestoredSubtask]) -> tuple[RestoredSubtask, ...]:
 def _weight(piece: RestoredSubtask) -> int:
     state = () if piece.state is None else (piece.state,)
     rows = (entry.handle for entry in piece.rows)
-    handles = (*state, *piece.channel_parts, *rows, *piece.own, *piece.donor_parts)
+    handles = (*state, *piece.channel_parts, *rows, *piece.own, *piece.steps, *piece.donor_parts)
     rerouted = sum(len(edge.old) + len(edge.new) for edge in piece.reshaped)
     numbers = len(piece.processed) + len(piece.sent) + len(piece.isolated) + len(piece.missing_ends) + len(piece.waves)
     named = 1 + numbers + len(handles) + rerouted

@@ -67,7 +67,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`StartProcessing` was sent to all workers."""
+    """All workers process new events: `StartProcessing` was sent, and the restored steps are repeated."""
 
 
 DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started
@@ -268,9 +268,24 @@ class Deployment:
         self._registry[worker].connected = incarnation
         if self._registry.not_connected():
             return None
-        self._enter(Phase.RUNNING, None)
         self._outbox.broadcast(StartProcessing(incarnation))
+        return self._run_or_replay(Started())
+
+    def replayed(self, worker: int, incarnation: int) -> DeploymentResult | None:
+        """Record that a worker has repeated its restored steps."""
+        if incarnation != self._registry.incarnation or worker not in self._registry:
+            return None
+        self._registry[worker].is_replaying = False
+        if self.phase is not Phase.REPLAYING or self._registry.any_replaying:
+            return None
+        self._enter(Phase.RUNNING, None)
         return Started()
+
+    def _run_or_replay(self, result: Started | Adopted) -> DeploymentResult | None:
+        """Enter the phase of the workers. No snapshot begins before all have repeated their steps (PROTOCOL 12.4)."""
+        is_replaying = self._registry.any_replaying
+        self._enter(Phase.REPLAYING if is_replaying else Phase.RUNNING, None)
+        return None if is_replaying else result
 
     # ---------------------------------------------------------------- steps
 
@@ -288,8 +303,7 @@ class Deployment:
             self._must_restore = True
             if len(running) == 1:
                 self._registry.incarnation = running[0]
-                self._enter(Phase.RUNNING, None)
-                return Adopted()
+                return self._run_or_replay(Adopted())
             # Some workers failed while no coordinator ran.
             result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
             if result is not None:
@@ -315,17 +329,18 @@ class Deployment:
 
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
-        self._restored_lists = {each.subtask: Lists(each.groups, each.rows, each.own) for each in plan}
+        self._restored_lists = {each.subtask: Lists(each.groups, each.rows, each.own, each.steps) for each in plan}
         # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
         self._is_over = is_final and all(restored.is_known for restored in plan)
         # Use the claim's number, because the claim was taken before anything of this incarnation existed.
         self._registry.incarnation = self._claim
         for worker in self._registry.numbers():
-            own = (
+            own = [
                 replace(restored, isolated=self._restarts.isolated(restored.subtask))
                 for restored in plan
                 if self._placement[restored.subtask] == worker
-            )
+            ]
+            self._registry[worker].is_replaying = any(restored.steps for restored in own)
             self._to_deploy[worker] = deque(deploy_chunks(own))
             self._deploy_next(worker)
         # Reuse the snapshot timeout, because a state that was written in that time can be read in that time.

@@ -10,7 +10,8 @@ about snapshots, `snapshot.coordinator.deployment` about workers. This machine c
        │        READING             │           │           │         │
        └──────────── rollback: a worker failed or was lost ─┴─────────┘
 
-Every phase ends by the store's answer, by a trigger, or by its deadline.
+A run that repeats steps is REPLAYING ahead of RUNNING. Every phase ends by the store's answer, by a trigger, or by its
+deadline. REPLAYING has no deadline, because a replay takes as long as the work that it repeats.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.stored.history import Claim
+from snapshot.stored.manifest import Manifest
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
 
@@ -124,6 +126,11 @@ class Coordinator:
     def aborted(self) -> BoundedHistory[tuple[int, str]]:
         """(id, reason) of the aborted snapshots, in order."""
         return self._tracker.aborted
+
+    @property
+    def newest(self) -> Manifest | None:
+        """Manifest of the snapshot that was published or restored last, or None if this instance knows none."""
+        return self._deployment.known
 
     @property
     def pending(self) -> list[int]:
@@ -213,6 +220,8 @@ class Coordinator:
                     self._on_unusable(reason)
                 else:
                     self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, culprit))
+            case control.WorkerReplayed(_, incarnation):
+                self._on_deployment_result(self._deployment.replayed(worker, incarnation))
             case control.WorkerIdle(_, incarnation, idle):
                 self._registry.note_idle(worker, incarnation if idle else 0)
                 self._trigger_waiting()

@@ -28,6 +28,7 @@ from snapshot.coordinator.restore_plan import (
 )
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask, renamed_channel
+from snapshot.plan.modes import name_of_mode
 from snapshot.plan.topology import NodeSpec, Topology
 from snapshot.plan.versions import newer_text, unmigrated_text
 from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
@@ -128,6 +129,7 @@ class _Restore:
 
     def subtasks(self, allow: Collection[str], partitions: Partitions) -> list[RestoredSubtask]:
         """Return the restored state of every subtask. Raises as `plan_restore`."""
+        self._refuse_other_mode()
         if is_another_graph(self._topology, self._stored) and CHANGED_GRAPH not in allow:
             changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
             raise RestoreRefused(
@@ -140,6 +142,26 @@ class _Restore:
         plan = _Plan(self._topology, self._stored, self._manifest, self._names, allow, partitions)
         plan.check()
         return plan.subtasks()
+
+    def _refuse_other_mode(self) -> None:
+        """PROTOCOL 12.1: a run keeps its mode, and one that stores no state its graph."""
+        now, before = name_of_mode(self._topology.mode), name_of_mode(self._stored.mode)
+        if now != before:
+            raise RestoreRefused(
+                f"run {self._manifest.run!r} was made in mode {before!r}; submit it so, or under another name"
+            )
+        if self._topology.mode is None:
+            return
+        changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
+        for node in self._topology.nodes:
+            stored = self._stored.node(node.name) if self._stored.has_node(node.name) else None
+            if stored is not None and stored.parallelism != node.parallelism:
+                changes.append(f"\n  node {node.name}: parallelism {stored.parallelism} -> {node.parallelism}")
+        if changes:
+            raise RestoreRefused(
+                f"{self._where} stores no state, but the work of another graph, which this one cannot repeat:"
+                f"{''.join(changes)}\nSubmit the graph that it was taken of, or this one under another name"
+            )
 
 
 def _share(assigned: Mapping[str, Assignment], subtask: Subtask) -> tuple[str, ...] | None:
@@ -328,7 +350,7 @@ class _Plan:
         if not restored.is_known:
             return restored
         names = (subtask.node, self._topology.former_names.get(subtask.node, subtask.node))
-        listed = (*(entry.handle for entry in restored.rows), *restored.own)
+        listed = (*(entry.handle for entry in restored.rows), *restored.own, *restored.steps)
         return replace(
             restored,
             state_version=self._stored.node(subtask.node).state_version,
@@ -345,12 +367,23 @@ class _Plan:
         record = self._records.get(subtask)
         if record is None:
             return RestoredSubtask(subtask, None, (), (), (), partitions)
+        if self._topology.mode is not None:
+            return self._replayed(record, partitions)
         return RestoredSubtask(
             subtask, record.state, (), (), (), partitions,
             groups=record.groups, rows=record.rows or (), own=record.own or (),
         )  # fmt: skip
 
+    def _replayed(self, record: SubtaskRecord, partitions: tuple[str, ...] | None) -> RestoredSubtask:
+        """PROTOCOL 12.3: return a subtask that repeats its steps. A sink has its state, all others begin afresh."""
+        restored = RestoredSubtask(record.subtask, None, (), (), (), partitions, steps=record.steps or ())
+        if not self._topology.node(record.subtask.node).is_sink:
+            return restored
+        return replace(restored, state=record.state, groups=record.groups, rows=record.rows or (), own=record.own or ())
+
     def _with_channels(self, restored: RestoredSubtask) -> RestoredSubtask:
+        if restored.steps:
+            return restored  # all channels begin with 0
         subtask, numbers = restored.subtask, self._channels.numbers
         inputs, outputs = self._topology.inputs_of(subtask), self._topology.outputs_of(subtask)
         edges = [plan.plan(subtask.index) for (_, target), plan in self._reshaped.items() if target == subtask.node]

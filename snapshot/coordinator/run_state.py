@@ -19,13 +19,14 @@ class Phase(Enum):
     READING = "reading"
     RESTORING = "restoring"
     CONNECTING = "connecting"
+    REPLAYING = "replaying"
     RUNNING = "running"
     FINISHING = "finishing"
     ENDED = "ended"
 
 
 #: phases in which workers hold data of the current incarnation, so that losing a worker causes a rollback
-DEPLOYED = (Phase.RESTORING, Phase.CONNECTING, Phase.RUNNING, Phase.FINISHING)
+DEPLOYED = (Phase.RESTORING, Phase.CONNECTING, Phase.REPLAYING, Phase.RUNNING, Phase.FINISHING)
 
 
 class Outcome(Enum):

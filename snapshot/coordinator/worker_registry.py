@@ -21,6 +21,8 @@ class RegisteredWorker:
     rerouted: tuple[ReroutedCount, ...] = ()
     #: incarnation in which the worker is connected to all peers
     connected: int = 0
+    #: whether a subtask of the worker has restored steps to repeat
+    is_replaying: bool = False
     #: incarnation in which the worker does nothing until a message arrives
     idle: int = 0
 
@@ -67,7 +69,9 @@ class WorkerRegistry:
 
     def register(self, registration: WorkerRegistered) -> None:
         """Register a worker, also a worker that registers again."""
-        self._workers[registration.worker] = RegisteredWorker(registration, registration.incarnation)
+        self._workers[registration.worker] = RegisteredWorker(
+            registration, registration.incarnation, is_replaying=registration.is_replaying
+        )
 
     def remove(self, worker: int) -> None:
         """Remove a worker."""
@@ -89,6 +93,11 @@ class WorkerRegistry:
     def not_connected(self) -> list[int]:
         """Return the workers that are not connected in the incarnation, ascending."""
         return [worker for worker in self.numbers() if self[worker].connected != self.incarnation]
+
+    @property
+    def any_replaying(self) -> bool:
+        """Whether a worker has restored steps to repeat."""
+        return any(worker_entry.is_replaying for worker_entry in self._workers.values())
 
     def note_idle(self, worker: int, incarnation: int) -> None:
         """Record that a worker is idle in `incarnation`, or busy for 0.

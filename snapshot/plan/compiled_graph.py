@@ -6,7 +6,7 @@ Submitting, simulating and explaining a graph all call `build`, so that all refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
@@ -26,8 +26,10 @@ from snapshot.plan.declarations import (
     Transform,
     dead_letter_edges,
 )
+from snapshot.plan.mode_needs import mode_refusal
+from snapshot.plan.modes import Mode
 from snapshot.plan.schemas import to_arrow_schema
-from snapshot.plan.topology import Component, EdgeSpec, NodeSpec, Partitioning, Topology
+from snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from snapshot.plan.validation import graph_problems
 
 
@@ -56,13 +58,15 @@ class CompiledGraph:
         return self.edges[source, target].key
 
 
-def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
+def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = None) -> CompiledGraph:
     """Check and expand a graph.
 
     Parameters
     ----------
     alignment : "unaligned", "aligned" or float
         the run's wish. Edges that cannot be aligned stay unaligned.
+    mode : Mode or None
+        What snapshots store; None: all state, in cuts by markers. All edges are aligned in any other mode.
 
     Raises
     ------
@@ -84,8 +88,14 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish) -> CompiledGraph:
     pickled = [_pickled(node) for node in graph.nodes]
     unserialisable = [problem for _, problem in pickled if problem] + list(_unserialisable_edges(edges))
     _refuse(graph, [*granted.problems, *unserialisable])
+    topology = _topology(graph, edges, components, granted)
+    if mode is not None:
+        refusal = mode_refusal(mode, graph, edges, components)
+        if refusal is not None:
+            raise GraphError(refusal)
+        topology = _stepped(topology, mode)
     return CompiledGraph(
-        topology=_topology(graph, edges, components, granted),
+        topology=topology,
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
         edges={(edge.source, edge.target): _code(edge) for edge in edges},
         invariants=dict(graph.invariants),
@@ -148,6 +158,13 @@ def _topology(
         for edge in declared
     )
     return Topology(graph.name, nodes, edges, components)
+
+
+def _stepped(topology: Topology, mode: Mode) -> Topology:
+    """Return the topology of a mode whose cuts lie between two steps, so that nothing is in flight."""
+    reason = f"mode {mode.name!r}"
+    edges = tuple(replace(edge, alignment=ALIGNED, reason=reason) for edge in topology.edges)
+    return replace(topology, edges=edges, mode=mode)
 
 
 def _partitioning_of(edge: EdgeDeclaration, is_equal_parallelism: bool) -> Partitioning:

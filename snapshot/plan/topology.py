@@ -17,6 +17,7 @@ from typing import Final
 
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.components import mark_reachable, strong_components
+from snapshot.plan.modes import Mode
 
 #: Number of key groups. A key group is the smallest unit that rescaling moves, so this is also the largest useful
 #: parallelism. Flink's upper bound: fine enough for any cluster, and a group's number fits in 16 bits. Stored: never
@@ -48,6 +49,7 @@ class Alignment:
 
 
 UNALIGNED = Alignment(aligned=False, timeout=None)
+ALIGNED = Alignment(aligned=True, timeout=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class Topology:
     edges: tuple[EdgeSpec, ...]  #: in the order of declaration
     components: tuple[Component, ...]  #: in topological order: every edge leads to the same or a later component
     key_groups: int = KEY_GROUPS  #: number of key groups; another number only in a snapshot of another Cutline
+    mode: Mode | None = None  #: what snapshots store; None: all state, in cuts by markers
 
     @cached_property
     def subtasks(self) -> tuple[Subtask, ...]:

@@ -17,6 +17,7 @@ from snapshot.plan.alignment import parse_alignment
 from snapshot.plan.declarations import EdgeDeclaration, Invariant, NodeDeclaration, PartitioningName
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import KEY_GROUPS
+from snapshot.replayable_source import ReplayableSource
 
 
 def _hooks(*bases: type[Node]) -> dict[str, int]:
@@ -32,6 +33,7 @@ def _hooks(*bases: type[Node]) -> dict[str, int]:
 _NODE_HOOKS: Final = _hooks(Node)
 _SOURCE_HOOKS: Final = _hooks(Source)
 _SINK_HOOKS: Final = _hooks(Sink)
+_SLICE_HOOKS: Final = {"first": 1, "available": 2, "read": 4}
 
 #: Hooks of a source or sink that no plain node defines by chance, because of their names.
 _TELLING = (("poll", Source), ("prepareCommit", Sink), ("discardUncommitted", Sink))
@@ -48,6 +50,7 @@ def hook_problems(node: Node) -> Iterator[str]:
         **_NODE_HOOKS,
         **(_SOURCE_HOOKS if isinstance(node, Source) else {}),
         **(_SINK_HOOKS if isinstance(node, Sink) else {}),
+        **(_SLICE_HOOKS if isinstance(node, ReplayableSource) else {}),
     }
     for hook, argument_count in hooks.items():
         if defines(node, hook):
@@ -65,7 +68,7 @@ def _signature_problems(node: Node, hook: str, argument_count: int) -> Iterator[
         return
     if inspect.iscoroutinefunction(method) or inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
         yield f"{hook} is a generator or coroutine: calling it would run nothing of it"
-    base = next(vars(cls)[hook] for cls in (Node, Source, Sink) if hook in vars(cls))
+    base = next(vars(cls)[hook] for cls in (Node, Source, Sink, ReplayableSource) if hook in vars(cls))
     expected = list(inspect.signature(base).parameters)[1:]
     signature = inspect.signature(method)
     try:
@@ -95,11 +98,24 @@ def _pairing_problems(node: Node) -> Iterator[str]:
             yield f"defines {hook}, but is no {base.__name__}: it would never be called"
     if isinstance(node, Source) and isinstance(node, Sink):
         yield "is a Source and a Sink: it must be one of the two"
-    if isinstance(node, Source) and not defines(node, "poll"):
+    if isinstance(node, ReplayableSource):
+        yield from _slice_problems(node)
+    elif isinstance(node, Source) and not defines(node, "poll"):
         yield "is a Source without poll: it could never send anything"
     if isinstance(node, Sink) and defines(node, "commit") != defines(node, "prepareCommit"):
         present, missing = ("commit", "prepareCommit") if defines(node, "commit") else ("prepareCommit", "commit")
         yield f"defines {present}, but not {missing}: a commit takes both phases"
+
+
+def _slice_problems(node: ReplayableSource) -> Iterator[str]:
+    """Find missing hooks of a replayable source, and hooks that only its base may define."""
+    own = [cls for cls in type(node).__mro__ if issubclass(cls, ReplayableSource) and cls is not ReplayableSource]
+    for hook in ("partitions", "first", "available", "read"):
+        if not any(hook in vars(cls) for cls in own):
+            yield f"is a ReplayableSource without {hook}: it could never read anything"
+    for hook in ("poll", "snapshotState", "restoreState"):
+        if any(hook in vars(cls) for cls in own):
+            yield f"defines {hook}, which a ReplayableSource has already: define available and read"
 
 
 def _guarantee_problems(node: Source | Sink) -> Iterator[str]:

@@ -90,16 +90,18 @@ class SubtaskRecord:
     rows: tuple[ListEntry, ...] | None = None  #: list of the keyed state, in the order of application; None: no such
     own: tuple[Handle, ...] | None = None  #: list of own state in deltas, in the order of application; None: no such
     waves: tuple[ChannelWaves, ...] | None = None  #: of the incoming channels whose messages have waves; None: no such
+    steps: tuple[Handle, ...] | None = None  #: log of the steps behind the state, in the order of the steps; None: none
 
     @property
     def lists(self) -> Lists:
         """Lists of the subtask. A list that the subtask lacks is empty."""
-        return Lists(self.groups, self.rows or (), self.own or ())
+        return Lists(self.groups, self.rows or (), self.own or (), self.steps or ())
 
     @property
     def all_handles(self) -> tuple[Handle, ...]:
         """Handles of all parts that the record needs, those of lists too."""
-        return (*self.handles, *(entry.handle for entry in self.rows or ()), *(self.own or ()))
+        listed = (entry.handle for entry in self.rows or ())
+        return (*self.handles, *listed, *(self.own or ()), *(self.steps or ()))
 
     @property
     def state(self) -> Handle:

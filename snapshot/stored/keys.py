@@ -58,6 +58,7 @@ SUBTASK_RECORD: Final = {
     "rows": "rows",
     "own": "own",
     "waves": "waves",
+    "steps": "steps",
 }
 
 HANDLE: Final = {
@@ -94,6 +95,7 @@ TOPOLOGY: Final = {
     "edges": "edges",
     "components": "components",
     "key_groups": "key_groups",
+    "mode": "mode",
 }
 
 NODE: Final = {

@@ -34,6 +34,7 @@ class Lists(NamedTuple):
     groups: tuple[int, int] | None  #: key groups [lo, hi) of the subtask; None without keyed state
     rows: tuple[ListEntry, ...]  #: keyed state, in the order of application
     own: tuple[Handle, ...]  #: own state in deltas, in the order of application
+    steps: tuple[Handle, ...] = ()  #: log of the steps behind the state, in the order of the steps
 
     @property
     def row_handles(self) -> tuple[Handle, ...]:
@@ -66,12 +67,17 @@ def list_problems(
     for subtask, each in lists.items():
         yield from _clip_problems(subtask, each)
         nodes = (subtask.node, former_names.get(subtask.node, subtask.node))
-        for what, kind, handles in (("rows", PartKind.ROWS, each.row_handles), ("own state", PartKind.OWN, each.own)):
+        for what, kind, handles in (
+            ("rows", PartKind.ROWS, each.row_handles),
+            ("own state", PartKind.OWN, each.own),
+            ("steps", PartKind.STEPS, each.steps),
+        ):
             yield from _kind_problems(f"{subtask}: its list of {what}", kind, handles)
             yield from _origin_problems(f"{subtask}: its list of {what}", subtask, nodes, handles, made)
         count = made.restored_count(each.row_handles)
         yield from _generation_problems(subtask, each.rows[count:], has_restored=count > 0)
         yield from _delta_problems(subtask, each.own)
+        yield from _delta_problems(subtask, each.steps)
 
 
 def _tiling_problems(lists: Mapping[Subtask, Lists], key_groups: int) -> Iterator[str]:
@@ -157,7 +163,10 @@ def _piece_problems(subtask: Subtask, pieces: Sequence[ListEntry]) -> Iterator[s
 
 
 def _delta_problems(subtask: Subtask, own: Sequence[Handle]) -> Iterator[str]:
-    """PROTOCOL 2.4: a list of own state begins with the whole state, and each delta follows the part before it."""
+    """PROTOCOL 2.4: a list of own state begins with the whole state, and each delta follows the part before it.
+
+    A log begins with its first step, and each part follows the part before it.
+    """
     before: Handle | None = None
     for handle in own:
         if before is None:
@@ -190,8 +199,9 @@ def list_problems_since(before: Mapping[Subtask, Lists], now: Mapping[Subtask, L
     for subtask, newer in now.items():
         older = before.get(subtask, Lists(None, (), ()))
         yield from _since(f"{subtask}: its list of rows", older.rows, newer.rows, made)
-        own_before, own_now = (tuple(map(_whole, each.own)) for each in (older, newer))
-        yield from _since(f"{subtask}: its list of own state", own_before, own_now, made)
+        for what, before_it, after_it in (("own state", older.own, newer.own), ("steps", older.steps, newer.steps)):
+            whole_before, whole_after = tuple(map(_whole, before_it)), tuple(map(_whole, after_it))
+            yield from _since(f"{subtask}: its list of {what}", whole_before, whole_after, made)
 
 
 def _since(what: str, older: Sequence[ListEntry], newer: Sequence[ListEntry], made: Made) -> Iterator[str]:

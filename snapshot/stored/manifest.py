@@ -125,6 +125,7 @@ SUBTASK_RECORD = StoredMap(
         "groups": list,
         "rows": _each(_ENTRY.write, list),
         "own": _each(HANDLE.write, list),
+        "steps": _each(HANDLE.write, list),
         "waves": _each(_WAVES.write, list),
     },
     read={
@@ -136,6 +137,7 @@ SUBTASK_RECORD = StoredMap(
         "groups": read_groups,
         "rows": _each(_ENTRY.read, tuple),
         "own": _each(HANDLE.read, tuple),
+        "steps": _each(HANDLE.read, tuple),
         "waves": _each(_WAVES.read, tuple),
     },
 )

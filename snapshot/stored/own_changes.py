@@ -1,6 +1,7 @@
 """Changes of a node's own state, as the body of an OWN part: a whole state, or what changed since the last capture.
 
-Owns the bytes of the body. Must not know how states are encoded. ::
+Owns the bytes of the body. Must not know how states are encoded. The steps of a log are stored alike, in STEPS parts.
+The first step of a log is a whole one. ::
 
     4     length of the table
           table: [[whole, length], ...]       MessagePack, one row a change
@@ -23,9 +24,9 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class OwnChange:
-    """The encoded result of `snapshotState` or of `snapshotDelta`."""
+    """The encoded result of `snapshotState` or of `snapshotDelta`, or a step of a log."""
 
-    #: whether the change is the whole state, so that no earlier change is needed
+    #: whether the change is the whole state, or begins the log, so that no earlier change is needed
     is_whole: bool
     body: tuple[Buffer, ...]
 

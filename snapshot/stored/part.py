@@ -17,6 +17,7 @@ part holds the part's origin, so that a swapped file is found as surely as a fli
                               payloads, in that order
     body of a ROWS part       rows of keyed state: a piece of a segment
     body of an OWN part       the encoded own state of the subtask, whole or as a delta
+    body of a STEPS part      steps of the log of the subtask
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class PartKind(IntEnum):
     SENT = 2  #: messages of a channel that the marker overtook at its sender: (w, S]
     ROWS = 3  #: rows of a subtask's keyed state: a piece of a segment
     OWN = 4  #: own state of a subtask, whole or as a delta
+    STEPS = 5  #: determinants of a subtask: steps of its log
 
     @property
     def is_of_channel(self) -> bool:
@@ -57,7 +59,7 @@ class PartKind(IntEnum):
     @property
     def is_listed(self) -> bool:
         """Whether the part belongs to a list, so that later snapshots list the part again."""
-        return self in (PartKind.ROWS, PartKind.OWN)
+        return self in (PartKind.ROWS, PartKind.OWN, PartKind.STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ class Handle:
     snapshot_id: int  #: snapshot that the part was made for; a later snapshot may reuse the part (PROTOCOL 10)
     subtask: Subtask  #: subtask that made the part; for a channel's part its receiver or its sender
     channel: ChannelId | None  #: channel of the messages, or None for a part without messages
-    first: int  #: number of the first message, or first generation of a ROWS or OWN part; 0 for a state or a base
-    last: int  #: number of the last message, or last generation of a ROWS or OWN part; 0 for a state
+    first: int  #: number of the first message, or first generation of a part of a list; 0 for a state or a base
+    last: int  #: number of the last message, or last generation of a part of a list; 0 for a state
     size: int  #: bytes of the whole part, envelope and header included
     checksum: bytes  #: checksum in the part's envelope
     path: str | None  #: path of the file that holds this part and others of the same snapshot; None: inline
@@ -159,6 +161,16 @@ def own_part(
     `body` is taken by reference.
     """
     return _part(PartKind.OWN, (run, incarnation, snapshot_id), subtask, generations, body)
+
+
+def steps_part(
+    run: str, incarnation: int, snapshot_id: int, subtask: Subtask, generations: tuple[int, int], body: Sequence[Buffer]
+) -> Part:
+    """Encode steps of `subtask`: from the beginning of its log if the first generation is 0.
+
+    `body` is taken by reference.
+    """
+    return _part(PartKind.STEPS, (run, incarnation, snapshot_id), subtask, generations, body)
 
 
 def channel_part(

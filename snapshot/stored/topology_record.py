@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from snapshot.plan.modes import mode_of_record, record_of_mode
 from snapshot.plan.topology import Alignment, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from snapshot.stored import keys
 from snapshot.stored.keys import StoredMap
@@ -26,11 +27,13 @@ _TOPOLOGY = StoredMap(
         "nodes": lambda nodes: [_NODE.write(node) for node in nodes],
         "edges": lambda edges: [_EDGE.write(edge) for edge in edges],
         "components": lambda parts: [_COMPONENT.write(part) for part in parts],
+        "mode": record_of_mode,
     },
     read={
         "nodes": lambda nodes: tuple(map(_NODE.read, nodes)),
         "edges": lambda edges: tuple(map(_EDGE.read, edges)),
         "components": lambda parts: tuple(map(_COMPONENT.read, parts)),
+        "mode": mode_of_record,
     },
 )
 

@@ -42,6 +42,7 @@ from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.own_state import OwnState
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.snapshotter import CutSettings
+from snapshot.subtask.stepping import Stepping
 from snapshot.subtask.timers import Timers
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ class SubtaskParts:
     cutting: CutSettings
     lost_state: LostStateCheck
     own: OwnState
+    #: log of the steps, or None where each snapshot stores the state of all nodes
+    steps: Stepping | None
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
@@ -238,8 +241,26 @@ def assemble(
         ),
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=OwnState(node, subtask, codec, context.keyGroups, restored.partitions, restored.state_version),
+        steps=_stepping(subtask, topology, context, environment, inputs, outputs),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
+
+
+def _stepping(
+    subtask: Subtask,
+    topology: Topology,
+    context: SubtaskContext,
+    environment: SubtaskEnvironment,
+    inputs: tuple[InputProcessor, ...],
+    outputs: Mapping[ChannelId, ChannelSender],
+) -> Stepping | None:
+    """Return the log of the subtask's steps, or None where each snapshot stores all state."""
+    if topology.mode is None:
+        return None
+    keeps_state = topology.node(subtask.node).is_sink
+    return Stepping(
+        subtask, context, environment.codec, inputs, outputs, keeps_state=keeps_state, spill_of=environment.spill_of
+    )
 
 
 def _keyed_states(

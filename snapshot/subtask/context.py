@@ -106,7 +106,7 @@ class SubtaskContext(Context):
         #: edges for a message without a named receiver
         self._open_edges = edges
         self._timers = timers
-        self._chance = chance
+        self._make_chance = self._chance = chance
         self._random: Random | None = None
         self._ask_snapshot = ask_snapshot
 
@@ -126,14 +126,16 @@ class SubtaskContext(Context):
             self.random.setstate(state)
 
     def seed_random(self, seed: str) -> None:
-        """Begin the random numbers of a subtask that takes over from several."""
+        """Begin the random numbers anew: of a subtask that takes over from several, or of a step."""
 
         def seeded() -> Random:
-            chance = make()
+            chance = self._make_chance()
             chance.seed(seed)
             return chance
 
-        make, self._chance = self._chance, seeded
+        self._chance = seeded
+        if self._random is not None:
+            self._random.seed(seed)  # not a new one, because the node may keep this one
 
     def send_directly(self, codec: Codec, shapes: Shapes) -> None:
         """Replace `send` by a function that is written out for the edges, and again for each new shape of messages.

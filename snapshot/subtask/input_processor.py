@@ -8,6 +8,7 @@ with something to process, because then the cost of a turn does not grow with em
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import length_hint
 from typing import Any
 
@@ -24,6 +25,7 @@ from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
+from snapshot.steps.message_hash import ChannelHash
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
@@ -107,7 +109,10 @@ class InputProcessor:
         self._context = context
         self._backpressure = backpressure
         self._codec = codec
-        self._key_of = key_of
+        #: returns the key of a message of a hash edge; None for edges without a key
+        self.key_of = key_of
+        #: hash of the messages that the node got, or None where nothing is compared
+        self.hash: ChannelHash | None = None
         self._schema = schema
         self._isolation = isolation
         self._observer = observer
@@ -143,15 +148,59 @@ class InputProcessor:
                 messages = self._messages(frame)
                 start = self.end.processed + 1 - frame.first
                 if isinstance(messages, pa.RecordBatch):
-                    done = self._handle_rows(messages.slice(start) if start else messages)
+                    messages = messages.slice(start) if start else messages
+                    done = self._handle_rows(messages)
                 else:
                     keys = frame.keys if isinstance(frame, ObjectFrame) else None
                     if start or len(messages) > limit:
                         messages = messages[start : start + limit]
                         keys = None if keys is None else keys[start : start + limit]
                     done = self._handle_messages(messages, keys)
+                if self.hash is not None:
+                    self.hash.add(messages if done == len(messages) else messages[:done])
         self.end.advance(done)
         return done
+
+    def takes_together(self, frame: AnyFrame) -> bool:
+        """Return whether the node gets the messages of a frame by one call."""
+        has_rows = isinstance(frame, Frame) and frame.kind is PayloadKind.BATCH
+        return self._takes_lists or (self._takes_batches and (has_rows or not self._takes_messages))
+
+    def handle_together(self, count: int) -> None:
+        """Pass exactly `count` messages to the node by one call, whatever frames they are in. Called by a replay.
+
+        Raises as `handle`.
+        """
+        context = self._context
+        context.sender = self.end.channel.source
+        context.hooks.calls += 1
+        self._passed = None
+        with calling("onMessages" if self._takes_lists else "onBatch", self.end.channel.target, self._failed):
+            through = self.end.processed + count
+            parts = [part for frame in self.end.frames() if len(part := self._part(frame, through))]
+            assert self.hash is not None
+            if isinstance(parts[0], pa.RecordBatch):
+                batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+                self._handle_rows(batch)
+                self.hash.add(batch)
+            else:
+                messages = list(chain.from_iterable(parts))
+                self._handle_list(messages, None)
+                self.hash.add(messages)
+        context.sender = None
+        while count:
+            count -= self._advance(count)
+
+    def drop(self, frame: AnyFrame, limit: int) -> int:
+        """Count messages of the head frame without a call of the node. Called by a replay. Raises as `handle`."""
+        with calling("a dropped message", self.end.channel.target):
+            some = self._part(frame, self.end.processed + limit)
+            if self._observer is not None:
+                for each in some if isinstance(some, list) else [some]:
+                    self._observed([each] if isinstance(some, list) else each)
+            assert self.hash is not None
+            self.hash.add(some)
+        return self._advance(limit)
 
     def _handle_isolated(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
         """Pass messages up to the next isolated ones, or isolated ones, or set one message aside (PROTOCOL 6.6)."""
@@ -202,25 +251,25 @@ class InputProcessor:
         """Pass messages to the node, together or one by one. `keys` are the keys that the sender has read, or None."""
         if self._takes_lists:
             return self._handle_list(messages, keys)
-        if self._key_of is None:
+        if self.key_of is None:
             return self._handle_each(messages)
         if keys is None:
-            return self._handle_keyed(messages, self._key_of)
+            return self._handle_keyed(messages, self.key_of)
         return self._handle_with_keys(messages, keys)
 
     def _handle_list(self, messages: list[Any], keys: list[Any] | None) -> int:
         context, count = self._context, len(messages)
         self._passed = count
-        if self._key_of is not None:
+        if self.key_of is not None:
             context.keys = [self._key(message) for message in messages] if keys is None else keys[:]
         self._node.onMessages(messages[:], context)  # a copy, because a recording may hold the frame's own list
         context.keys = None
         return count
 
     def _key(self, message: Any) -> Any:
-        assert self._key_of is not None
+        assert self.key_of is not None
         try:
-            return self._key_of(message)
+            return self.key_of(message)
         except BaseException as error:  # because the key may be the user's own function
             raise NodeError(f"key of {self.end.channel}: {describe(error)}") from error
 
@@ -262,6 +311,19 @@ class InputProcessor:
             if backpressure.closed:
                 break
         return len(messages) - length_hint(rest)
+
+    def _part(self, frame: AnyFrame, through: int) -> list[Any] | pa.RecordBatch:
+        """Return the messages of a frame that are not processed, up to number `through`. May be none."""
+        messages = self._messages(frame)
+        return messages[max(0, self.end.processed + 1 - frame.first) : max(0, through + 1 - frame.first)]
+
+    def _advance(self, limit: int) -> int:
+        """Count up to `limit` messages of the head frame as processed. Return their number."""
+        frame = self.end.head
+        assert isinstance(frame, AnyFrame)
+        count = min(limit, frame.last - self.end.processed)
+        self.end.advance(count)
+        return count
 
     def _messages(self, frame: AnyFrame) -> list[Any] | pa.RecordBatch:
         if self._decoded is None or self._decoded[0] is not frame:

@@ -28,6 +28,7 @@ from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
 from snapshot.plan.versions import unmigrated_text
+from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
@@ -47,18 +48,22 @@ from snapshot.subtask.events import (
 from snapshot.subtask.inheritance import Donation, Donors, united
 from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
+from snapshot.subtask.replaying import ReplayCalls, Replayer
 from snapshot.subtask.reports import (
     OwnStateCaptured,
     PublicationHandled,
+    Replayed,
     Report,
     RowsCaptured,
     RowsMigrated,
     RowsSealed,
     SnapshotAsked,
+    StepCaptured,
     SubtaskEnded,
 )
 from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.state_capture import StateCapture
+from snapshot.subtask.stepping import Stepping
 from snapshot.subtask.timers import NO_KEY, checked_seconds
 from snapshot.subtask.two_phase import PreparedOutput
 from snapshot.subtask.user_code import calling, refusing
@@ -95,7 +100,6 @@ class SubtaskMachine:
         self.node = parts.node
         self.observer = parts.observer
         self._parts = parts
-        self._timers = parts.timers
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
         self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
@@ -104,6 +108,8 @@ class SubtaskMachine:
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
+        #: the replay of the steps behind the restored state, or None while there is none
+        self._replayer: Replayer | None = None
         #: seconds by which the restored `Context.now` is ahead of this host's clock
         self._lead = 0.0
         self._asked = False
@@ -121,6 +127,7 @@ class SubtaskMachine:
         own: Sequence[tuple[bool, memoryview]] = (),
         snapshot_id: int = 0,
         needs_base: bool = False,
+        steps: Sequence[memoryview] = (),
     ) -> None:
         """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
@@ -140,6 +147,8 @@ class SubtaskMachine:
             The restored snapshot.
         needs_base : bool
             Whether the next snapshot lists only new parts of own state, as in a fork.
+        steps : sequence of memoryview
+            Steps of the log behind the state, encoded, oldest first. They are repeated after the start.
 
         Raises
         ------
@@ -150,6 +159,11 @@ class SubtaskMachine:
         """
         assert self.status is Status.CREATED
         self._tick(now)
+        if self._parts.steps is not None and steps:
+            self._parts.steps.restore(steps)
+            self._replayer = self._make_replayer(self._parts.steps)
+        elif self._parts.steps is not None and state is None:
+            self._parts.steps.begin()
         if self.observer is not None:
             self.observer.restoring()
         ended = False
@@ -216,13 +230,16 @@ class SubtaskMachine:
         if isinstance(self.node, Sink) and defines(self.node, "discardUncommitted"):
             with calling("discardUncommitted", self.subtask):
                 self.node.discardUncommitted(self.context)
-        if self.status is Status.ENDED:
-            return
-        if self._is_fresh and defines(self.node, "onStart"):
-            with calling("onStart", self.subtask):
-                self.node.onStart(self.context)
-        self.status = Status.RUNNING
-        self._end_if_over()
+        if self.status is not Status.ENDED:
+            if self._parts.steps is not None and self._is_fresh:
+                self._parts.steps.start()
+            if self._is_fresh and defines(self.node, "onStart"):
+                with calling("onStart", self.subtask):
+                    self.node.onStart(self.context)
+            self.status = Status.RUNNING
+            self._end_if_over()
+        if self._replayer is not None:
+            self._replayer.settle()
 
     def close(self) -> str | None:
         """Call the node's `close`. Return an error as text, or None. `close` never raises."""
@@ -270,6 +287,8 @@ class SubtaskMachine:
         match event:
             case MarkerArrived(channel, marker):
                 self._marker_arrived(channel, marker)
+            case SnapshotRequested() | SnapshotPublished() if self._replayer is not None:
+                self._replayer.waiting.append(event)
             case SnapshotRequested():
                 assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
                 self.snapshotter.step(event)
@@ -310,6 +329,8 @@ class SubtaskMachine:
         with calling("commit", self.subtask):
             self._prepared.commit_through(snapshot_id)
         if defines(self.node, "onPublished"):
+            if self._parts.steps is not None and self._parts.steps.is_logging:
+                self._parts.steps.log.published(snapshot_id, self.context.now)
             with calling("onPublished", self.subtask):
                 self.node.onPublished(snapshot_id)
         self._reports.append(PublicationHandled(snapshot_id, self.subtask))
@@ -334,23 +355,31 @@ class SubtaskMachine:
         """
         if self.status not in (Status.RUNNING, Status.ENDED):
             return False
+        if self._replayer is not None:
+            return not self.backpressure.closed and self._replayer.is_possible
         if not self.backpressure.closed and any(self._ready()):
             return True
         return self._parts.keyed.needs_sweep and self._parts.keyed.is_due
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer or poll, which may be in the past. None without timers and polls."""
-        if self.status is not Status.RUNNING:
+        if self.status is not Status.RUNNING or self._replayer is not None:
             return None
-        due = [at for at in (self._timers.next_at(), self._poll_at if not self._exhausted else None) if at is not None]
+        due = [
+            at
+            for at in (self._parts.timers.next_at(), self._poll_at if not self._exhausted else None)
+            if at is not None
+        ]
         return min(due) - self._lead if due else None
 
     @property
     def idle(self) -> bool:
         """Whether this subtask does nothing until a message arrives."""
+        if self._replayer is not None:
+            return False
         if self.status is Status.ENDED:
             return True
-        return self._exhausted and self._timers.next_at() is None and not self._ready_inputs
+        return self._exhausted and self._parts.timers.next_at() is None and not self._ready_inputs
 
     def run(self, now: float, limit: int) -> int:
         """Run one turn: due timers, then messages of the ready inputs in their order, then polls.
@@ -368,7 +397,9 @@ class SubtaskMachine:
             Handled messages, timers and polls. 0 if there was nothing to do.
         """
         self._tick(now)
-        if self.status is Status.ENDED:
+        if self._replayer is not None:
+            done = self._repeat(limit)
+        elif self.status is Status.ENDED:
             done = self._handle_messages(limit)  # only markers can wait here (PROTOCOL 5.2)
         else:
             done = self._fire_timers(limit)
@@ -389,10 +420,12 @@ class SubtaskMachine:
         self._tick(now)
         if self.backpressure.closed:
             return 0
+        if self._replayer is not None:
+            return self._replayer.repeat(limit)
         chosen = self._ready_inputs.get(channel)
         if chosen is None or chosen.end.held or not self._may_take(chosen.end):
             return 0
-        handled = self._handle_head(chosen, limit)
+        handled = self._take_head(chosen, limit)
         self._ready_inputs.requeue(chosen)
         return handled
 
@@ -401,12 +434,18 @@ class SubtaskMachine:
     def poll_next(self, now: float) -> None:
         """Poll the source once and do nothing else. A host that chooses the order itself calls this method."""
         self._tick(now)
-        self._poll(1)
+        if self._replayer is not None:
+            self._replayer.repeat(1)
+        else:
+            self._poll(1)
 
     def fire_next(self, now: float) -> None:
         """Fire the next due timer and do nothing else. A host that chooses the order itself calls this method."""
         self._tick(now)
-        self._fire_timers(1)
+        if self._replayer is not None:
+            self._replayer.repeat(1)
+        else:
+            self._fire_timers(1)
 
     def inject(self, message: object, now: float) -> None:
         """Pass a message that came on no channel to the node."""
@@ -419,18 +458,24 @@ class SubtaskMachine:
 
     def may_handle(self, channel: ChannelId) -> bool:
         """Return whether the next message of an input may be handled now."""
+        if self._replayer is not None:
+            return self._replayer.channel == channel and not self.backpressure.closed
         end = self.inputs[channel]
         return end.ready and not self.backpressure.closed and self._may_take(end)
 
     def next_poll_at(self) -> float | None:
         """Return the time in seconds when the source may be polled, or None while no poll is allowed."""
+        if self._replayer is not None:
+            return 0.0 if self._replayer.is_poll and not self.backpressure.closed else None
         if self._exhausted or self.status is not Status.RUNNING or self.backpressure.closed or self._spilling:
             return None
         return self._poll_at - self._lead
 
     def next_timer_at(self) -> float | None:
         """Return the time in seconds when the next timer fires, or None."""
-        at = self._timers.next_at()
+        if self._replayer is not None:
+            return 0.0 if self._replayer.is_timer and not self.backpressure.closed else None
+        at = self._parts.timers.next_at()
         return None if at is None or self.status is not Status.RUNNING or self.backpressure.closed else at - self._lead
 
     # ---------------------------------------------------------------- reports
@@ -462,27 +507,31 @@ class SubtaskMachine:
         while (
             not self.backpressure.closed
             and done < limit
-            and (due := self._timers.pop_due(self.context.now)) is not None
+            and (due := self._parts.timers.pop_due(self.context.now)) is not None
         ):
-            at, key = due
-            self.context.has_key = key is not NO_KEY
-            self.context.key = key if self.context.has_key else None
-            self.context.sender = None
-            self.context.hooks.calls += 1
-            if self.observer is not None:
-                self.observer.hook_begins("onTimer")
-            with calling("onTimer", self.subtask, partial(self._failed_timer, due)):
-                self.node.onTimer(at, self.context)
-            if self.observer is not None:
-                self.observer.hook_ended("onTimer")
-            self.context.key, self.context.has_key = None, False
+            self._fire(*due)
             done += 1
         if done:
             self._end_if_over()
         return done
 
-    def _failed_timer(self, due: tuple[float, Any]) -> FailedTimer:
-        at, key = due
+    def _fire(self, at: float, key: Any) -> None:
+        """Call `onTimer` for a timer that is removed. Its key may be `NO_KEY`."""
+        self.context.has_key = key is not NO_KEY
+        self.context.key = key if self.context.has_key else None
+        self.context.sender = None
+        self.context.hooks.calls += 1
+        if self._parts.steps is not None and self._parts.steps.is_logging:
+            self._parts.steps.fired(at, key, has_key=self.context.has_key)
+        if self.observer is not None:
+            self.observer.hook_begins("onTimer")
+        with calling("onTimer", self.subtask, partial(self._failed_timer, at, key)):
+            self.node.onTimer(at, self.context)
+        if self.observer is not None:
+            self.observer.hook_ended("onTimer")
+        self.context.key, self.context.has_key = None, False
+
+    def _failed_timer(self, at: float, key: Any) -> FailedTimer:
         return FailedTimer(self.subtask, shown(None if key is NO_KEY else key), at)
 
     def _handle_messages(self, limit: int) -> int:
@@ -491,11 +540,12 @@ class SubtaskMachine:
             if self.backpressure.closed or done >= limit:
                 break
             while channel.end.ready and not self.backpressure.closed and done < limit and self._may_take(channel.end):
-                done += self._handle_head(channel, limit - done)
+                done += self._take_head(channel, limit - done)
             self._ready_inputs.requeue(channel)
         return done
 
-    def _handle_head(self, channel: InputProcessor, limit: int) -> int:
+    def _take_head(self, channel: InputProcessor, limit: int) -> int:
+        """Handle messages of the head frame of a channel, or the end of its stream, or a marker."""
         head = channel.end.head
         assert head is not None
         if isinstance(head, Marker):
@@ -506,10 +556,14 @@ class SubtaskMachine:
             if self.observer is not None:
                 self.observer.end_received(channel.end.channel)
             channel.end.advance(1)
+            if self._parts.steps is not None:
+                self._parts.steps.took(channel.end.channel, 1, together=False)
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
         handled = channel.handle(head, limit)
+        if self._parts.steps is not None:
+            self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
         self.context.sender = None
         return handled
@@ -526,9 +580,10 @@ class SubtaskMachine:
             with calling("poll", self.subtask):
                 wait = self.node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
+            if self._parts.steps is not None:
+                self._log_poll(wait)
             if wait is END:
-                self._exhausted = True
-                self._end_if_over()
+                self._exhaust()
             elif type(wait) is float and 0.0 <= wait <= _USUAL_WAIT_MAX:
                 self._poll_at = context.now + wait
             elif wait is not None:
@@ -537,6 +592,59 @@ class SubtaskMachine:
             if self.observer is not None:
                 self.observer.hook_ended("poll")
         return done
+
+    def _log_poll(self, wait: object) -> None:
+        assert self._parts.steps is not None and isinstance(self.node, ReplayableSource)
+        if self.node.last_read is not None:
+            self._parts.steps.read(self.node.last_read)
+        if wait is END:
+            self._parts.steps.log.exhausted(self.context.now)
+
+    def _exhaust(self) -> None:
+        """Note that the source has returned END."""
+        self._exhausted = True
+        self._end_if_over()
+
+    # ---------------------------------------------------------------- replay
+
+    def _make_replayer(self, steps: Stepping) -> Replayer:
+        calls = ReplayCalls(
+            self._take_head, self._fire, self._remove_timer, self._exhaust, self._end_if_over, self._note_end,
+            self._end_of_replay,
+        )  # fmt: skip
+        return Replayer(self.node, self.context, steps, calls)
+
+    def _repeat(self, limit: int) -> int:
+        done = 0
+        while self._replayer is not None and not self.backpressure.closed and done < limit:
+            handled = self._replayer.repeat(limit - done)
+            if not handled:
+                break
+            done += handled
+        return done
+
+    def _remove_timer(self, at: float, key: bytes | None) -> Any | None:
+        """Remove a timer, and return its key; None without such a timer. `key` is encoded."""
+        assert self._parts.steps is not None
+        found = NO_KEY if key is None else self._parts.steps.key_of_timer(key)
+        if not self._parts.timers.holds(at, found):
+            return None
+        self._parts.timers.delete(at, found)
+        return found
+
+    def _note_end(self, channel: ChannelId) -> None:
+        if self.observer is not None:
+            self.observer.end_received(channel)
+
+    def _end_of_replay(self) -> None:
+        """Go on with new events. `Context.now` does not go back."""
+        replayer, self._replayer = self._replayer, None
+        assert replayer is not None
+        self._lead = max(0.0, self.context.now - replayer.host_now)
+        self._ready_inputs = ReadyInputs(self._parts.inputs)
+        self._reports.append(Replayed(self.subtask))
+        for event in replayer.waiting:
+            self.step(event, replayer.host_now)
 
     def _ready(self) -> Iterator[bool]:
         return (each.end.ready and self._may_take(each.end) for each in self._ready_inputs)
@@ -577,10 +685,11 @@ class SubtaskMachine:
             self.context.sender = None
 
     def _end_if_over(self) -> None:
+        """Send the end of the stream if nothing can happen at this subtask any more."""
         if (
             self.status is not Status.RUNNING
             or not self._exhausted
-            or self._timers.next_at() is not None
+            or self._parts.timers.next_at() is not None
             or not self._ends.all_ended
         ):
             return
@@ -600,10 +709,15 @@ class SubtaskMachine:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
         is_ended = self.status is Status.ENDED
+        keeps_state = self._parts.steps is None or self._parts.steps.keeps_state
         try:
-            state = self._kept.capture(snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended)
+            state = self._kept.capture(
+                snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended, keeps_state=keeps_state
+            )
         finally:
-            if self._parts.own.has_deltas:  # a captured delta is stored, whatever becomes of the snapshot
+            if (
+                self._parts.own.has_deltas and keeps_state
+            ):  # a captured delta is stored, whatever becomes of the snapshot
                 change = self._parts.own.take_change()
                 self._reports.append(OwnStateCaptured(snapshot_id, self.subtask, change))
         if self.observer is not None:
@@ -611,18 +725,23 @@ class SubtaskMachine:
         status = self._ends.status(
             is_ended,
             passive=self._exhausted,
-            has_timers=self._timers.next_at() is not None,
+            has_timers=self._parts.timers.next_at() is not None,
             uncommitted=self._prepared.ids,
             partitions=self._parts.restored.partitions,
             own_state=self._kept.own_state,
         )
         # Last, because whatever fails before must leave the changed rows to the next cut.
-        if self._parts.keyed.is_keyed:
+        if self._parts.keyed.is_keyed and keeps_state:
             rows = self._parts.keyed.capture(self.context.now)
             self._reports.append(RowsCaptured(snapshot_id, self.subtask, self.context.keyGroups, rows))
+        if self._parts.steps is not None:
+            self._reports.append(StepCaptured(snapshot_id, self.subtask, self._parts.steps.cut(snapshot_id)))
         return state, status
 
     def _tick(self, now: float) -> None:
+        if self._replayer is not None:
+            self._replayer.host_now = now  # the log has the time of the node
+            return
         now += self._lead
         if now > self.context.now:
             self.context.now = now

@@ -85,6 +85,23 @@ class OwnStateCaptured:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCaptured:
+    """The cut of a snapshot ended a step, whose determinants are to be stored. Comes ahead of `SnapshotTaken`."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: whole for the first step of a log
+    step: OwnChange
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The subtask has repeated all restored steps. From now on its events are new."""
+
+    subtask: Subtask
+
+
+@dataclass(frozen=True, slots=True)
 class RowsMigrated:
     """All rows of a subtask were brought to another `Node.stateVersion` at the restore. They replace the restored list.
 
@@ -106,4 +123,6 @@ Report = (
     | RowsCaptured
     | RowsSealed
     | OwnStateCaptured
+    | StepCaptured
+    | Replayed
 )

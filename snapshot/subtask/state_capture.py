@@ -33,8 +33,10 @@ class StateCapture:
         #: time of the last control event; `Context.now` stays behind it, because a marker is no event of the node
         self.step_time = 0.0
 
-    def capture(self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool) -> tuple[Buffer, ...]:
-        """Return the encoded state part of the present moment.
+    def capture(
+        self, snapshot_id: int, *, is_exhausted: bool, is_ended: bool, keeps_state: bool = True
+    ) -> tuple[Buffer, ...]:
+        """Return the encoded state part of the present moment. Without `keeps_state`, a replay makes the user's state.
 
         Raises
         ------
@@ -43,10 +45,12 @@ class StateCapture:
         """
         parts = self._parts
         try:
-            users_state = self._users_state(snapshot_id)
-            self.own_state = None if users_state is None and not parts.own.has_deltas else parts.own.kind
+            users_state = self._users_state(snapshot_id) if keeps_state else None
+            has_deltas = keeps_state and parts.own.has_deltas
+            self.own_state = None if users_state is None and not has_deltas else parts.own.kind
             state = self._node_state(users_state, is_exhausted, is_ended).encode(parts.codec)
-            parts.lost_state.warn()
+            if keeps_state:
+                parts.lost_state.warn()
         except BaseException as error:  # because user code may raise anything
             raise SnapshotAborted(f"snapshotState of {parts.subtask}: {describe(error)}") from error
         limit = parts.limits.state_bytes_max

@@ -136,6 +136,13 @@ class Timers:
         self._note(at, key, None)
         return at, key
 
+    def holds(self, at: float, key: Any) -> bool:
+        """Return whether a timer is registered."""
+        if self._is_far(at, key):
+            assert self._cold is not None
+            return self._cold.holds(at, key, self._dirty)
+        return (at, key) in self._registered
+
     def each(self) -> Iterator[tuple[float, Any]]:
         """Yield the time and the key of all timers, in no sequence. Takes long with many timers."""
         yield from self._registered

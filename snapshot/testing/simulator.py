@@ -16,6 +16,7 @@ from snapshot.coordinator.run_state import RunSettings
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
+from snapshot.plan.modes import ModeWish, mode_of
 from snapshot.plan.partitions import with_partitions
 from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
 from snapshot.testing.history import History
@@ -52,6 +53,7 @@ class Simulator:
     workers : int, optional
         Number of worker processes. None: two, or one for each subtask if there are fewer.
     alignment : "unaligned", "aligned" or float
+    mode : "markers", "inputLogging", or the settings of a mode
     snapshotInterval : float, optional
         Virtual seconds. None: snapshots are taken when a step requests one, and when the run is idle.
     maxSteps : int
@@ -80,7 +82,7 @@ class Simulator:
     NodeError
         if the partitions of a source cannot be listed.
     ValueError
-        if `allow` has an unknown name.
+        if `allow` or `mode` has an unknown name.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Simulator:
         faults: int = 0,
         workers: int | None = None,
         alignment: AlignmentWish = "unaligned",
+        mode: ModeWish = "markers",
         snapshotInterval: float | None = None,
         snapshotTimeout: float = 4.0,
         minPause: float = 0.0,
@@ -107,7 +110,7 @@ class Simulator:
         allow: Collection[str] = (),
         mutation: Mutation | None = None,
     ) -> None:
-        compiled = with_partitions(build(graph, alignment), graph)
+        compiled = with_partitions(build(graph, alignment, mode_of(mode)), graph)
         subtasks = len(compiled.topology.subtasks)
         settings = RunSettings(
             run=graph.name,

@@ -185,6 +185,8 @@ class Register:
 
     #: incarnation of the data that runs at this worker, or 0 for none
     incarnation: int
+    #: whether a subtask of that data has restored steps to repeat
+    is_replaying: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,13 @@ class StoreRows:
     """Store changes that wait as one segment. The result is `stored` or `failed`."""
 
     subtask: Subtask
-    #: ROWS, or OWN for changes of own state
+    #: ROWS, OWN for changes of own state, or STEPS for steps of a log
     kind: PartKind
     first: int
     last: int
     #: snapshot of the newest capture; names the parts
     snapshot_id: int
-    #: encoded rows, or changes of own state, oldest first
+    #: encoded rows, or changes of own state, or steps of a log, oldest first
     content: KeptRows | tuple[OwnChange, ...]
     #: bytes up to which the segment may go inside the manifest
     inline_bytes_max: int
@@ -96,6 +96,8 @@ class CompactRows:
     is_whole: bool
     #: bytes up to which the segment may go inside the manifest
     inline_bytes_max: int
+    #: ROWS, or STEPS for steps of a log
+    kind: PartKind = PartKind.ROWS
 
 
 RowTask = EncodeRows | MergeRows | StoreRows | CompactRows
@@ -166,6 +168,17 @@ def _usual_choice(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[
     return choose_compaction(sizes, reaches_start=True, inline_bytes_max=inline_bytes_max * 3 // 4)
 
 
+#: Most parts of a log that a snapshot lists before the newest of them become one.
+_STEP_PARTS_MAX = 64
+
+
+def _choice_of_steps(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[int, int] | None:
+    """Choose the newest parts of a log. What is merged is never merged into the oldest, because no step goes away."""
+    return choose_compaction(
+        sizes, reaches_start=False, inline_bytes_max=inline_bytes_max * 3 // 4, segments_max=_STEP_PARTS_MAX
+    )
+
+
 @dataclass(slots=True)
 class GenerationLog:
     """The generations of one subtask in one incarnation.
@@ -188,9 +201,10 @@ class GenerationLog:
     restored: tuple[ListEntry, ...]
     inline_bytes_max: int
     snapshot_id: int = 0
-    #: ROWS, or OWN for changes of own state
+    #: ROWS, OWN for changes of own state, or STEPS for steps of a log
     kind: PartKind = PartKind.ROWS
-    choose: Choice = _usual_choice
+    #: chooses what a compaction merges; None: as the kind needs
+    choose: Choice | None = None
     #: whether the restored list is merged into a part of this subtask before the first snapshot
     needs_base: bool = False
     #: the list as of now, in the order of application
@@ -244,7 +258,11 @@ class GenerationLog:
         return [EncodeRows(self.subtask, self._newest, rows)]
 
     def captured_own(self, snapshot_id: int, change: OwnChange | None) -> list[RowTask | Declined]:
-        """Add the change of own state that a cut has captured. None: nothing has changed since the last capture."""
+        """Add the change of own state that a cut has captured, or the step of a log that a cut has ended.
+
+        None: nothing has changed since the last capture.
+        """
+        self._adopt()
         self._has_failed = False
         if change is not None:
             self._newest += 1
@@ -378,13 +396,13 @@ class GenerationLog:
             return MergeRows(self.subtask, segment.first, segment.last, segment.waiting)
         segment.status = _Status.STORING
         at = (self.subtask, self.kind, segment.first, segment.last, segment.snapshot_id)
-        content = segment.waiting if self.kind is PartKind.OWN else segment.waiting[0]
+        content = segment.waiting[0] if self.kind is PartKind.ROWS else segment.waiting
         return StoreRows(*at, content, self._inline_room())
 
     def _store_sources(self, base: _Segment) -> CompactRows:
         base.status = _Status.STORING
         at = (self.subtask, base.first, base.last, base.snapshot_id)
-        return CompactRows(*at, base.sources, is_whole=True, inline_bytes_max=self._inline_room())
+        return CompactRows(*at, base.sources, is_whole=True, inline_bytes_max=self._inline_room(), kind=self.kind)
 
     def _merged(self, begin: int, end: int) -> _Segment:
         """Replace waiting segments by one, in the list and in each cut that holds all of them."""
@@ -410,7 +428,8 @@ class GenerationLog:
         stored = self._stored_prefix()
         if len(stored) < 2:
             return []
-        chosen = self.choose([each.size for each in stored], self.inline_bytes_max)
+        choose = self.choose or (_choice_of_steps if self.kind is PartKind.STEPS else _usual_choice)
+        chosen = choose([each.size for each in stored], self.inline_bytes_max)
         if chosen is None:
             return []
         begin, end = chosen
@@ -429,7 +448,7 @@ class GenerationLog:
         # A merged segment takes the room of its parts, but not where inline segments are merged to make room.
         room = 0 if inline > self.inline_bytes_max // 2 else self._inline_room() + inline
         at = (self.subtask, first, last, result.snapshot_id)
-        return [CompactRows(*at, sources, is_whole=begin == 0, inline_bytes_max=room)]
+        return [CompactRows(*at, sources, is_whole=begin == 0, inline_bytes_max=room, kind=self.kind)]
 
     def _stored_prefix(self) -> list[_Segment]:
         end = next((n for n, each in enumerate(self._segments) if each.status is not _Status.STORED), None)

@@ -114,6 +114,8 @@ class _Data:
     rows: RowLogs = field(default_factory=lambda: RowLogs(0, "", (), 0))
     #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
     last_snapshot: int | None = None
+    #: subtasks that have restored steps to repeat
+    replaying: dict[Subtask, None] = field(default_factory=dict)
 
 
 class WorkerMachine:
@@ -232,7 +234,8 @@ class WorkerMachine:
                     self._send(control.WorkerConnected(self.number, self.incarnation))
             case CoordinatorConnected():
                 self._is_coordinator_fenced = False
-                self._effects.append(Register(self.incarnation if self.stage is Stage.RUNNING else 0))
+                is_running = self.stage is Stage.RUNNING
+                self._effects.append(Register(self.incarnation if is_running else 0, is_running and self._is_replaying))
                 self._forget_idleness()
             case _:
                 assert_never(event)
@@ -339,7 +342,8 @@ class WorkerMachine:
                 is_foreign = origin is not None and origin.run != machine.context.run
                 snapshot_id = 0 if origin is None else origin.snapshot_id
                 state = parts.donors.get(subtask, parts.states[subtask])
-                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based)
+                steps = parts.steps.get(subtask, ())
+                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps)
         except OSError as error:  # a spill file
             self._fail(error, now)
             return
@@ -347,10 +351,15 @@ class WorkerMachine:
         self._data = _Data(
             UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
             RowLogs(self.incarnation, run, parts.deploy.subtasks, self._settings.inline_bytes_max),
+            replaying=dict.fromkeys(parts.steps),
         )
         self.stage = Stage.RESTORED
         self._effects.append(OpenDataPlane(self.incarnation, self.subtasks))
         self._send(control.WorkerRestored(self.number, self.incarnation, parts.rerouted))
+
+    @property
+    def _is_replaying(self) -> bool:
+        return bool(self._data.replaying)
 
     def _drop_data(self) -> None:
         if self.stage is Stage.WAITING:
@@ -455,6 +464,12 @@ class WorkerMachine:
                 self._take_outcome(self._data.rows.sealed(report))
             case reports.OwnStateCaptured():
                 self._take_outcome(self._data.rows.captured_own(report))
+            case reports.StepCaptured():
+                self._take_outcome(self._data.rows.captured_step(report))
+            case reports.Replayed(subtask):
+                del self._data.replaying[subtask]
+                if not self._data.replaying:
+                    self._send(control.WorkerReplayed(self.number, self.incarnation))
             case reports.SnapshotFailed(snapshot_id, subtask, reason):
                 self._send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
             case reports.SnapshotAsked(subtask):

@@ -35,6 +35,8 @@ class RestoredParts:
     rerouted: tuple[ReroutedCount, ...] = ()
     #: {subtask: (is whole, encoded change) of its own state, oldest first}
     own: Mapping[Subtask, tuple[tuple[bool, memoryview], ...]] = field(default_factory=dict)
+    #: {subtask: steps of the log that it repeats, oldest first}
+    steps: Mapping[Subtask, tuple[memoryview, ...]] = field(default_factory=dict)
 
     @property
     def origins(self) -> Mapping[Subtask, Handle]:
@@ -77,11 +79,12 @@ def read_parts(
     stored = {each.subtask: StoredSegments(each.rows, read) for each in subtasks if each.rows}
     rows = {subtask: tuple(segments) if reads_rows else segments for subtask, segments in stored.items()}
     donors = {each.subtask: _donors(each, each.inheritance, read) for each in subtasks if each.inheritance is not None}
-    own = {each.subtask: tuple(_own_changes(each.own, read)) for each in subtasks if each.own}
-    return RestoredParts(deploy, states, channels, rows, donors, tuple(counts), own)
+    own = {each.subtask: tuple(_changes(each.own, read)) for each in subtasks if each.own}
+    steps = {each.subtask: tuple(step for _, step in _changes(each.steps, read)) for each in subtasks if each.steps}
+    return RestoredParts(deploy, states, channels, rows, donors, tuple(counts), own, steps)
 
 
-def _own_changes(handles: Iterable[Handle], read: Callable[[Handle], memoryview]) -> Iterator[tuple[bool, memoryview]]:
+def _changes(handles: Iterable[Handle], read: Callable[[Handle], memoryview]) -> Iterator[tuple[bool, memoryview]]:
     for handle in handles:
         yield from decode_changes(read(handle), handle.name)
 
@@ -92,7 +95,7 @@ def _donors(restored: RestoredSubtask, inheritance: Inheritance, read: Callable[
     for state in states:
         own = [each for each in restored.donor_parts if each.kind is PartKind.OWN and each.subtask == state.subtask]
         is_inherited = state.subtask.index in inheritance.heir_of
-        donors.append(Donor(state.subtask, read(state), tuple(_own_changes(own, read)), is_inherited))
+        donors.append(Donor(state.subtask, read(state), tuple(_changes(own, read)), is_inherited))
     return Donors(tuple(donors), inheritance.is_ended, inheritance.is_exhausted, inheritance.seed)
 
 

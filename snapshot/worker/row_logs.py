@@ -14,8 +14,8 @@ from snapshot.ids import Subtask
 from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.list_rules import ListEntry
 from snapshot.stored.part import PartKind
-from snapshot.subtask.reports import OwnStateCaptured, RowsCaptured, RowsMigrated, RowsSealed
-from snapshot.worker.generations import Declined, GenerationLog, RowTask, StoreRows
+from snapshot.subtask.reports import OwnStateCaptured, RowsCaptured, RowsMigrated, RowsSealed, StepCaptured
+from snapshot.worker.generations import CompactRows, Declined, GenerationLog, RowTask, StoreRows
 from snapshot.worker.row_tasks import RowResult, RowsEncoded, RowsMerged, RowsNotStored, RowsRefused, RowsStored
 
 #: Bytes of one subtask's parts and rows that may travel inside its acknowledgement. A larger message of the control
@@ -24,7 +24,7 @@ ACKNOWLEDGED_BYTES_MAX = 32 * 1024 * 1024
 
 
 #: Kinds of parts that a log lists.
-_KINDS = (PartKind.ROWS, PartKind.OWN)
+_KINDS = (PartKind.ROWS, PartKind.OWN, PartKind.STEPS)
 
 
 @dataclass(slots=True)
@@ -64,8 +64,10 @@ class RowLogs:
         for each in restored:
             snapshot_id = 0 if each.origin is None else each.origin.snapshot_id
             self._restored[each.subtask] = snapshot_id
-            own = tuple(ListEntry(handle, 0, KEY_GROUPS) for handle in each.own)
-            for kind, entries in ((PartKind.ROWS, each.rows), (PartKind.OWN, own)):
+            own, steps = (
+                [ListEntry(handle, 0, KEY_GROUPS) for handle in handles] for handles in (each.own, each.steps)
+            )
+            for kind, entries in zip(_KINDS, (each.rows, tuple(own), tuple(steps)), strict=True):
                 if entries:
                     self._logs[kind, each.subtask] = GenerationLog(
                         each.subtask, run, entries, inline_bytes_max, snapshot_id, kind, needs_base=each.needs_base
@@ -94,10 +96,15 @@ class RowLogs:
         log = self._log_of(PartKind.OWN, report.subtask)
         return self._outcome(report.subtask, log.captured_own(report.snapshot_id, report.change))
 
+    def captured_step(self, report: StepCaptured) -> Outcome:
+        """Add the step of a log that a cut has ended."""
+        log = self._log_of(PartKind.STEPS, report.subtask)
+        return self._outcome(report.subtask, log.captured_own(report.snapshot_id, report.step))
+
     def worked(self, result: RowResult) -> Outcome:
         """Take the result of a task. Acknowledge the snapshots whose rows are now stored."""
         subtask = result.task.subtask
-        kind = result.task.kind if isinstance(result.task, StoreRows) else PartKind.ROWS
+        kind = result.task.kind if isinstance(result.task, StoreRows | CompactRows) else PartKind.ROWS
         log = self._logs[kind, subtask]
         match result:
             case RowsEncoded(task, rows):
@@ -173,10 +180,13 @@ class RowLogs:
         self._held.pop((snapshot_id, subtask), None)
         self._forget(snapshot_id, subtask)
         if logs:
-            own = tuple(entry.handle for entry in lists.get(PartKind.OWN) or ())
+            own, steps = (
+                tuple(entry.handle for entry in lists.get(kind) or ()) for kind in (PartKind.OWN, PartKind.STEPS)
+            )
             record = replace(
                 message.record,
                 groups=self._groups.get(subtask), rows=lists.get(PartKind.ROWS) or None, own=own or None,
+                steps=steps or None,
             )  # fmt: skip
             message = replace(message, record=record)
         outcome.messages.append(self._within_limit(message))

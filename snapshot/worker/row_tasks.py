@@ -20,8 +20,8 @@ from snapshot.keyed.rows import CapturedRows
 from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, decode_piece, empty_piece, pieces_of
 from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.list_rules import ListEntry
-from snapshot.stored.own_changes import OwnChange, encode_changes
-from snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part
+from snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
+from snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
 from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
@@ -109,10 +109,13 @@ class RowWork:
                 return self._encode(task, task.rows)
             case MergeRows():
                 return self._merge(task)
-            case StoreRows(kind=PartKind.OWN):
-                return RowsStored(task, self._put_own(task))
+            case StoreRows(kind=PartKind.OWN | PartKind.STEPS):
+                changes = [change for change in task.content if isinstance(change, OwnChange)]
+                return RowsStored(task, self._put_changes(task, changes))
             case StoreRows():
                 return self._store(task)
+            case CompactRows(kind=PartKind.STEPS):
+                return RowsStored(task, self._put_changes(task, self._steps_of_log(task)))
             case CompactRows():
                 return RowsStored(task, self._put(task, self._compacted(task)))
             case _:
@@ -209,9 +212,14 @@ class RowWork:
             return self.spool.read(ref)
         return decode_piece(self.read(ref.place), ref.place.name)
 
-    def _put_own(self, task: StoreRows) -> tuple[ListEntry, ...]:
-        changes = [change for change in task.content if isinstance(change, OwnChange)]
-        part = own_part(
+    def _steps_of_log(self, task: CompactRows) -> list[OwnChange]:
+        handles = [entry.handle for source in task.sources for entry in source]
+        steps = [step for handle in handles for step in decode_changes(self.read(handle), handle.name)]
+        return [OwnChange(is_whole, (body,)) for is_whole, body in steps]
+
+    def _put_changes(self, task: StoreRows | CompactRows, changes: Sequence[OwnChange]) -> tuple[ListEntry, ...]:
+        make_part = own_part if task.kind is PartKind.OWN else steps_part
+        part = make_part(
             self.run, self.incarnation, task.snapshot_id, task.subtask, (task.first, task.last), encode_changes(changes)
         )
         handles = self.put([part], part.handle.size <= task.inline_bytes_max)

@@ -42,12 +42,12 @@ from tests.stored_format.generate_live import FORMAT_1_LIVE
 NAMES = {
     "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from",
     "ABORTED": "run snapshot_id",
-    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves",
+    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps",
     "HANDLE": (
         "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline groups rows"
     ),
     "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions own_state",
-    "TOPOLOGY": "name nodes edges components key_groups",
+    "TOPOLOGY": "name nodes edges components key_groups mode",
     "NODE": (
         "name parallelism component is_source is_sink guarantee class_name acts_on_end formerly state_version "
         "migrations"
@@ -63,7 +63,8 @@ ADDED = {
     "MANIFEST": ["edited_from"],
     "SUBTASK_STATUS": ["partitions", "own_state"],
     "EDGE": ["on_error"],
-    "SUBTASK_RECORD": ["groups", "rows", "own", "waves"],
+    "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps"],
+    "TOPOLOGY": ["mode"],
     "HANDLE": ["groups", "rows"],
     "NODE": ["acts_on_end", "formerly", "state_version", "migrations"],
 }
@@ -222,8 +223,9 @@ def test_claims_bases_and_headers() -> None:
     listed = ("run", 7, 7_000_042, Subtask("count", 1), (2, 3))
     data = b"".join(part.rows_part(*listed, (5, 9), [b"body"]).buffers)
     assert msgpack.unpackb(data[34:-4]) == [3, *origin, None, [5, 9], 2, 3]
-    data = b"".join(part.own_part(*listed, [b"body"]).buffers)
-    assert msgpack.unpackb(data[34:-4]) == [4, *origin, None, None, 2, 3]
+    for make_part, kind in ((part.own_part, 4), (part.steps_part, 5)):
+        data = b"".join(make_part(*listed, [b"body"]).buffers)
+        assert msgpack.unpackb(data[34:-4]) == [kind, *origin, None, None, 2, 3]
 
 
 # ---------------------------------------------------------------- numbers and words
@@ -231,7 +233,7 @@ def test_claims_bases_and_headers() -> None:
 
 def test_enums() -> None:
     """The values of enums are stored; their names are not."""
-    assert [kind.value for kind in PartKind] == [0, 1, 2, 3, 4]
+    assert [kind.value for kind in PartKind] == [0, 1, 2, 3, 4, 5]
     assert [kind.value for kind in PayloadKind] == [0, 1, 2, 3, 4]
     assert [kind.value for kind in PinKind] == ["pinned", "unpinned", "base", "fork", "removed"]
     assert [kind.value for kind in Kind] == [

@@ -79,6 +79,7 @@ function showFigures(run) {
     ["Restarts", String(run.restartCount)],
     ["Incarnation", String(run.incarnation)],
     ["Workers", String(run.workers)],
+    ...("logBytes" in run.mode ? [["Log of steps", bytes(run.mode.logBytes)]] : []),
     [hasEnded ? "Ran for" : "Running for", elapsed(run.timestamp - run.startedAt)],
   ];
   const list = at("figures");

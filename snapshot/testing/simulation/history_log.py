@@ -57,9 +57,16 @@ class HistoryLog:
         self._stamps: dict[tuple[int, ChannelId], dict[int, tuple[int, ...]]] = {}
 
     def watch(
-        self, subtask: Subtask, incarnation: int, origin: tuple[int, int] | None, restored: RestoredChannels
+        self,
+        subtask: Subtask,
+        incarnation: int,
+        origin: tuple[int, int] | None,
+        snapshot_id: int,
+        restored: RestoredChannels,
     ) -> SubtaskHistory:
         """Observe a subtask in a new incarnation, afresh or from the cut of `origin`: (incarnation, snapshot_id).
+
+        `snapshot_id` is the restored snapshot, or 0. A replay restores a snapshot and begins afresh.
 
         The channels of a reshaped edge begin as they were `restored`, because the cut has other channels.
         """
@@ -84,9 +91,7 @@ class HistoryLog:
             subtask_history.processed[channel] = 0 if cut is None else cut.processed[channel]
             self._restore_channel(channel, incarnation, origin)
         self.history.origins.setdefault(incarnation, origin)
-        subtask_history.note(
-            Kind.RESTORED, snapshot_id=0 if origin is None else origin[1], payload=subtask_history.counts()
-        )
+        subtask_history.note(Kind.RESTORED, snapshot_id=snapshot_id, payload=subtask_history.counts())
         return subtask_history
 
     def adopt(

@@ -199,8 +199,10 @@ class SimulatedCoordinator:
     def _watch(self, before: Phase) -> None:
         coordinator = self.coordinator
         self._world.check_published(coordinator.history)
-        if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase is Phase.RUNNING:
+        if before in (Phase.CLAIMING, Phase.GATHERING) and coordinator.phase in (Phase.REPLAYING, Phase.RUNNING):
             self._world.see("a run was adopted")
+        if before is Phase.REPLAYING and coordinator.phase is Phase.RUNNING:
+            self._world.see("steps were repeated")
         for snapshot_id, reason in coordinator.aborted.since(self._aborted_seen):
             self._world.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:

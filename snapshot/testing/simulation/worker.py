@@ -210,9 +210,10 @@ class Worker(HostOwner):
                     if isinstance(message, control.WorkerFailed):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
-            case events.Register(incarnation):
+            case events.Register(incarnation, is_replaying):
                 address = str(self.process).encode()
-                self.send(control.WorkerRegistered(self.number, self.launch, incarnation, address, self.process))
+                at = (self.number, self.launch, incarnation, address, self.process)
+                self.send(control.WorkerRegistered(*at, is_replaying))
             case events.DisconnectCoordinator():
                 if self.connection is not None:
                     self.connection.close()

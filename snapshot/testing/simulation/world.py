@@ -110,7 +110,7 @@ class World:
         self._backends: dict[int, SimulatedBackend] = {}
         self._checked: dict[int, None] = {}
         #: {deployed incarnation: (incarnation, snapshot_id) of its snapshot, or None}
-        self._deployed: dict[int, tuple[int, int] | None] = {}
+        self._deployed: dict[int, tuple[tuple[int, int] | None, int]] = {}
         #: {snapshot_id: the coordinator that triggered the snapshot}
         self._triggered: dict[int, str] = {}
         self._coordinators = 0
@@ -190,12 +190,15 @@ class World:
             subtasks = [each for message in deployed for each in message.subtasks]
             states = [part for each in subtasks for part in (each.state, *each.donor_parts) if part is not None]
             origin = (states[0].incarnation, states[0].snapshot_id) if states else None
-            self._deployed[incarnation] = origin
+            # A replay from the start counts all messages again.
+            begins = None if any(each.steps for each in subtasks) else origin
+            self._deployed[incarnation] = (begins, origin[1] if origin else 0)
             self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=origin[1] if origin else 0)
 
     def watch(self, subtask: Subtask, incarnation: int, restored: RestoredChannels) -> SubtaskHistory:
         """Observe a subtask of a deployed incarnation for the history."""
-        return self.history_log.watch(subtask, incarnation, self._deployed[incarnation], restored)
+        origin, snapshot_id = self._deployed[incarnation]
+        return self.history_log.watch(subtask, incarnation, origin, snapshot_id, restored)
 
     def check_published(self, history: Iterable[int]) -> None:
         """Keep every snapshot that a coordinator counts as published. Kept snapshots stay readable when removed."""

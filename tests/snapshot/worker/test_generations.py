@@ -82,6 +82,9 @@ class Host:
         if changes:
             self.captures += 1
         self.due[snapshot_id] = tuple(range(1, self.captures + 1))
+        if self.log.kind is PartKind.STEPS:
+            self.take(self.log.captured_own(snapshot_id, OwnChange(self.captures == 1, (b"%d" % self.captures,))))
+            return
         rows = CapturedRows(float(self.captures), range(*GROUPS), ()) if changes else None
         self.take(self.log.captured(snapshot_id, rows))
 
@@ -106,6 +109,10 @@ class Host:
                 self.seen["merged"] = None
                 rows = cast("Any", tuple(number for numbers in segments for number in cast("Any", numbers)))
                 self.take(self.log.merged(task, rows))
+            case StoreRows(kind=PartKind.STEPS, first=first, last=last, content=content):
+                if len(content) > 1:
+                    self.seen["several steps in a part"] = None
+                self.store(task, [int(bytes(each.body[0])) for each in cast("Any", content)], first, last)
             case StoreRows(first=first, last=last, content=content):
                 self.store(task, cast("Any", content), first, last)
             case CompactRows(first=first, last=last, sources=sources):
@@ -152,14 +159,15 @@ class Host:
             assert "0" not in text.strip("0"), f"{path}: {text}"
 
 
-def walk(log_class: type[GenerationLog], seed: int) -> Host:
+def walk(log_class: type[GenerationLog], seed: int, kind: PartKind = PartKind.ROWS) -> Host:
     """Let captures, results, aborts and acknowledgements happen in a random order, then let the store work again."""
     chance = Random(seed)
     restored, is_fork = chance.randrange(4), chance.random() < 0.3
-    is_migrated, needs_base = chance.random() < 0.2, chance.random() < 0.2
+    is_migrated, needs_base = chance.random() < 0.2 and kind is PartKind.ROWS, chance.random() < 0.2
     origin = {"incarnation": 5, "run": "origin" if is_fork else "run"}
     before = tuple(entry(f"restored-{n}", n, n, **origin) for n in range(1, restored + 1))
-    host = Host(log_class(SUBTASK, "run", () if is_migrated else before, 1_000, 1, choose=pairs, needs_base=needs_base))
+    known = () if is_migrated else before
+    host = Host(log_class(SUBTASK, "run", known, 1_000, 1, kind, choose=pairs, needs_base=needs_base))
     host.captures = restored
     if is_migrated:
         host.migrate()
@@ -169,8 +177,8 @@ def walk(log_class: type[GenerationLog], seed: int) -> Host:
         event = chance.random()
         if event < 0.25:
             snapshot_id += 1
-            host.capture(snapshot_id, changes=chance.random() < 0.7)
-        elif event < 0.35:
+            host.capture(snapshot_id, changes=chance.random() < 0.7 or kind is PartKind.STEPS)
+        elif event < 0.35 and kind is PartKind.ROWS:
             host.seal()
         elif event < 0.75 and host.tasks:
             host.perform(chance.randrange(6), fails=chance.random() < 0.3)
@@ -198,6 +206,14 @@ def test_a_list_holds_every_capture_up_to_its_cut() -> None:
     for seed in range(scaled(2_000)):
         seen.update(walk(GenerationLog, seed).seen)
     assert list(sorted(seen)) == ["compacted", "failed", "merged", "migrated", "sealed"]
+
+
+def test_a_list_of_steps_holds_every_step_up_to_its_cut() -> None:
+    """A step is stored once, whatever becomes of its snapshot, and steps are merged in their sequence."""
+    seen: dict[str, None] = {}
+    for seed in range(scaled(1_000)):
+        seen.update(walk(GenerationLog, seed, PartKind.STEPS).seen)
+    assert list(sorted(seen)) == ["compacted", "failed", "several steps in a part"]
 
 
 class AcknowledgesEarly(GenerationLog):

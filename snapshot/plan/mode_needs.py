@@ -1,0 +1,54 @@
+"""Find what a graph lacks for a mode, by name of node, as many faults as possible at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from snapshot.node import Sink, Source
+from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
+from snapshot.plan.modes import Mode
+from snapshot.plan.topology import Component
+from snapshot.replayable_source import ReplayableSource
+
+
+def mode_refusal(
+    mode: Mode, graph: DeclaredGraph, edges: Sequence[EdgeDeclaration], components: Sequence[Component]
+) -> str | None:
+    """Return why a mode cannot run a graph, or None if it can.
+
+    Parameters
+    ----------
+    mode : Mode
+    graph : DeclaredGraph
+        A graph that can be built.
+    edges : sequence of EdgeDeclaration
+        All edges, those of messages that fail too.
+    components : sequence of Component
+    """
+    problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
+    head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
+    if len(problems) > 1:
+        return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
+    return head + problems[0] if problems else None
+
+
+def _cycle_problems(components: Sequence[Component]) -> Iterator[str]:
+    for component in components:
+        if component.cyclic:
+            yield f"node {component.nodes[0]!r} is on a cycle; mode 'markers' can"
+
+
+def _step_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
+    """Yield what a replay of steps needs: sources that read again, and nodes that do the same again."""
+    senders = {edge.source for edge in edges}
+    for each in graph.nodes:
+        node = each.node
+        if isinstance(node, Source) and not isinstance(node, ReplayableSource):
+            yield f"source {each.name!r} is no ReplayableSource: its input cannot be read again by offsets"
+        elif not isinstance(node, Sink | Source) and not node.deterministic:
+            yield f"node {each.name!r} does not declare deterministic = True"
+        if isinstance(node, Sink) and each.name in senders:
+            yield f"sink {each.name!r} sends messages, which a replay would not send again, because it repeats no sink"
+    for edge in edges:
+        if edge.on_error is not None:
+            yield f"edge {edge} sets messages aside that fail (onError), which a replay would not; mode 'markers' can"

@@ -1,0 +1,180 @@
+"""Hash the messages of a channel, so that a replay can tell whether it has the same messages.
+
+The hash covers the messages and not their frames, because a replay divides them otherwise. It covers blocks of messages
+from one cut to the next, so that a difference has a place. Blocks are hashed by the receiver, which has the messages as
+values, whether they came by reference or as bytes.
+
+Numbers, text, bytes, lists, tuples, dicts, sets and arrays are hashed by value. Of any other object only the type
+counts, because equal objects need not have equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+
+from snapshot.channel.key_hash import hash_columns
+from snapshot.error_text import shown
+
+#: Messages of a block. A smaller block names the place of a difference better, and costs 8 bytes of log.
+BLOCK_MESSAGES: Final = 256
+
+_DIGEST_BYTES: Final = 8
+
+#: Keys of a block that an error names.
+_SAMPLES_MAX: Final = 3
+
+#: Bytes of the first buffer, because MessagePack's own would cost more than a few messages.
+_BUFFER_BYTES: Final = 4096
+
+#: Depth of containers that are hashed by value where MessagePack refuses a message.
+_DEPTH_MAX: Final = 64
+
+#: Types whose `repr` is the same for equal values, in every process.
+_BY_REPR: Final = ("datetime", "date", "time", "timedelta", "Decimal", "UUID", "complex", "Fraction")
+
+
+class ChannelHash:
+    """Hash of what one channel has delivered since the last cut."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._hash = blake2b(digest_size=_DIGEST_BYTES)
+        self._room = BLOCK_MESSAGES
+
+    def add(self, messages: list[Any] | pa.RecordBatch) -> None:
+        """Add the next messages of the channel, as the node gets them."""
+        rows = _row_hashes(messages) if isinstance(messages, pa.RecordBatch) else None
+        start, count = 0, len(messages) if rows is None else len(rows)
+        while start < count:
+            stop = min(count, start + self._room)
+            some = messages if (start, stop) == (0, count) else messages[start:stop]
+            self._hash.update(packed(some) if rows is None else rows[start:stop].tobytes())
+            self._note(some)
+            self._room -= stop - start
+            if not self._room:
+                self._close()
+            start = stop
+
+    def take(self) -> tuple[bytes, ...]:
+        """Return the hashes of the blocks since the last call. The next message begins a block."""
+        if self._room < BLOCK_MESSAGES:
+            self._close()
+        blocks, self._blocks = tuple(self._blocks), []
+        return blocks
+
+    def _close(self) -> None:
+        self._blocks.append(self._hash.digest())
+        self._hash = blake2b(digest_size=_DIGEST_BYTES)
+        self._room = BLOCK_MESSAGES
+
+    def _note(self, messages: list[Any] | pa.RecordBatch) -> None:
+        """Note messages of the present block."""
+
+
+class NamedHash(ChannelHash):
+    """A hash that can name keys of each block.
+
+    Parameters
+    ----------
+    key_of : callable or None
+        Returns the key of a message; None for an edge without a key, where the messages themselves are named.
+    """
+
+    def __init__(self, key_of: Callable[[Any], Any] | None) -> None:
+        super().__init__()
+        self._key_of = key_of
+        self._samples: list[list[str]] = [[]]
+
+    def near(self, block: int) -> str:
+        """Return some keys of a block that `take` has returned last, for an error."""
+        names = self._samples[block] if block < len(self._samples) else []
+        return ", ".join(names)
+
+    def forget(self) -> None:
+        """Forget the keys of the blocks that `take` has returned."""
+        self._samples = [[]]
+
+    def _close(self) -> None:
+        super()._close()
+        self._samples.append([])
+
+    def _note(self, messages: list[Any] | pa.RecordBatch) -> None:
+        samples = self._samples[-1]
+        if len(samples) >= _SAMPLES_MAX:
+            return
+        some: Sequence[Any] = messages[: 4 * _SAMPLES_MAX]
+        for message in some.to_pylist() if isinstance(some, pa.RecordBatch) else some:
+            name = shown(message if self._key_of is None else self._key_of(message))
+            if name not in samples and len(samples) < _SAMPLES_MAX:
+                samples.append(name)
+
+
+# ---------------------------------------------------------------- values as bytes
+
+
+def packed(messages: list[Any]) -> bytes:
+    """Return bytes that are the same for equal messages, in every process, and join as the lists do."""
+    try:
+        data: bytes = msgpack.packb(messages, default=_other, buf_size=_BUFFER_BYTES)
+    except (UnicodeEncodeError, ValueError, TypeError):  # half of a surrogate pair, a value that is too deep
+        plain = [_plain(message, _DEPTH_MAX) for message in messages]
+        data = msgpack.packb(plain, default=_other, buf_size=_BUFFER_BYTES)
+    count = len(messages)
+    return data[1 if count < 16 else 3 if count < 65_536 else 5 :]  # without the length, which differs with the frame
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Return a value of parts that MessagePack has. Takes long. Deeper parts, as of a value in itself, do not count."""
+    if isinstance(value, str):
+        return repr(value)
+    if isinstance(value, dict | list | tuple) and not depth:
+        return [type(value).__qualname__]
+    if isinstance(value, dict):
+        return [[_plain(key, depth - 1), _plain(each, depth - 1)] for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(each, depth - 1) for each in value]
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    """Return what stands for a value that MessagePack has not."""
+    kind = type(value).__qualname__
+    if isinstance(value, int):
+        return [kind, repr(value)]  # beyond 64 bits
+    if isinstance(value, set | frozenset):
+        return [kind, sorted(packed([each]) for each in value)]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [kind, str(value.dtype), list(value.shape), value.tobytes()]
+    if isinstance(value, np.generic):
+        return [kind, value.tobytes()]
+    return [kind, repr(value)] if kind in _BY_REPR else [kind]
+
+
+def _row_hashes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return a hash of each row, by the column."""
+    return hash_columns([_hashable(column) for column in batch.columns], as_tuple=True)
+
+
+def _hashable(column: pa.Array) -> pa.Array:
+    """Return a column of a type that can be a key, with equal values where `column` has equal values."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _hashable(column.dictionary_decode())
+    if pa.types.is_floating(kind) or (pa.types.is_temporal(kind) and kind.bit_width in (32, 64)):
+        return column.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width])
+    if any(is_kind(kind) for is_kind in _KEYS):
+        return column
+    return pa.array([packed([value]) for value in column.to_pylist()], pa.binary())
+
+
+_KEYS: Final = (
+    *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_string_view, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    pa.types.is_fixed_size_binary,
+)

@@ -1,0 +1,228 @@
+"""Log the steps of one subtask, and hold what a replay of them must repeat (PROTOCOL 12).
+
+Owns the log, the hashes of the inputs, and the comparison at the cuts of a replay. The machine calls the node. The
+receiver of a channel compares its messages, and the sender their number, each at its own cut, because nothing of the
+next step is sent before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from snapshot.channel.serialization import Codec
+from snapshot.errors import RestoreRefused
+from snapshot.ids import ChannelId, Subtask
+from snapshot.steps.determinants import At, Cut, Opened, Started, decode_step
+from snapshot.steps.message_hash import ChannelHash, NamedHash
+from snapshot.steps.replay import Replay
+from snapshot.steps.step_log import StepLog
+from snapshot.stored.own_changes import OwnChange
+
+if TYPE_CHECKING:
+    from snapshot.channel.channel_sender import ChannelSender
+    from snapshot.channel.output_buffer import Spill
+    from snapshot.subtask.context import SubtaskContext
+    from snapshot.subtask.input_processor import InputProcessor
+
+E = TypeVar("E", Opened, Started)
+
+#: Step of the random numbers before the first cut.
+_BEGINNING: Final = 0
+
+
+class Stepping:
+    """The steps of one subtask.
+
+    Parameters
+    ----------
+    subtask : Subtask
+    context : SubtaskContext
+    codec : Codec
+    inputs : sequence of InputProcessor
+    outputs : mapping of ChannelId to ChannelSender
+    keeps_state : bool
+        Whether each snapshot stores the subtask's state, as of a sink. A replay then only drops its messages.
+    spill_of : callable
+        Returns the spill file of an output channel, for a replay.
+    """
+
+    def __init__(
+        self,
+        subtask: Subtask,
+        context: SubtaskContext,
+        codec: Codec,
+        inputs: Sequence[InputProcessor],
+        outputs: Mapping[ChannelId, ChannelSender],
+        *,
+        keeps_state: bool,
+        spill_of: Callable[[ChannelId], Spill | None],
+    ) -> None:
+        self.keeps_state = keeps_state
+        self.log = StepLog()
+        #: what is to be repeated, or None while nothing is
+        self.replay: Replay | None = None
+        self.inputs = tuple(inputs)
+        self._places = {each.end.channel: place for place, each in enumerate(inputs)}
+        self._subtask = subtask
+        self._context = context
+        self._codec = codec
+        self._outputs = outputs
+        self._spill_of = spill_of
+        #: whether the next step begins the log
+        self._is_first = True
+        #: run that began the log
+        self._run = context.run
+        for each in inputs:
+            each.hash = ChannelHash()
+
+    # ---------------------------------------------------------------- logging
+
+    @property
+    def is_logging(self) -> bool:
+        """Return whether events are logged now. Those of a replay are in the log already."""
+        return self.replay is None
+
+    def begin(self) -> None:
+        """Begin the log of a fresh subtask, ahead of its `open`."""
+        if not self.keeps_state:
+            self._seed(_BEGINNING)
+            self.log.opened(self._run, self._context.now)
+
+    def start(self) -> None:
+        """Log that a fresh node is started, or repeat what came before, ahead of its `onStart`."""
+        if self.keeps_state:
+            return
+        if self.replay is None:
+            self.log.started(self._context.now)
+        else:
+            self._reach(Started)
+
+    def took(self, channel: ChannelId, count: int, *, together: bool) -> None:
+        """Log messages that were handled, or the end of a stream."""
+        if self.replay is None:
+            took = self.log.took_together if together else self.log.took
+            took(self._places[channel], count, self._context.now)
+
+    def fired(self, at: float, key: Any, *, has_key: bool) -> None:
+        """Log a timer that fired."""
+        self.log.fired(at, self._codec.encode(key) if has_key else None, self._context.now)
+
+    def read(self, read: tuple[str, Any]) -> None:
+        """Log a slice that a source has read."""
+        partition, stop = read
+        self.log.read(partition, self._codec.encode(stop), self._context.now)
+
+    def cut(self, snapshot_id: int) -> OwnChange:
+        """End the step at the cut of a snapshot, and return the step."""
+        change = OwnChange(self._is_first, (self.log.cut(self._cut(snapshot_id)),))
+        self._is_first = False
+        if not self.keeps_state:
+            self._seed(snapshot_id)
+        return change
+
+    def _cut(self, snapshot_id: int) -> Cut:
+        return Cut(
+            snapshot_id,
+            tuple(end.sent for end in self._outputs.values()),
+            tuple(each.end.processed for each in self.inputs),
+            tuple(each.hash.take() for each in self.inputs if each.hash is not None),
+        )
+
+    def _seed(self, snapshot_id: int) -> None:
+        """Begin the random numbers of a step, which the id of the cut before it decides."""
+        self._context.seed_random(f"{self._run}/{self._subtask}/{snapshot_id}")
+
+    # ---------------------------------------------------------------- replay
+
+    def restore(self, steps: Iterable[memoryview]) -> None:
+        """Hold the steps of a restored log, and repeat what came before the node was opened.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if a step cannot be read.
+        """
+        self._is_first = False
+        self.replay = Replay(decode_step(step, f"the log of {self._subtask}") for step in steps)
+        for each in self.inputs:
+            each.hash = NamedHash(each.key_of)
+        for channel, end in self._outputs.items():
+            end.buffer.spill_from_now(self._spill_of(channel))
+        if not self.keeps_state:
+            self._run = self._reach(Opened).run
+            self._seed(_BEGINNING)
+
+    def _reach(self, entry: type[E]) -> E:
+        assert self.replay is not None
+        if isinstance(head := self.replay.head, At):
+            self._context.now = head.now
+            self.replay.done()
+        found = self.replay.head
+        assert isinstance(found, entry), (self._subtask, found)
+        self.replay.done()
+        return found
+
+    @property
+    def is_spilling(self) -> bool:
+        """Return whether messages that were repeated wait on disk."""
+        return any(end.buffer.spilling for end in self._outputs.values())
+
+    def key_of_timer(self, key: bytes) -> Any:
+        """Return the key of a logged timer."""
+        return self._codec.decode(key)
+
+    def stop_of_read(self, stop: bytes) -> Any:
+        """Return the offset at which a logged read ended."""
+        return self._codec.decode(stop)
+
+    def repeat_cut(self, before: Cut) -> None:
+        """Compare the step that ends with what it was before, and begin the next.
+
+        Raises
+        ------
+        RestoreRefused
+            if messages differ, in number or in content. The text names step, node, subtask, edge and keys.
+        """
+        now = self._cut(before.snapshot_id)
+        if not self.keeps_state:
+            for channel, count, count_before in zip(self._outputs, now.sent, before.sent, strict=True):
+                if count != count_before:
+                    raise self._refused(
+                        before, channel, f"sent {count:,} messages", f"where it had sent {count_before:,}"
+                    )
+        for each, blocks, blocks_before in zip(self.inputs, now.hashes, before.hashes, strict=True):
+            if blocks != blocks_before:
+                pairs = zip(blocks, blocks_before, strict=False)
+                differing = next((n for n, (one, other) in enumerate(pairs) if one != other), len(blocks_before))
+                near = each.hash.near(differing) if isinstance(each.hash, NamedHash) else ""
+                what = "keys" if each.key_of is not None else "messages"
+                raise self._refused(
+                    before, each.end.channel, "sent something else", f"than before ({what} near {near})"
+                )
+            assert isinstance(each.hash, NamedHash)
+            each.hash.forget()
+        if not self.keeps_state:
+            self._seed(before.snapshot_id)
+
+    def _refused(self, cut: Cut, channel: ChannelId, what: str, before: str) -> RestoreRefused:
+        node, index = channel.source.node, channel.source.index
+        edge = f"{node}->{channel.target.node}"
+        return RestoreRefused(
+            f"step {cut.snapshot_id}: node {node!r}, subtask {index} {what} on {edge} {before}: it is not deterministic"
+        )
+
+    def differs(self, what: str) -> RestoreRefused:
+        """Return the error of a replay in which the node itself is not where it was."""
+        assert self.replay is not None
+        node, index = self._subtask.node, self._subtask.index
+        step = self.replay.snapshot_id
+        return RestoreRefused(f"step {step}: node {node!r}, subtask {index} {what}: it is not deterministic")
+
+    def finish(self) -> None:
+        """Log again from here on, because the last cut is repeated."""
+        self.replay = None
+        for each in self.inputs:
+            each.hash = ChannelHash()
+        for end in self._outputs.values():
+            end.buffer.spill_from_now(None)

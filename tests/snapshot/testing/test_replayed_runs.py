@@ -1,0 +1,292 @@
+"""Simulated runs in mode inputLogging: a replay makes the same history again, whatever fails and whenever.
+
+Each node sends a chain of links, which depends on all that it has read: messages in their order, their division into
+lists and batches, timers, the time, chance, states that expire. What was committed before a failure and what comes
+behind it are one chain only if the replay was exact.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from snapshot import Context, Graph, InputLogging, Node, Subtask
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.run_state import Outcome
+from snapshot.plan.modes import ModeWish
+from snapshot.steps.determinants import Cut, Took
+from snapshot.steps.step_log import StepLog
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.stepping import Stepping
+from snapshot.testing import ListSink, Simulator
+from snapshot.testing.checkers import judge
+from snapshot.testing.history import History
+from snapshot.testing.steps import Crash, RequestSnapshot
+from snapshot.trace_events import Kind
+from tests.run_size import FACTOR, scaled
+from tests.snapshot.testing.replayed import (
+    Batches,
+    Each,
+    Lists,
+    Slices,
+    chain_problems,
+    chained,
+    steps_of,
+    word_of,
+)
+
+OUT = Subtask("out")
+SIZES = {"a": 9, "b": 7, "c": 5}
+KINDS: dict[str, tuple[type[Node], bool]] = {"each": (Each, False), "lists": (Lists, False), "batches": (Batches, True)}
+MANY = RestartPolicy(maxRestarts=50)
+
+
+def _run(kind: str, choose: Any, **settings: Any) -> History:
+    node, as_batches = KINDS[kind]
+    graph = chained(node(), SIZES, as_batches=as_batches)
+    settings = {"snapshotInterval": 0.15, "restartPolicy": MANY, **settings}
+    return Simulator(graph, choose, mode="inputLogging", **settings).run()
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Counter[str]]:
+    """What the runs had."""
+    found: Counter[str] = Counter()
+    yield found
+    if FACTOR >= 1:
+        due = ["steps were repeated", "interleaved inputs", "a step whose snapshot was aborted", "several steps"]
+        due += [*("Took", "TookTogether", "Fired", "Read", "Exhausted", "Published", "Opened", "Started")]
+        due += ["two drivers", "Freeze", "a run was adopted", "a worker crashed", "FailStore", "CrashCoordinator"]
+        assert all(found[each] for each in due), found
+
+
+def _note(history: History, seen: Counter[str]) -> None:
+    published = {snapshot.id for snapshot in history.snapshots}
+    steps = steps_of(history)
+    seen.update(history.seen)
+    seen["several steps"] += len(steps) > len(history.topology.subtasks)
+    for step in steps:
+        seen.update(type(entry).__name__ for entry in step)
+        inputs = [entry.input for entry in step if isinstance(entry, Took)]
+        seen["interleaved inputs"] += len(inputs) > 3 and len({*inputs}) > 1
+        seen["a step whose snapshot was aborted"] += any(
+            isinstance(entry, Cut) and entry.snapshot_id not in published for entry in step
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", range(5))
+def test_a_replay_is_exact(kind: str, block: int, seen: Counter[str]) -> None:
+    """With faults of all kinds at random: one chain for each subtask, nothing lost, nothing doubled."""
+    for seed in range(scaled(20)):
+        history = _run(kind, 1000 * block + seed, faults=4)
+        assert history.outcome is Outcome.FINISHED, (seed, history.reason)
+        rows = history.output("out")
+        assert chain_problems(rows) == [], seed
+        assert sum(row[6] for row in rows) == sum(SIZES.values()) * (1 if kind == "batches" else 2), seed
+        _note(history, seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_after_any_number_of_steps(kind: str) -> None:
+    """One worker crashes after the n-th step of a run with snapshots, for each n of a small run."""
+    reference = _run(kind, 1, snapshotInterval=0.1)
+    assert chain_problems(reference.output("out")) == []
+    steps = len(reference.schedule)
+    for place in range(1, steps, max(1, round(steps / scaled(40)))):
+        history = _run(
+            kind, [*reference.schedule[:place], Crash(1)], seed=1, snapshotInterval=0.1, skipsImpossible=True
+        )
+        assert history.outcome is Outcome.FINISHED, (place, history.reason)
+        assert chain_problems(history.output("out")) == [], place
+
+
+def test_every_checker_passes() -> None:
+    """Exact cuts, causality, completeness, delivery, fencing and integrity hold for steps as for markers."""
+    for seed in range(scaled(10)):
+        history = _run("each", 500 + seed, faults=3)
+        assert all(verdict.holds for verdict in judge(history)), (seed, list(map(str, judge(history))))
+
+
+# ---------------------------------------------------------------- nodes that are not deterministic
+
+
+class Clock(Node):
+    """Sends what a clock says that nobody logs."""
+
+    deterministic = True
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        context.send((message[0], time.perf_counter_ns()))
+
+
+class Unordered(Node):
+    """Sends the same values in another order each time, as a set of words does in another process."""
+
+    deterministic = True
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        words = [f"{message[0]}{number}" for number in range(9)]
+        random.shuffle(words)
+        context.send((message[0], words))
+
+
+class Fewer(Node):
+    """Sends a message less when it is called again."""
+
+    deterministic = True
+    calls = 0
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        Fewer.calls += 1
+        if message[1] or Fewer.calls < 4:
+            context.send(message)
+
+
+class Timed(Node):
+    """Sets a timer by a clock that nobody logs."""
+
+    deterministic = True
+    calls = 0
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        Timed.calls += 1
+        context.registerTimer(context.now - Timed.calls)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        context.send(at)
+
+
+GUILTY: dict[str, tuple[Callable[[], Node], str]] = {
+    "a clock": (Clock, r"sent something else on node->out than before \(messages near "),
+    "an order": (Unordered, r"sent something else on node->out than before \(messages near "),
+    "a message less": (Fewer, r"sent [\d,]+ messages on node->out where it had sent [\d,]+"),
+    "a timer": (Timed, r"has no timer for -[\d.]+, which had fired"),
+}
+
+
+def _crashed_behind_a_snapshot(graph: Graph) -> History:
+    """Take a snapshot in the middle, crash a worker behind it, and go on until all is repeated."""
+    simulator = Simulator(graph, [], seed=2, mode="inputLogging", maxSteps=2_000)
+    while not any(event.kind is Kind.RECEIVE and event.subtask == OUT for event in simulator.history.events):
+        simulator.take(simulator.possible()[0])
+    simulator.take(RequestSnapshot())
+    while not simulator.history.snapshots:
+        simulator.take(simulator.possible()[0])
+    simulator.take(Crash(0))
+    return simulator.finish()
+
+
+@pytest.mark.parametrize("kind", GUILTY)
+def test_a_node_that_is_not_deterministic_is_found(kind: str) -> None:
+    """At the replay: with step, node, subtask and edge. The run ends, because each replay would differ."""
+    make, said = GUILTY[kind]
+    Fewer.calls = Timed.calls = 0
+    graph = Graph("guilty").add("slices", Slices({"a": 3}, endless=True)).add("node", make()).add("out", ListSink())
+    graph.connect("slices", "node").connect("node", "out")
+    history = _crashed_behind_a_snapshot(graph)
+    failed = [event.text for event in history.events if event.kind is Kind.FAILED]
+    pattern = rf"step \d+: node 'node', subtask 0 {said}.*: it is not deterministic"
+    assert history.outcome is Outcome.FAILED, (history.outcome, failed)
+    assert re.search(pattern, history.reason), history.reason
+    assert any("it is not deterministic" in text for text in failed)
+
+
+def test_the_keys_of_a_difference_are_named() -> None:
+    """Behind a keyed edge: keys of the block that differs."""
+    graph = (
+        Graph("guilty")
+        .add("slices", Slices({"a": 3}, endless=True))
+        .add("node", Clock())
+        .add("each", Each(), parallelism=2)
+    )
+    graph.add("out", ListSink()).connect("slices", "node").connect("node", "each", key=word_of).connect("each", "out")
+    history = _crashed_behind_a_snapshot(graph)
+    assert "node 'node', subtask 0 sent something else on node->each than before (keys near 'a" in history.reason
+
+
+# ---------------------------------------------------------------- the mode of a run
+
+
+def _words() -> Graph:
+    return chained(Lists(), SIZES)
+
+
+def _files(mode: Any) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    Simulator(_words(), 3, mode=mode, snapshotInterval=0.2, files=files).run()
+    return files
+
+
+def test_a_run_keeps_its_mode() -> None:
+    """Another one is refused by name, in both directions."""
+    modes: list[tuple[ModeWish, ModeWish]] = [("inputLogging", "markers"), ("markers", "inputLogging")]
+    for before, now in modes:
+        history = Simulator(_words(), 3, mode=now, files=_files(before)).run()
+        assert history.outcome is Outcome.FAILED
+        said = f"run 'chained' was made in mode '{before}'; submit it so, or under another name"
+        assert history.reason == said
+
+
+def test_another_graph_is_refused() -> None:
+    """Nothing of it can be repeated, and nothing is dropped for allow=."""
+    files = _files(InputLogging())
+    for graph, said in (
+        (_words().withParallelism({"node": 3}), "\n  node node: parallelism 2 -> 3"),
+        (_words().add("more", ListSink()).connect("node", "more"), "+ node more"),
+    ):
+        history = Simulator(graph, 3, mode="inputLogging", files=dict(files), allow={"changedGraph"}).run()
+        assert history.outcome is Outcome.FAILED
+        assert "stores no state, but the work of another graph, which this one cannot repeat:" in history.reason
+        assert said in history.reason
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _without_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay that lets the time go on."""
+    monkeypatch.setattr(SubtaskMachine, "_tick", lambda self, now: setattr(self.context, "now", now))
+
+
+def _without_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance that is not seeded by the step."""
+    monkeypatch.setattr(Stepping, "_seed", lambda self, snapshot_id: None)
+
+
+def _without_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last run of messages of each step is dropped."""
+
+    def forget(self: StepLog, cut: Cut) -> bytes:
+        self._input, self._count = -1, 0
+        return whole(self, cut)
+
+    whole = StepLog.cut
+    monkeypatch.setattr(StepLog, "cut", forget)
+
+
+MUTANTS = {
+    "now": _without_now,
+    "chance": _without_seed,
+    "the last run": _without_last_run,
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them breaks a chain, or is found by the comparison, in a few seeds."""
+    MUTANTS[mutant](monkeypatch)
+    for seed in range(40):
+        try:
+            history = _run("each", seed, faults=3)
+        except AssertionError:
+            return
+        if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):
+            return
+    pytest.fail("40 runs were right without the rule")

@@ -1,0 +1,144 @@
+"""Runs in mode inputLogging, live: no state is stored, and whatever is killed, each output comes once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barrier_runtime import Run
+from barrier_runtime.dataframes.nodes import ParquetSink
+from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
+from benchmarks.process_table import coordinators, kill
+from snapshot import END, Context, Graph, GraphError, Node, ReplayableSource
+from snapshot.errors import RestoreRefused, RunFailed
+from state_backends import HeapState, MemoryBackend
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray]
+
+WORDS = ("to", "be", "or", "not", "that", "is", "the", "question")
+PARTITIONS = ("a", "b", "c")
+
+
+class Words(ReplayableSource):
+    """Sends numbered words of three partitions, a slice at a time, until a file is there."""
+
+    pollSeconds = 0.01
+
+    def __init__(self, enough: Path) -> None:
+        self.enough = enough
+
+    def partitions(self) -> tuple[str, ...]:
+        return PARTITIONS
+
+    def first(self, partition: str) -> int:
+        return 0
+
+    def available(self, partition: str, start: int) -> Any:
+        return END if self.enough.exists() else start + 20
+
+    def read(self, partition: str, start: int, stop: int, context: Context) -> None:
+        context.sendAll([WORDS[number % len(WORDS)] for number in range(start, stop)])
+
+
+class Count(Node):
+    """Counts words, and sends what the count is, with a number of its own."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.n = context.getReducingState("n", "count")
+
+    def onMessage(self, word: str, context: Context) -> None:
+        self.n.add(1)
+        context.send({"word": word, "n": self.n.get()})
+
+
+class Random(Count):
+    """Counts words by chance that nobody logs."""
+
+    def onMessage(self, word: str, context: Context) -> None:
+        import random
+
+        context.send({"word": word, "n": random.randrange(10**9)})
+
+
+def itself(word: str) -> str:
+    """The key of a word."""
+    return word
+
+
+def words(live: Live, counting: Node) -> Graph:
+    """Words, counted by two subtasks, to Parquet."""
+    graph = Graph("words").add("words", Words(live.folder / "enough"), parallelism=2)
+    graph.add("count", counting, parallelism=2)
+    graph.add("out", ParquetSink(str(live.folder / "out"), "word STRING, n LONG"))
+    return graph.connect("words", "count", key=itself).connect("count", "out")
+
+
+def _submit(live: Live, counting: Node | None = None) -> Run:
+    runtime = live.runtime(snapshotInterval=0.2)
+    return live.submit(runtime, words(live, counting or Count()), mode="inputLogging")
+
+
+def _kill_worker(run: Run) -> None:
+    kill(run.status["workers"][0])
+
+
+def _kill_coordinator(run: Run) -> None:
+    for pid in coordinators():
+        kill(pid)
+
+
+@pytest.mark.parametrize("fault", [_kill_worker, _kill_coordinator], ids=["worker", "coordinator"])
+def test_each_count_comes_once(live: Live, fault: Callable[[Run], None]) -> None:
+    """Killed three times, and behind the last kill a new driver's submission goes on."""
+    run = _submit(live)
+    for _ in range(2):
+        published = await_snapshots(run, 3)
+        fault(run)
+        _await_newer(run, published[-1])
+    sizes = [sum(handle.size for handle in record.all_handles) for record in run.snapshots()[-1].manifest.records]
+    run.stop(withSnapshot=True)
+    run = _submit(live)
+    await_snapshots(run, 1)
+    (live.folder / "enough").touch()
+    run.awaitTermination(DEADLINE_S)
+    assert run.status["outcome"] == "finished", run.exception()
+    rows = [tuple(row) for row in live.spark.read.parquet(str(live.folder / "out")).collect()]
+    counts = Counter(word for word, _ in rows)
+    assert sorted(counts) == sorted(WORDS)
+    assert sorted(rows) == sorted((word, n) for word, count in counts.items() for n in range(1, count + 1))
+    print(f"{len(rows):,} counts; {sum(sizes):,} bytes of log and sinks")
+
+
+def _await_newer(run: Run, snapshot_id: int) -> None:
+    wait_for("snapshots after the fault", lambda: any(each.id > snapshot_id for each in run.snapshots()))
+
+
+def test_a_node_that_is_not_deterministic_ends_the_run(live: Live) -> None:
+    """By its name, with step, subtask and keys, after a kill."""
+    run = _submit(live, Random())
+    await_snapshots(run, 2)
+    _kill_worker(run)
+    with pytest.raises(
+        RunFailed, match=r"step \d+: node 'count', subtask [01] sent something else on count->out than "
+    ):
+        run.awaitTermination(DEADLINE_S)
+
+
+def test_a_mode_is_refused_before_anything_starts(live: Live) -> None:
+    """A backend in memory, rows outside memory, and another mode for a run that has one."""
+    graph = words(live, Count())
+    with pytest.raises(GraphError, match="mode 'inputLogging' cannot run graph 'words': a MemoryBackend does not out"):
+        live.runtime(backend=MemoryBackend()).submit(graph, mode="inputLogging")
+    run = _submit(live)
+    await_snapshots(run, 1)
+    run.stop(withSnapshot=True)
+    with pytest.raises(RestoreRefused, match="run 'words' was made in mode 'inputLogging'; submit it so, or under ano"):
+        live.runtime(keyedState=HeapState()).submit(graph)
+    plan = live.runtime().plan(graph)
+    assert not plan.isRefused, plan
