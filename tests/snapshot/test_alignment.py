@@ -115,7 +115,7 @@ def mixed(compiled: CompiledGraph) -> CompiledGraph:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_mix_that_is_not_granted_cannot_deadlock_the_core(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL 4.1: even where an aligned edge is behind an unaligned one, a marker that overtook ends the waiting."""
-    monkeypatch.setattr(module, "build", lambda graph, alignment: mixed(build(graph, alignment)))
+    monkeypatch.setattr(module, "build", lambda graph, alignment, mode=None: mixed(build(graph, alignment)))
     history = Simulator(diamond(), seed, snapshotInterval=0.1).run()
     assert history.outcome is Outcome.FINISHED
     assert len(history.snapshots) > 1

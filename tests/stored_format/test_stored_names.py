@@ -20,6 +20,7 @@ from snapshot.channel.frame import PayloadKind
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask
 from snapshot.operators.groups import TOTALS, Aggregates
+from snapshot.plan.modes import InputLogging
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
 from snapshot.stored.certificate import ChannelWaves, ListEntry, OwnStateKind, ReceivedEntry, SentEntry
@@ -166,7 +167,10 @@ def test_what_is_written_today() -> None:
     record = sample.records()[0]
     assert list(SUBTASK_RECORD.write(record)) == usual("SUBTASK_RECORD")
     assert list(HANDLE.write(record.handles[0])) == usual("HANDLE")
-    assert list(record_of_topology(sample.TOPOLOGY)) == names("TOPOLOGY")
+    assert list(record_of_topology(sample.TOPOLOGY)) == usual("TOPOLOGY")
+    stepped = replace(sample.TOPOLOGY, mode=InputLogging())
+    assert list(record_of_topology(stepped)) == names("TOPOLOGY")
+    assert record_of_topology(stepped)["mode"] == {"name": "inputLogging"}
     assert list(record_of_topology(sample.TOPOLOGY)["edges"][0]) == usual("EDGE")
     assert list(SUBTASK_RECORD.write(record)["standing"]) == usual("SUBTASK_STATUS")
     status = replace(record.status, partitions=("a", "b"), own_state=OwnStateKind.OFFSETS)
@@ -176,7 +180,8 @@ def test_what_is_written_today() -> None:
     listed = part.rows_part("run", 7, 7_000_042, record.subtask, (0, 3), (0, 9), [b"rows"], 1).inline()
     assert list(HANDLE.write(listed)) == names("HANDLE")
     waves = reading.waves
-    keyed = replace(record, groups=(0, KEY_GROUPS), rows=(ListEntry(listed, 2, 5),), own=(), waves=waves)
+    logged = (part.steps_part("run", 7, 7_000_042, record.subtask, (0, 3), [b"steps"]).inline(),)
+    keyed = replace(record, groups=(0, KEY_GROUPS), rows=(ListEntry(listed, 2, 5),), own=(), waves=waves, steps=logged)
     assert list(SUBTASK_RECORD.write(keyed)) == names("SUBTASK_RECORD")
     assert SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(keyed)))) == keyed
     state = NodeState(1, None, [], 0.0, [], False, False, [], {})

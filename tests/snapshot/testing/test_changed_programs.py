@@ -23,7 +23,7 @@ from snapshot.stored.snapshot import Snapshot
 from snapshot.testing import History, ListSink, ListSource, Pause, Simulator, judge
 from snapshot.testing.choosers import Odds
 from snapshot.testing.simulation.store import SimulatedBackend
-from tests.run_size import scaled
+from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.rescaled import COMMITTED, InOrder, Out, Records, due, first_field
 
 Files = dict[str, bytes]
@@ -118,8 +118,9 @@ def test_renamed_nodes_go_on_where_they_were() -> None:
     seen: Counter[str] = Counter()
     for seed in range(scaled(12)):
         go_through(CHAIN, seed, seen)
-    assert seen["whole"] > 0 and seen["messages in flight 0"] > 0, seen
-    assert seen["foreign parts 1"] > 0, seen
+    if FACTOR >= 1:
+        assert seen["whole"] > 0 and seen["messages in flight 0"] > 0, seen
+        assert seen["foreign parts 1"] > 0, seen
 
 
 def counting(name: str, *, formerly: str | None = None, pause: float = 1.0) -> Graph:
