@@ -32,6 +32,7 @@ from snapshot.stored.certificate import (
     OwnStateKind,
     ReceivedEntry,
     SentEntry,
+    StepBase,
     SubtaskRecord,
     SubtaskStatus,
 )
@@ -44,7 +45,7 @@ _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
-    ChannelWaves, OwnStateKind, SnapshotTimings,
+    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase,
     WorkerProgress,
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,

@@ -9,7 +9,7 @@ from snapshot.stored.manifest import Manifest
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None) -> dict[str, Any]:
-    """Return the name of a mode, and the size of the log of steps.
+    """Return the name of a mode, the newest step, the snapshot that has the state, and the size of the log behind it.
 
     Parameters
     ----------
@@ -23,6 +23,7 @@ def mode_status(mode: Mode | None, newest: Manifest | None) -> dict[str, Any]:
     return {
         "name": name_of_mode(mode),
         "step": None if newest is None else newest.snapshot_id,
+        "state": next((record.base.snapshot_id for record in newest.records if record.base), None) if newest else None,
         "logBytes": sum(handle.size for handle in handles),
         "logParts": len(handles),
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ListEntry, SubtaskRecord
+from snapshot.stored.certificate import ListEntry, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle
 
@@ -193,8 +193,6 @@ class RestoredSubtask:
     rows: tuple[ListEntry, ...] = ()
     #: list of own state in deltas, in the order of application
     own: tuple[Handle, ...] = ()
-    #: log of the steps that the subtask repeats, in the order of the steps
-    steps: tuple[Handle, ...] = ()
     #: what the subtask takes over from several, or None where it restores its own state
     inheritance: Inheritance | None = None
     #: state part of each donor, each with its list of own state behind it
@@ -211,6 +209,10 @@ class RestoredSubtask:
     renames: tuple[tuple[str, str], ...] = ()
     #: whether the first snapshot lists only new parts, because the graph no longer has the name of some restored parts
     needs_base: bool = False
+    #: log of the steps that the subtask repeats, in the order of the steps
+    steps: tuple[Handle, ...] = ()
+    #: snapshot that has the state, behind which the steps go on; None: the run begins, or is not logged
+    base: StepBase | None = None
 
     @property
     def origin(self) -> Handle | None:

@@ -272,8 +272,11 @@ class Deployment:
         return self._run_or_replay(Started())
 
     def replayed(self, worker: int, incarnation: int) -> DeploymentResult | None:
-        """Record that a worker has repeated its restored steps."""
-        if incarnation != self._registry.incarnation or worker not in self._registry:
+        """Record that a worker has repeated its restored steps, also before this instance has adopted the workers."""
+        if worker not in self._registry or incarnation not in (
+            self._registry.incarnation,
+            self._registry[worker].running,
+        ):
             return None
         self._registry[worker].is_replaying = False
         if self.phase is not Phase.REPLAYING or self._registry.any_replaying:
@@ -300,6 +303,9 @@ class Deployment:
             return None
         running = self._registry.running()
         if not self._must_restore and running != [0]:
+            if self._settings.topology.mode is not None and not self._knows_newest:
+                self._read(self._settings.run, self._newest)
+                return None
             self._must_restore = True
             if len(running) == 1:
                 self._registry.incarnation = running[0]
@@ -317,8 +323,7 @@ class Deployment:
             self._deploy(fresh_start(settings.topology, settings.partitions), is_final=False)
             return None
         if self.known is None or (self.known.run, self.known.snapshot_id) != source:
-            self._enter(Phase.READING, None)
-            self._outbox.put(ReadManifest(*source))
+            self._read(*source)
             return None
         try:
             plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
@@ -327,9 +332,22 @@ class Deployment:
         self._deploy(plan, is_final=self.known.final)
         return None
 
+    @property
+    def _knows_newest(self) -> bool:
+        """Whether `known` is the newest snapshot of the run's history, whose state the next snapshots may list."""
+        known = None if self.known is None else (self.known.run, self.known.snapshot_id)
+        return self._newest is None or known == (self._settings.run, self._newest)
+
+    def _read(self, run: str, snapshot_id: int | None) -> None:
+        assert snapshot_id is not None
+        self._enter(Phase.READING, None)
+        self._outbox.put(ReadManifest(run, snapshot_id))
+
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
-        self._restored_lists = {each.subtask: Lists(each.groups, each.rows, each.own, each.steps) for each in plan}
+        self._restored_lists = {
+            each.subtask: Lists(each.groups, each.rows, each.own, each.steps, each.base) for each in plan
+        }
         # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
         self._is_over = is_final and all(restored.is_known for restored in plan)
         # Use the claim's number, because the claim was taken before anything of this incarnation existed.

@@ -38,6 +38,7 @@ from snapshot.coordinator.retention import RemovalRequest, Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
 from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from snapshot.coordinator.step_records import is_foreign
 from snapshot.coordinator.termination import RunTermination
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
@@ -270,6 +271,8 @@ class Coordinator:
 
     def _on_running(self) -> None:
         self._has_doubted = False
+        known = self._deployment.known
+        self.table.needs_state = known is not None and is_foreign(known, self.settings.run, self.settings.topology)
         self._outbox.put(events.CollectOrphans(self.incarnation))
         self._trigger_waiting()
 
@@ -394,7 +397,7 @@ class Coordinator:
         snapshot = self._tracker.acknowledge(message)
         if snapshot is None:
             return
-        wrong = self._tracker.problems(snapshot, self._deployment.newest_lists())
+        wrong = self._tracker.problems(snapshot, self._deployment.newest_lists(), self._deployment.known)
         if wrong:
             self._abort(snapshot.snapshot_id, f"the cut is not consistent: {wrong}")
         else:
@@ -406,6 +409,7 @@ class Coordinator:
         is_last = self._termination.is_last(requests, is_final=manifest.final)
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
+        self.table.needs_state = False
         self._restarts.note_published(manifest.records)
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):

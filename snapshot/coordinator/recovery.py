@@ -28,7 +28,7 @@ from snapshot.coordinator.restore_plan import (
 )
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.plan.modes import name_of_mode
+from snapshot.plan.modes import Deltas, name_of_mode
 from snapshot.plan.topology import NodeSpec, Topology
 from snapshot.plan.versions import newer_text, unmigrated_text
 from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
@@ -150,7 +150,8 @@ class _Restore:
             raise RestoreRefused(
                 f"run {self._manifest.run!r} was made in mode {before!r}; submit it so, or under another name"
             )
-        if self._topology.mode is None:
+        steps = sum(len(record.steps or ()) for record in self._manifest.records)
+        if not steps:
             return
         changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
         for node in self._topology.nodes:
@@ -159,8 +160,8 @@ class _Restore:
                 changes.append(f"\n  node {node.name}: parallelism {stored.parallelism} -> {node.parallelism}")
         if changes:
             raise RestoreRefused(
-                f"{self._where} stores no state, but the work of another graph, which this one cannot repeat:"
-                f"{''.join(changes)}\nSubmit the graph that it was taken of, or this one under another name"
+                f"{self._where} has work to repeat behind its last state, and this is another graph:"
+                f"{''.join(changes)}\n{_way_out_of_steps(self._topology)}"
             )
 
 
@@ -215,6 +216,13 @@ def _kept_state(record: SubtaskRecord) -> Iterator[str]:
         yield f"prepared output of {len(status.uncommitted)} snapshots"
 
 
+def _way_out_of_steps(topology: Topology) -> str:
+    other = "Submit the graph that it was taken of, or this one under another name"
+    if isinstance(topology.mode, Deltas):
+        return f"{other}; or stop the run with a snapshot, which has no work behind it"
+    return other
+
+
 class _Plan:
     """A restore into a graph that may have nodes of another parallelism.
 
@@ -247,6 +255,8 @@ class _Plan:
         self._records = {record.subtask: record for record in manifest.records}
         self._by_node = records_by_node(manifest.records)
         self._reshaped = reshaped_edges(topology, stored, self._channels)
+        #: whether steps are repeated
+        self._replays = any(record.steps for record in manifest.records)
         self._ended = {subtask for subtask in topology.subtasks if self._has_ended(subtask)}
         self._assigned = self._assign(allow, partitions)
         #: parts of each old channel, the receiver's before the sender's (PROTOCOL 1.3)
@@ -367,23 +377,34 @@ class _Plan:
         record = self._records.get(subtask)
         if record is None:
             return RestoredSubtask(subtask, None, (), (), (), partitions)
-        if self._topology.mode is not None:
+        if self._replays:
             return self._replayed(record, partitions)
         return RestoredSubtask(
             subtask, record.state, (), (), (), partitions,
-            groups=record.groups, rows=record.rows or (), own=record.own or (),
+            groups=record.groups, rows=record.rows or (), own=record.own or (), base=record.base,
         )  # fmt: skip
 
     def _replayed(self, record: SubtaskRecord, partitions: tuple[str, ...] | None) -> RestoredSubtask:
-        """PROTOCOL 12.3: return a subtask that repeats its steps. A sink has its state, all others begin afresh."""
-        restored = RestoredSubtask(record.subtask, None, (), (), (), partitions, steps=record.steps or ())
-        if not self._topology.node(record.subtask.node).is_sink:
+        """PROTOCOL 12.3: return a subtask that repeats its steps, from the state behind which they go on.
+
+        A sink has the state of the snapshot itself. Without a state of all subtasks, all others begin afresh.
+        """
+        subtask, base = record.subtask, record.base
+        restored = RestoredSubtask(subtask, None, (), (), (), partitions, steps=record.steps or (), base=base)
+        if base is not None:
+            inputs, outputs = self._topology.inputs_of(subtask), self._topology.outputs_of(subtask)
+            restored = replace(
+                restored,
+                processed=tuple(zip(inputs, base.processed, strict=True)),
+                sent=tuple(zip(outputs, base.sent, strict=True)),
+            )
+        elif not self._topology.node(subtask.node).is_sink:
             return restored
         return replace(restored, state=record.state, groups=record.groups, rows=record.rows or (), own=record.own or ())
 
     def _with_channels(self, restored: RestoredSubtask) -> RestoredSubtask:
-        if restored.steps:
-            return restored  # all channels begin with 0
+        if self._replays:
+            return restored  # its channels begin where its state was
         subtask, numbers = restored.subtask, self._channels.numbers
         inputs, outputs = self._topology.inputs_of(subtask), self._topology.outputs_of(subtask)
         edges = [plan.plan(subtask.index) for (_, target), plan in self._reshaped.items() if target == subtask.node]

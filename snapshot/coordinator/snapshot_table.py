@@ -32,14 +32,21 @@ class SnapshotTable:
         Number of acknowledgements that complete a snapshot.
     epoch_offset : float
         Seconds to add to monotonic time, giving seconds since the epoch, for reports.
+    state_multiple : int
+        Snapshots whose ids are multiples store all state. Requested snapshots do (PROTOCOL 12.11).
     """
 
-    def __init__(self, policy: SnapshotPolicy, subtask_count: int, epoch_offset: float) -> None:
+    def __init__(
+        self, policy: SnapshotPolicy, subtask_count: int, epoch_offset: float, state_multiple: int = 1
+    ) -> None:
         self.policy = policy
         #: {snapshot_id: pending snapshot}, ascending
         self.pending: dict[int, PendingSnapshot] = {}
         self.requests: list[SnapshotRequest] = []
         self._subtask_count = subtask_count
+        self._state_multiple = state_multiple
+        #: whether the next snapshots store all state, because no later one could list an older state
+        self.needs_state = False
         self.stats = SnapshotStats(subtask_count, epoch_offset)
         self.failures_in_a_row = 0
         self._next_id = 0
@@ -98,6 +105,8 @@ class SnapshotTable:
         """Start a snapshot for `requests`, and for all waiting requests without named initiators."""
         taken = [request for request in self.requests if request in requests or request.initiators is None]
         self.requests = [request for request in self.requests if request not in taken]
+        if taken or self.needs_state:
+            self._next_id += -self._next_id % self._state_multiple
         snapshot = PendingSnapshot(self._next_id, now, taken, initiator)
         self.pending[snapshot.snapshot_id] = snapshot
         self._next_id += 1

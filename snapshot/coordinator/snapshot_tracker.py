@@ -21,9 +21,11 @@ from snapshot.coordinator.events import CloseRequest
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.snapshot_table import SnapshotTable
+from snapshot.coordinator.step_records import is_foreign, with_state
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
+from snapshot.plan.modes import Deltas
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -57,7 +59,8 @@ class SnapshotTracker:
         registry: WorkerRegistry,
         outbox: Outbox,
     ) -> None:
-        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset)
+        multiple = topology.mode.every if isinstance(topology.mode, Deltas) else 1
+        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple)
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run
@@ -159,15 +162,37 @@ class SnapshotTracker:
         """Record the durable part of one subtask. Return the snapshot after the last part, else None."""
         return self.table.acknowledge(message.snapshot_id, message.record, message.timings, self._outbox.now)
 
-    def problems(self, snapshot: PendingSnapshot, lists_before: Mapping[Subtask, Lists] | None) -> str:
+    def _complete(self, snapshot: PendingSnapshot, published: Manifest | None) -> None:
+        """Add to a snapshot without state the newest state that is stored for all subtasks.
+
+        `published` is the snapshot that was published or restored last. A snapshot that is being published counts too,
+        because its state is stored whatever becomes of its manifest.
+        """
+        mode = self._topology.mode
+        if mode is None or mode.captures_state(snapshot.snapshot_id):
+            return
+        found = [manifest for number, manifest in self._manifests.items() if number < snapshot.snapshot_id]
+        if published is not None and not is_foreign(published, self._run, self._topology):
+            found.append(published)
+        newest = max(found, key=lambda manifest: manifest.snapshot_id, default=None)
+        snapshot.records.update(with_state(snapshot.records, self._topology, newest))
+
+    def problems(
+        self, snapshot: PendingSnapshot, lists_before: Mapping[Subtask, Lists] | None, newest: Manifest | None
+    ) -> str:
         """Return the problems of a complete snapshot, or "" if its cut is exact (PROTOCOL 2).
+
+        Adds to the records of a snapshot without state an older state first (PROTOCOL 12.11).
 
         Parameters
         ----------
         snapshot : PendingSnapshot
         lists_before : mapping of Subtask to Lists, or None
             As for `list_problems_since`. None: unknown, so nothing is compared.
+        newest : Manifest or None
+            The snapshot that was published or restored last.
         """
+        self._complete(snapshot, newest)
         topology, incarnation = self._topology, self._registry.incarnation
         records = list(snapshot.records.values())
         found = problems(

@@ -57,6 +57,8 @@ class KeyedAggregate(Node):
     >>> KeyedAggregate("word", aggregates={"count": ("word", "count")})
     """
 
+    deterministic = True
+
     def __init__(self, keys: str | Sequence[str], *, aggregates: Mapping[str, tuple[str, str]]) -> None:
         columns = (keys,) if isinstance(keys, str) else tuple(keys)
         _check(type(self).__name__, columns, aggregates)

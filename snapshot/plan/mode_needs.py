@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from snapshot.node import Sink, Source
+from snapshot.node import Sink, Source, defines
 from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Mode
+from snapshot.plan.modes import Deltas, Mode
 from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
@@ -26,6 +26,8 @@ def mode_refusal(
     components : sequence of Component
     """
     problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
+    if isinstance(mode, Deltas):
+        problems += _state_problems(graph)
     head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
     if len(problems) > 1:
         return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
@@ -52,3 +54,12 @@ def _step_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> It
     for edge in edges:
         if edge.on_error is not None:
             yield f"edge {edge} sets messages aside that fail (onError), which a replay would not; mode 'markers' can"
+
+
+def _state_problems(graph: DeclaredGraph) -> Iterator[str]:
+    """Yield the nodes whose own state has no deltas by partitions. What several subtasks unite says nothing of keys."""
+    for each in graph.nodes:
+        node = each.node
+        is_exempt = isinstance(node, Sink | ReplayableSource) or hasattr(node, "united_state")
+        if defines(node, "snapshotState") and not node.partitioned and not is_exempt:
+            yield f"node {each.name!r} has state that is neither keyed nor partitioned"

@@ -24,14 +24,46 @@ class InputLogging:
 
     name: ClassVar[str] = "inputLogging"
 
+    def captures_state(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Deltas:
+    """Log as `InputLogging` does, and store what has changed of the state in some snapshots (Feldera, as above).
+
+    Parameters
+    ----------
+    every : int
+        Snapshots of which one stores state. A snapshot on request always does.
+    fullFactor : float
+        Bytes of a node's deltas, in multiples of its last whole state, from which its state is stored as a whole.
+    """
+
+    every: int = 10
+    fullFactor: float = 2.0
+
+    name: ClassVar[str] = "deltas"
+
+    def __post_init__(self) -> None:
+        if type(self.every) is not int or self.every < 1:
+            raise ValueError(f"Deltas: every is a whole number from 1, not {shown(self.every)}")
+        if type(self.fullFactor) not in (int, float) or not 0 < self.fullFactor < float("inf"):
+            raise ValueError(f"Deltas: fullFactor is a number above 0, not {shown(self.fullFactor)}")
+
+    def captures_state(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
+        return snapshot_id % self.every == 0
+
 
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = InputLogging
+Mode = InputLogging | Deltas
 
 #: Names and settings that `submit(mode=...)` accepts.
-ModeWish = Literal["markers", "inputLogging"] | Mode
+ModeWish = Literal["markers", "inputLogging", "deltas"] | Mode
 
-_MODES: Final[dict[str, Mode | None]] = {MARKERS: None, InputLogging.name: InputLogging()}
+_MODES: Final[dict[str, Mode | None]] = {MARKERS: None, InputLogging.name: InputLogging(), Deltas.name: Deltas()}
 
 
 def mode_of(wish: object) -> Mode | None:
@@ -42,7 +74,7 @@ def mode_of(wish: object) -> Mode | None:
     ValueError
         if there is no such mode.
     """
-    if isinstance(wish, InputLogging):
+    if isinstance(wish, Mode):
         return wish
     if type(wish) is not str or wish not in _MODES:
         raise ValueError(f"mode {shown(wish)} is unknown; there are {', '.join(map(repr, _MODES))}")
@@ -56,6 +88,8 @@ def name_of_mode(mode: Mode | None) -> str:
 
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     """Return plain data that `mode_of_record` reads."""
+    if isinstance(mode, Deltas):
+        return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
     return None if mode is None else {"name": mode.name}
 
 
@@ -67,4 +101,6 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
     KeyError, ValueError
         if the record is of no mode that this Cutline knows.
     """
+    if record["name"] == Deltas.name:
+        return Deltas(record["every"], record["full_factor"])
     return mode_of(record["name"])

@@ -9,7 +9,7 @@ module of a class with a new field cannot be imported before the field has a key
     ABORTED             in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
     HANDLE, SUBTASK_STATUS  in a subtask's record
-    SENT, RECEIVED, ENTRY, WAVES  in a subtask's record, as arrays
+    SENT, RECEIVED, ENTRY, WAVES, STEP_BASE  in a subtask's record, as arrays
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -59,6 +59,7 @@ SUBTASK_RECORD: Final = {
     "own": "own",
     "waves": "waves",
     "steps": "steps",
+    "base": "base",
 }
 
 HANDLE: Final = {
@@ -139,6 +140,7 @@ NODE_STATE: Final = {
     "ended": "ended",
     "uncommitted": "uncommitted",
     "partitioners": "partitioners",
+    "log_run": "log_run",
 }
 
 # ---------------------------------------------------------------- fields of arrays, in the stored order
@@ -149,6 +151,7 @@ SENT: Final = ("channel", "sent", "written", "first", "last")
 RECEIVED: Final = ("channel", "processed", "written", "first", "last")
 ENTRY: Final = ("handle", "lo", "hi")
 WAVES: Final = ("channel", "waves")
+STEP_BASE: Final = ("snapshot_id", "incarnation", "generation", "sent", "processed")
 ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: in a part's header
 ORIGIN_OF_LISTED: Final = (*ORIGIN, "groups", "first", "last")  #: in the header of a part of a list
 CLAIM: Final = ("number", "owner", "instance")

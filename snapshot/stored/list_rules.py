@@ -28,6 +28,16 @@ class ListEntry:
     hi: int  #: first key group behind those to read
 
 
+class StepBase(NamedTuple):
+    """The last snapshot with the state of all nodes, behind which a log of steps goes on."""
+
+    snapshot_id: int
+    incarnation: int  #: incarnation in which that snapshot was taken
+    generation: int  #: newest generation of the subtask's log at that cut
+    sent: tuple[int, ...]  #: numbers of the last messages sent at that cut, by output channel
+    processed: tuple[int, ...]  #: numbers of the last messages processed at that cut, by input channel
+
+
 class Lists(NamedTuple):
     """The lists of one subtask, as published or as restored."""
 
@@ -35,6 +45,7 @@ class Lists(NamedTuple):
     rows: tuple[ListEntry, ...]  #: keyed state, in the order of application
     own: tuple[Handle, ...]  #: own state in deltas, in the order of application
     steps: tuple[Handle, ...] = ()  #: log of the steps behind the state, in the order of the steps
+    base: StepBase | None = None  #: snapshot that has the state; None: the log begins with the run
 
     @property
     def row_handles(self) -> tuple[Handle, ...]:
@@ -77,7 +88,8 @@ def list_problems(
         count = made.restored_count(each.row_handles)
         yield from _generation_problems(subtask, each.rows[count:], has_restored=count > 0)
         yield from _delta_problems(subtask, each.own)
-        yield from _delta_problems(subtask, each.steps)
+        yield from _step_problems(subtask, each.steps, each.base)
+    yield from _base_problems(lists)
 
 
 def _tiling_problems(lists: Mapping[Subtask, Lists], key_groups: int) -> Iterator[str]:
@@ -163,14 +175,32 @@ def _piece_problems(subtask: Subtask, pieces: Sequence[ListEntry]) -> Iterator[s
 
 
 def _delta_problems(subtask: Subtask, own: Sequence[Handle]) -> Iterator[str]:
-    """PROTOCOL 2.4: a list of own state begins with the whole state, and each delta follows the part before it.
+    """PROTOCOL 2.4: a list of own state begins with the whole state, and each delta follows the part before it."""
+    return _abutting_problems(subtask, own, 0)
 
-    A log begins with its first step, and each part follows the part before it.
-    """
+
+def _step_problems(subtask: Subtask, steps: Sequence[Handle], base: StepBase | None) -> Iterator[str]:
+    """PROTOCOL 12.7: a log begins with its first step, or not later than behind its base. Each part follows another."""
+    if not steps or base is None:
+        return _abutting_problems(subtask, steps, 0)
+    first = steps[0]
+    is_of_base = (first.incarnation, first.subtask) == (base.incarnation, subtask)
+    return _abutting_problems(subtask, steps, min(first.first, base.generation + 1) if is_of_base else first.first)
+
+
+def _base_problems(lists: Mapping[Subtask, Lists]) -> Iterator[str]:
+    """PROTOCOL 12.11: the logs of all subtasks begin behind one snapshot."""
+    bases = {subtask: 0 if each.base is None else each.base.snapshot_id for subtask, each in lists.items()}
+    if len(dict.fromkeys(bases.values())) > 1:
+        some = ", ".join(f"{subtask} {base}" for subtask, base in list(bases.items())[:4])
+        yield f"the logs of steps begin behind different snapshots: {some}"
+
+
+def _abutting_problems(subtask: Subtask, handles: Sequence[Handle], first: int) -> Iterator[str]:
     before: Handle | None = None
-    for handle in own:
+    for handle in handles:
         if before is None:
-            due = 0
+            due = first
         elif (before.incarnation, before.subtask) == (handle.incarnation, handle.subtask):
             due = before.last + 1
         else:
@@ -199,9 +229,19 @@ def list_problems_since(before: Mapping[Subtask, Lists], now: Mapping[Subtask, L
     for subtask, newer in now.items():
         older = before.get(subtask, Lists(None, (), ()))
         yield from _since(f"{subtask}: its list of rows", older.rows, newer.rows, made)
-        for what, before_it, after_it in (("own state", older.own, newer.own), ("steps", older.steps, newer.steps)):
+        yield from _base_problems_since(subtask, older.base, newer.base)
+        own = ("own state", older.own, newer.own)
+        steps = ("steps", older.steps, newer.steps)
+        for what, before_it, after_it in (own, steps) if older.base == newer.base else (own,):
             whole_before, whole_after = tuple(map(_whole, before_it)), tuple(map(_whole, after_it))
             yield from _since(f"{subtask}: its list of {what}", whole_before, whole_after, made)
+
+
+def _base_problems_since(subtask: Subtask, older: StepBase | None, newer: StepBase | None) -> Iterator[str]:
+    """PROTOCOL 12.11: a log never goes back behind an older snapshot, whose parts may be gone."""
+    if older is not None and (newer is None or newer.snapshot_id < older.snapshot_id):
+        found = "the beginning" if newer is None else str(newer.snapshot_id)
+        yield f"{subtask}: its log of steps begins behind {found}, but {older.snapshot_id} was published"
 
 
 def _since(what: str, older: Sequence[ListEntry], newer: Sequence[ListEntry], made: Made) -> Iterator[str]:

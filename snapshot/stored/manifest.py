@@ -20,6 +20,7 @@ from snapshot.stored.certificate import (
     OwnStateKind,
     ReceivedEntry,
     SentEntry,
+    StepBase,
     SubtaskRecord,
     SubtaskStatus,
 )
@@ -112,6 +113,13 @@ _WAVES = StoredArray(
     read={"channel": CHANNEL.read, "waves": _read_waves},
 )
 
+_BASE = StoredArray(
+    StepBase,
+    keys.STEP_BASE,
+    write={"sent": list, "processed": list},
+    read={"sent": tuple, "processed": tuple},
+)
+
 #: Stored form of subtask records in the manifest.
 SUBTASK_RECORD = StoredMap(
     SubtaskRecord,
@@ -126,6 +134,7 @@ SUBTASK_RECORD = StoredMap(
         "rows": _each(_ENTRY.write, list),
         "own": _each(HANDLE.write, list),
         "steps": _each(HANDLE.write, list),
+        "base": _BASE.write,
         "waves": _each(_WAVES.write, list),
     },
     read={
@@ -138,6 +147,7 @@ SUBTASK_RECORD = StoredMap(
         "rows": _each(_ENTRY.read, tuple),
         "own": _each(HANDLE.read, tuple),
         "steps": _each(HANDLE.read, tuple),
+        "base": _BASE.read,
         "waves": _each(_WAVES.read, tuple),
     },
 )

@@ -41,6 +41,8 @@ class NodeState:
     uncommitted: list[tuple[int, Any]]
     #: {target node: state of the edge's partitioner}
     partitioners: dict[str, Any]
+    #: run that began the log of the subtask's steps; None without a log
+    log_run: str | None = None
 
     def encode(self, codec: Codec) -> tuple[Buffer, ...]:
         """Encode the body of the state part, with large buffers beside the rest.

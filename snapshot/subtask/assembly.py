@@ -30,6 +30,7 @@ from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.plan.modes import Deltas
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.subtask.context import SubtaskContext
@@ -240,10 +241,17 @@ def assemble(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
         ),
         lost_state=LostStateCheck(node, subtask, context.logger),
-        own=OwnState(node, subtask, codec, context.keyGroups, restored.partitions, restored.state_version),
+        own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
+
+
+def _own_state(
+    node: Node, topology: Topology, context: SubtaskContext, codec: Codec, restored: RestoredChannels
+) -> OwnState:
+    at = (context.subtask, codec, context.keyGroups, restored.partitions, restored.state_version)
+    return OwnState(node, *at, topology.mode.fullFactor) if isinstance(topology.mode, Deltas) else OwnState(node, *at)
 
 
 def _stepping(
@@ -259,8 +267,9 @@ def _stepping(
         return None
     keeps_state = topology.node(subtask.node).is_sink
     return Stepping(
-        subtask, context, environment.codec, inputs, outputs, keeps_state=keeps_state, spill_of=environment.spill_of
-    )
+        subtask, context, environment.codec, inputs, outputs,
+        mode=topology.mode, keeps_state=keeps_state, spill_of=environment.spill_of,
+    )  # fmt: skip
 
 
 def _keyed_states(

@@ -58,7 +58,6 @@ from snapshot.subtask.reports import (
     RowsMigrated,
     RowsSealed,
     SnapshotAsked,
-    StepCaptured,
     SubtaskEnded,
 )
 from snapshot.subtask.snapshotter import Snapshotter
@@ -128,6 +127,7 @@ class SubtaskMachine:
         snapshot_id: int = 0,
         needs_base: bool = False,
         steps: Sequence[memoryview] = (),
+        behind: int | None = None,
     ) -> None:
         """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
@@ -149,6 +149,8 @@ class SubtaskMachine:
             Whether the next snapshot lists only new parts of own state, as in a fork.
         steps : sequence of memoryview
             Steps of the log behind the state, encoded, oldest first. They are repeated after the start.
+        behind : int or None
+            Snapshot that has the state of all subtasks, or None where the replay begins with the run.
 
         Raises
         ------
@@ -160,8 +162,10 @@ class SubtaskMachine:
         assert self.status is Status.CREATED
         self._tick(now)
         if self._parts.steps is not None and steps:
-            self._parts.steps.restore(steps)
+            self._parts.steps.restore(steps, behind)
             self._replayer = self._make_replayer(self._parts.steps)
+            if state is not None:
+                self.context.now = 0.0  # the state has the time, and rows of that time have not expired
         elif self._parts.steps is not None and state is None:
             self._parts.steps.begin()
         if self.observer is not None:
@@ -172,6 +176,8 @@ class SubtaskMachine:
             kept = self._united(state, donations) if isinstance(state, Donors) else self._decoded(state)
             ended = kept.ended
             self._kept.apply(kept)
+            if self._parts.steps is not None and kept.log_run is not None:
+                self._parts.steps.go_on(kept.log_run, snapshot_id)
             self._lead = max(0.0, kept.now - now)
             self._exhausted = kept.exhausted
             kept_states = [each.state for each in donations] if donations else [kept.state]
@@ -709,7 +715,8 @@ class SubtaskMachine:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
         is_ended = self.status is Status.ENDED
-        keeps_state = self._parts.steps is None or self._parts.steps.keeps_state
+        steps = self._parts.steps
+        keeps_state = steps is None or steps.captures_state(snapshot_id)
         try:
             state = self._kept.capture(
                 snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended, keeps_state=keeps_state
@@ -734,8 +741,8 @@ class SubtaskMachine:
         if self._parts.keyed.is_keyed and keeps_state:
             rows = self._parts.keyed.capture(self.context.now)
             self._reports.append(RowsCaptured(snapshot_id, self.subtask, self.context.keyGroups, rows))
-        if self._parts.steps is not None:
-            self._reports.append(StepCaptured(snapshot_id, self.subtask, self._parts.steps.cut(snapshot_id)))
+        if steps is not None:
+            self._reports.append(steps.captured(snapshot_id))
         return state, status
 
     def _tick(self, now: float) -> None:

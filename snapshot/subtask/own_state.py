@@ -49,6 +49,8 @@ class OwnState:
         Names of the partitions that a source reads, or None for a node without partitions.
     from_version : int
         `Node.stateVersion` of the node in the snapshot.
+    full_factor : float
+        Bytes of deltas, in multiples of the last whole state, from which the next capture is whole.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class OwnState:
         groups: range,
         partitions: tuple[str, ...] | None = None,
         from_version: int = 1,
+        full_factor: float = _FULL_FACTOR,
     ) -> None:
         self.has_deltas = defines(node, "snapshotDelta")
         self._node = node
@@ -67,6 +70,7 @@ class OwnState:
         self._groups = groups
         self._partitions = partitions
         self._from_version = from_version
+        self._full_factor = full_factor
         #: the last capture of this instance, or the restored snapshot; 0 before the first
         self._since = 0
         #: whether the next capture must be whole, because a delta has no base
@@ -209,7 +213,7 @@ class OwnState:
 
     @property
     def _is_outgrown(self) -> bool:
-        return self._delta_bytes > max(_DELTA_BYTES_MIN, _FULL_FACTOR * self._whole_bytes)
+        return self._delta_bytes > max(_DELTA_BYTES_MIN, self._full_factor * self._whole_bytes)
 
     def _count(self, is_whole: bool, size: int) -> None:
         if is_whole:

@@ -92,6 +92,14 @@ class StepCaptured:
     subtask: Subtask
     #: whole for the first step of a log
     step: OwnChange
+    #: whether the snapshot stores the state of this subtask, and that of all subtasks
+    has_state: bool
+    is_base: bool
+    #: numbers of the last messages sent and processed, by output and by input channel
+    sent: tuple[int, ...]
+    processed: tuple[int, ...]
+    #: generation of the step, which its log sets
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

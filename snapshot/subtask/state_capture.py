@@ -80,6 +80,7 @@ class StateCapture:
             ended=is_ended,
             uncommitted=self._prepared.values(),
             partitioners={edge.target: edge.partitioner.state() for edge in self._parts.edges},
+            log_run=None if self._parts.steps is None else self._parts.steps.run,
         )
 
     def apply(self, kept: NodeState) -> None:

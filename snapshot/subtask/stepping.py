@@ -18,10 +18,12 @@ from snapshot.steps.message_hash import ChannelHash, NamedHash
 from snapshot.steps.replay import Replay
 from snapshot.steps.step_log import StepLog
 from snapshot.stored.own_changes import OwnChange
+from snapshot.subtask.reports import StepCaptured
 
 if TYPE_CHECKING:
     from snapshot.channel.channel_sender import ChannelSender
     from snapshot.channel.output_buffer import Spill
+    from snapshot.plan.modes import Mode
     from snapshot.subtask.context import SubtaskContext
     from snapshot.subtask.input_processor import InputProcessor
 
@@ -41,6 +43,7 @@ class Stepping:
     codec : Codec
     inputs : sequence of InputProcessor
     outputs : mapping of ChannelId to ChannelSender
+    mode : Mode
     keeps_state : bool
         Whether each snapshot stores the subtask's state, as of a sink. A replay then only drops its messages.
     spill_of : callable
@@ -55,11 +58,14 @@ class Stepping:
         inputs: Sequence[InputProcessor],
         outputs: Mapping[ChannelId, ChannelSender],
         *,
+        mode: Mode,
         keeps_state: bool,
         spill_of: Callable[[ChannelId], Spill | None],
     ) -> None:
         self.keeps_state = keeps_state
         self.log = StepLog()
+        #: run that began the log
+        self.run = context.run
         #: what is to be repeated, or None while nothing is
         self.replay: Replay | None = None
         self.inputs = tuple(inputs)
@@ -68,13 +74,20 @@ class Stepping:
         self._context = context
         self._codec = codec
         self._outputs = outputs
+        self._mode = mode
         self._spill_of = spill_of
         #: whether the next step begins the log
         self._is_first = True
-        #: run that began the log
-        self._run = context.run
         for each in inputs:
             each.hash = ChannelHash()
+
+    def captures_state(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of this subtask."""
+        return self.keeps_state or self._mode.captures_state(snapshot_id)
+
+    def is_base(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of all subtasks, so that later logs go on behind it."""
+        return self._mode.captures_state(snapshot_id)
 
     # ---------------------------------------------------------------- logging
 
@@ -87,7 +100,13 @@ class Stepping:
         """Begin the log of a fresh subtask, ahead of its `open`."""
         if not self.keeps_state:
             self._seed(_BEGINNING)
-            self.log.opened(self._run, self._context.now)
+            self.log.opened(self.run, self._context.now)
+
+    def go_on(self, run: str, snapshot_id: int) -> None:
+        """Go on behind restored state. `run` began the log of the steps up to the state of `snapshot_id`."""
+        self.run = run
+        if not self.keeps_state:
+            self._seed(snapshot_id)
 
     def start(self) -> None:
         """Log that a fresh node is started, or repeat what came before, ahead of its `onStart`."""
@@ -113,13 +132,17 @@ class Stepping:
         partition, stop = read
         self.log.read(partition, self._codec.encode(stop), self._context.now)
 
-    def cut(self, snapshot_id: int) -> OwnChange:
-        """End the step at the cut of a snapshot, and return the step."""
-        change = OwnChange(self._is_first, (self.log.cut(self._cut(snapshot_id)),))
+    def captured(self, snapshot_id: int) -> StepCaptured:
+        """End the step at the cut of a snapshot, and return it."""
+        cut = self._cut(snapshot_id)
+        step = OwnChange(self._is_first, (self.log.cut(cut),))
         self._is_first = False
         if not self.keeps_state:
             self._seed(snapshot_id)
-        return change
+        return StepCaptured(
+            snapshot_id, self._subtask, step, self.captures_state(snapshot_id), self.is_base(snapshot_id), cut.sent,
+            cut.processed,
+        )  # fmt: skip
 
     def _cut(self, snapshot_id: int) -> Cut:
         return Cut(
@@ -131,12 +154,15 @@ class Stepping:
 
     def _seed(self, snapshot_id: int) -> None:
         """Begin the random numbers of a step, which the id of the cut before it decides."""
-        self._context.seed_random(f"{self._run}/{self._subtask}/{snapshot_id}")
+        self._context.seed_random(f"{self.run}/{self._subtask}/{snapshot_id}")
 
     # ---------------------------------------------------------------- replay
 
-    def restore(self, steps: Iterable[memoryview]) -> None:
+    def restore(self, steps: Iterable[memoryview], behind: int | None) -> None:
         """Hold the steps of a restored log, and repeat what came before the node was opened.
+
+        `behind` is the snapshot that has the restored state, or None where the replay begins with the run. Older steps
+        are left out, because parts of a log may hold some.
 
         Raises
         ------
@@ -144,13 +170,15 @@ class Stepping:
             if a step cannot be read.
         """
         self._is_first = False
-        self.replay = Replay(decode_step(step, f"the log of {self._subtask}") for step in steps)
+        name = f"the log of {self._subtask}"
+        decoded = (decode_step(step, name) for step in steps)
+        self.replay = Replay(step for step in decoded if behind is None or step[-1].snapshot_id > behind)
         for each in self.inputs:
             each.hash = NamedHash(each.key_of)
         for channel, end in self._outputs.items():
             end.buffer.spill_from_now(self._spill_of(channel))
-        if not self.keeps_state:
-            self._run = self._reach(Opened).run
+        if not self.keeps_state and behind is None:
+            self.run = self._reach(Opened).run
             self._seed(_BEGINNING)
 
     def _reach(self, entry: type[E]) -> E:

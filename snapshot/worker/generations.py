@@ -281,6 +281,22 @@ class GenerationLog:
                 return [*self._decline(segment, segment.reason)]
         return [*self._store_next()]
 
+    @property
+    def newest(self) -> int:
+        """Number of the newest generation."""
+        return self._newest
+
+    def drop_through(self, generation: int) -> None:
+        """Drop the parts of a log that no later snapshot needs, because a published one has the state behind them.
+
+        A part that is being stored or merged stays, because its result must find it. A replay leaves its steps out.
+        """
+        in_work = () if self._compaction is None else (*self._compaction.replaced, self._compaction.result)
+        while self._segments and (self._segments[0].is_restored or self._segments[0].last <= generation):
+            if self._segments[0].status not in (_Status.STORED, _Status.WAITING) or self._segments[0] in in_work:
+                return
+            del self._segments[0]
+
     def list_of(self, snapshot_id: int) -> tuple[ListEntry, ...] | None:
         """Return the list of a snapshot, or None while one of its generations is not stored.
 
@@ -433,8 +449,9 @@ class GenerationLog:
         if chosen is None:
             return []
         begin, end = chosen
-        if begin:  # segments that were restored are merged from the first on only, or they would become two lineages
-            begin = max(begin, sum(each.is_restored for each in stored))
+        # Segments that were restored are merged all together or not at all, or they would become two lineages.
+        restored = sum(each.is_restored for each in stored)
+        begin, end = (max(begin, restored), end) if begin else (begin, max(end, restored))
         if end - begin < 2:
             return []
         parts = tuple(stored[begin:end])

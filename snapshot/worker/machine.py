@@ -282,6 +282,7 @@ class WorkerMachine:
             case control.DiscardSnapshotsBelow(_, min_snapshot_id):
                 self._discard_below(min_snapshot_id, now)
             case control.AnnouncePublished(_, snapshot_id, min_snapshot_id, is_last):
+                self._data.rows.published(snapshot_id)
                 self._discard_below(min_snapshot_id, now)
                 if is_last:
                     self._data.last_snapshot = snapshot_id
@@ -342,8 +343,8 @@ class WorkerMachine:
                 is_foreign = origin is not None and origin.run != machine.context.run
                 snapshot_id = 0 if origin is None else origin.snapshot_id
                 state = parts.donors.get(subtask, parts.states[subtask])
-                steps = parts.steps.get(subtask, ())
-                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps)
+                steps, behind = parts.steps.get(subtask, ()), parts.behind.get(subtask)
+                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps, behind)
         except OSError as error:  # a spill file
             self._fail(error, now)
             return

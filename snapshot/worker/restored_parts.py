@@ -39,6 +39,11 @@ class RestoredParts:
     steps: Mapping[Subtask, tuple[memoryview, ...]] = field(default_factory=dict)
 
     @property
+    def behind(self) -> Mapping[Subtask, int]:
+        """{subtask: snapshot with the state behind which it repeats steps}, without those that begin with the run."""
+        return {each.subtask: each.base.snapshot_id for each in self.deploy.subtasks if each.base is not None}
+
+    @property
     def origins(self) -> Mapping[Subtask, Handle]:
         """{subtask: handle of a state part that it restores}, without the fresh nodes."""
         return {each.subtask: origin for each in self.deploy.subtasks if (origin := each.origin) is not None}

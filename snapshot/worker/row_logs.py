@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry
+from snapshot.stored.list_rules import ListEntry, StepBase
+from snapshot.stored.own_changes import OwnChange
 from snapshot.stored.part import PartKind
 from snapshot.subtask.reports import OwnStateCaptured, RowsCaptured, RowsMigrated, RowsSealed, StepCaptured
 from snapshot.worker.generations import CompactRows, Declined, GenerationLog, RowTask, StoreRows
@@ -61,6 +62,8 @@ class RowLogs:
         self._held: dict[tuple[int, Subtask], control.SnapshotAcknowledged] = {}
         #: {subtask: restored snapshot, or 0}
         self._restored: dict[Subtask, int] = {}
+        #: {(snapshot_id, subtask): step that its cut has ended}, of snapshots that are pending
+        self._steps: dict[tuple[int, Subtask], StepCaptured] = {}
         for each in restored:
             snapshot_id = 0 if each.origin is None else each.origin.snapshot_id
             self._restored[each.subtask] = snapshot_id
@@ -99,7 +102,18 @@ class RowLogs:
     def captured_step(self, report: StepCaptured) -> Outcome:
         """Add the step of a log that a cut has ended."""
         log = self._log_of(PartKind.STEPS, report.subtask)
-        return self._outcome(report.subtask, log.captured_own(report.snapshot_id, report.step))
+        outcome = self._outcome(report.subtask, log.captured_own(report.snapshot_id, report.step))
+        # Without its bytes, which the log holds.
+        self._steps[report.snapshot_id, report.subtask] = replace(
+            report, step=OwnChange(False, ()), generation=log.newest
+        )
+        return outcome
+
+    def published(self, snapshot_id: int) -> None:
+        """Drop the steps behind a published snapshot that has the state of all subtasks."""
+        for (published, subtask), step in self._steps.items():
+            if published == snapshot_id and step.is_base:
+                self._logs[PartKind.STEPS, subtask].drop_through(step.generation)
 
     def worked(self, result: RowResult) -> Outcome:
         """Take the result of a task. Acknowledge the snapshots whose rows are now stored."""
@@ -142,6 +156,7 @@ class RowLogs:
         for log in self._logs.values():
             log.discard_below(snapshot_id)
         self._held = {at: message for at, message in self._held.items() if at[0] >= snapshot_id}
+        self._steps = {at: step for at, step in self._steps.items() if at[0] >= snapshot_id}
 
     def _log_of(self, kind: PartKind, subtask: Subtask) -> GenerationLog:
         if (kind, subtask) not in self._logs:
@@ -170,7 +185,9 @@ class RowLogs:
     def _acknowledge(self, message: control.SnapshotAcknowledged, outcome: Outcome) -> None:
         """Add the list of rows to an acknowledgement, and let it go. Hold it while a row is not stored."""
         snapshot_id, subtask = message.snapshot_id, message.record.subtask
-        logs = {kind: log for kind in _KINDS if (log := self._logs.get((kind, subtask))) is not None}
+        step = self._steps.get((snapshot_id, subtask))
+        kinds = _KINDS if step is None or step.has_state else (PartKind.STEPS,)
+        logs = {kind: log for kind in kinds if (log := self._logs.get((kind, subtask))) is not None}
         if not all(log.has_cut(snapshot_id) for log in logs.values()):
             return  # it was declined, or the snapshot is over
         lists = {kind: log.list_of(snapshot_id) for kind, log in logs.items()}
@@ -185,9 +202,12 @@ class RowLogs:
             )
             record = replace(
                 message.record,
-                groups=self._groups.get(subtask), rows=lists.get(PartKind.ROWS) or None, own=own or None,
-                steps=steps or None,
+                groups=self._groups.get(subtask) if kinds is _KINDS else None,
+                rows=lists.get(PartKind.ROWS) or None, own=own or None, steps=steps or None,
             )  # fmt: skip
+            if step is not None and step.is_base:
+                base = StepBase(snapshot_id, self.incarnation, step.generation, step.sent, step.processed)
+                record = replace(record, steps=None, base=base)
             message = replace(message, record=record)
         outcome.messages.append(self._within_limit(message))
 

@@ -24,6 +24,7 @@ from snapshot.stored.certificate import (
     OwnStateKind,
     ReceivedEntry,
     SentEntry,
+    StepBase,
     SubtaskRecord,
     SubtaskStatus,
 )
@@ -72,6 +73,8 @@ _RESHAPED = st.builds(
 _INHERITANCES = st.builds(
     control.Inheritance, st.lists(_NUMBERS, max_size=2).map(tuple), st.booleans(), st.booleans(), _TEXTS
 )
+_MANY_NUMBERS = st.lists(_NUMBERS, max_size=2).map(tuple)
+_BASES = st.builds(StepBase, _NUMBERS, _NUMBERS, _NUMBERS, _MANY_NUMBERS, _MANY_NUMBERS)
 _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
@@ -80,6 +83,7 @@ _RESTORED = st.builds(
     st.lists(_CHANNELS, max_size=2).map(tuple), st.none() | _GROUPS, _ENTRIES, _OWN, st.none() | _INHERITANCES,
     st.lists(_STATE_HANDLES, max_size=1).map(tuple), st.lists(_RESHAPED, max_size=2).map(tuple),
     st.lists(_TEXTS, max_size=2).map(tuple), st.lists(st.tuples(_CHANNELS, _WAVES), max_size=2).map(tuple),
+    steps=st.lists(_STATE_HANDLES, max_size=1).map(tuple), base=st.none() | _BASES,
 )  # fmt: skip
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {

@@ -23,7 +23,7 @@ from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.modes import InputLogging
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
-from snapshot.stored.certificate import ChannelWaves, ListEntry, OwnStateKind, ReceivedEntry, SentEntry
+from snapshot.stored.certificate import ChannelWaves, ListEntry, OwnStateKind, ReceivedEntry, SentEntry, StepBase
 from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.keys import StoredArray, StoredMap
@@ -43,7 +43,7 @@ from tests.stored_format.generate_live import FORMAT_1_LIVE
 NAMES = {
     "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from",
     "ABORTED": "run snapshot_id",
-    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps",
+    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps base",
     "HANDLE": (
         "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline groups rows"
     ),
@@ -56,7 +56,7 @@ NAMES = {
     "EDGE": "source target partitioning alignment in_cycle reason key on_error",
     "ALIGNMENT": "aligned timeout",
     "COMPONENT": "nodes cyclic",
-    "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners",
+    "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners log_run",
 }
 
 #: {record: names that were added later, and are stored only where they have a value}
@@ -64,7 +64,8 @@ ADDED = {
     "MANIFEST": ["edited_from"],
     "SUBTASK_STATUS": ["partitions", "own_state"],
     "EDGE": ["on_error"],
-    "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps"],
+    "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps", "base"],
+    "NODE_STATE": ["log_run"],
     "TOPOLOGY": ["mode"],
     "HANDLE": ["groups", "rows"],
     "NODE": ["acts_on_end", "formerly", "state_version", "migrations"],
@@ -182,10 +183,14 @@ def test_what_is_written_today() -> None:
     waves = reading.waves
     logged = (part.steps_part("run", 7, 7_000_042, record.subtask, (0, 3), [b"steps"]).inline(),)
     keyed = replace(record, groups=(0, KEY_GROUPS), rows=(ListEntry(listed, 2, 5),), own=(), waves=waves, steps=logged)
+    keyed = replace(keyed, base=StepBase(7, 1, 3, (4, 5), (6,)))
+    assert SUBTASK_RECORD.write(keyed)["base"] == [7, 1, 3, [4, 5], [6]]
     assert list(SUBTASK_RECORD.write(keyed)) == names("SUBTASK_RECORD")
     assert SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(keyed)))) == keyed
     state = NodeState(1, None, [], 0.0, [], False, False, [], {})
-    assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == names("NODE_STATE")
+    assert list(Codec().decode_state(b"".join(state.encode(Codec())))) == usual("NODE_STATE")
+    logged_state = replace(state, log_run="run")
+    assert list(Codec().decode_state(b"".join(logged_state.encode(Codec())))) == names("NODE_STATE")
 
 
 def test_arrays() -> None:

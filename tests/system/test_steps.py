@@ -1,4 +1,4 @@
-"""Runs in mode inputLogging, live: no state is stored, and whatever is killed, each output comes once."""
+"""Runs that repeat steps, live, in modes inputLogging and deltas: whatever is killed, each output comes once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from barrier_runtime import Run
 from barrier_runtime.dataframes.nodes import ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, kill
-from snapshot import END, Context, Graph, GraphError, Node, ReplayableSource
+from snapshot import END, Context, Deltas, Graph, GraphError, Node, ReplayableSource
 from snapshot.errors import RestoreRefused, RunFailed
+from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from state_backends import HeapState, MemoryBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -79,9 +80,9 @@ def words(live: Live, counting: Node) -> Graph:
     return graph.connect("words", "count", key=itself).connect("count", "out")
 
 
-def _submit(live: Live, counting: Node | None = None) -> Run:
+def _submit(live: Live, counting: Node | None = None, mode: ModeWish = "inputLogging") -> Run:
     runtime = live.runtime(snapshotInterval=0.2)
-    return live.submit(runtime, words(live, counting or Count()), mode="inputLogging")
+    return live.submit(runtime, words(live, counting or Count()), mode=mode)
 
 
 def _kill_worker(run: Run) -> None:
@@ -93,17 +94,24 @@ def _kill_coordinator(run: Run) -> None:
         kill(pid)
 
 
-@pytest.mark.parametrize("fault", [_kill_worker, _kill_coordinator], ids=["worker", "coordinator"])
-def test_each_count_comes_once(live: Live, fault: Callable[[Run], None]) -> None:
-    """Killed three times, and behind the last kill a new driver's submission goes on."""
-    run = _submit(live)
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [("inputLogging", _kill_worker), ("inputLogging", _kill_coordinator), (Deltas(every=4), _kill_worker),
+     (Deltas(every=4), _kill_coordinator)],
+    ids=["log-worker", "log-coordinator", "deltas-worker", "deltas-coordinator"],
+)  # fmt: skip
+def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run], None]) -> None:
+    """Killed twice, and then stopped and submitted again: the run goes on, and shows its mode."""
+    run = _submit(live, mode=mode)
     for _ in range(2):
         published = await_snapshots(run, 3)
         fault(run)
         _await_newer(run, published[-1])
     sizes = [sum(handle.size for handle in record.all_handles) for record in run.snapshots()[-1].manifest.records]
+    shown = wait_for("steps in a snapshot", lambda: found if (found := run.status["mode"])["logBytes"] else None)
+    assert shown["name"] == name_of_mode(mode_of(mode)) and shown["logParts"] > 0
     run.stop(withSnapshot=True)
-    run = _submit(live)
+    run = _submit(live, mode=mode)
     await_snapshots(run, 1)
     (live.folder / "enough").touch()
     run.awaitTermination(DEADLINE_S)

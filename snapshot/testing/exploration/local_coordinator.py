@@ -184,7 +184,7 @@ class LocalCoordinator:
         cut = (manifest.incarnation, manifest.records, _sorted(cuts))
         if cut in self._sound:
             return
-        wrong = self._tracker.problems(self._whole, None)
+        wrong = self._tracker.problems(self._whole, None, None)
         if wrong:
             raise CheckFailed("certificate", f"snapshot {snapshot_id}: {wrong}")
         check_cut(self._topology, manifest, cuts)

@@ -190,10 +190,14 @@ class World:
             subtasks = [each for message in deployed for each in message.subtasks]
             states = [part for each in subtasks for part in (each.state, *each.donor_parts) if part is not None]
             origin = (states[0].incarnation, states[0].snapshot_id) if states else None
-            # A replay from the start counts all messages again.
-            begins = None if any(each.steps for each in subtasks) else origin
-            self._deployed[incarnation] = (begins, origin[1] if origin else 0)
-            self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=origin[1] if origin else 0)
+            begins = origin
+            if any(each.steps for each in subtasks):  # a replay counts all messages again from where it begins
+                bases = [each.base for each in subtasks if each.base is not None]
+                begins = (bases[0].incarnation, bases[0].snapshot_id) if bases else None
+            # The last step is of the restored snapshot, and the state may be of an older one.
+            newest = max([part.snapshot_id for each in subtasks for part in each.steps] + [origin[1] if origin else 0])
+            self._deployed[incarnation] = (begins, newest)
+            self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=newest)
 
     def watch(self, subtask: Subtask, incarnation: int, restored: RestoredChannels) -> SubtaskHistory:
         """Observe a subtask of a deployed incarnation for the history."""

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, GraphError, InputLogging, Node, Sink
+from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, Sink
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of_mode
 from snapshot.plan.topology import ALIGNED
 from snapshot.stored.topology_record import record_of_topology, topology_of_record
 from snapshot.testing import ListSink, ListSource
-from tests.snapshot.testing.replayed import Relay, Slices
+from tests.snapshot.testing.replayed import SCHEMA, Relay, Slices
 
 
 def test_a_mode_is_wished_by_its_name_or_its_settings() -> None:
@@ -26,10 +26,52 @@ def test_a_mode_is_wished_by_its_name_or_its_settings() -> None:
     assert record_of_mode(None) is None
 
 
+def test_deltas_have_settings() -> None:
+    """Which are stored, and checked."""
+    mode = Deltas(every=4, fullFactor=0.5)
+    assert mode_of(mode) is mode and mode_of("deltas") == Deltas()
+    record = record_of_mode(mode)
+    assert record == {"name": "deltas", "every": 4, "full_factor": 0.5} and mode_of_record(record) == mode
+    assert [number for number in range(9) if mode.captures_state(number)] == [0, 4, 8]
+    assert not any(map(InputLogging().captures_state, range(9)))
+    for wrong in ({"every": 0}, {"every": 1.5}, {"fullFactor": 0}, {"fullFactor": float("inf")}, {"every": True}):
+        with pytest.raises(ValueError, match="Deltas: "):
+            Deltas(**wrong)
+
+
+class Own(Node):
+    """Keeps a state of its own that is neither keyed nor partitioned."""
+
+    deterministic = True
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        pass
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> int:
+        return 1
+
+    def restoreState(self, state: int) -> None:
+        pass
+
+
+def test_own_state_without_partitions_has_no_deltas() -> None:
+    """By name; inputLogging makes such a state again, and aggregates keep rows."""
+    graph = Graph("g").add("slices", Slices({"a": 3})).add("own", Own()).connect("slices", "own")
+    with pytest.raises(
+        GraphError, match="mode 'deltas' cannot run graph 'g': node 'own' has state that is neither keyed"
+    ):
+        build(graph, "unaligned", Deltas())
+    build(graph, "unaligned", InputLogging())
+    summed = Graph("g").add("slices", Slices({"a": 3}, as_batches=True))
+    summed.add("sum", KeyedAggregate("word", aggregates={"n": ("number", "sum")}))
+    summed.add("out", ListSink()).connect("slices", "sum", key="word", schema=SCHEMA).connect("sum", "out")
+    build(summed, "unaligned", Deltas())
+
+
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])
 def test_an_unknown_mode_is_refused(wish: Any) -> None:
     """With the names that there are."""
-    with pytest.raises(ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging'$"):
+    with pytest.raises(ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas'$"):
         mode_of(wish)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from snapshot import END, Context, Graph, Node, ReplayableSource
+from snapshot import END, Context, Graph, Node, ReplayableSource, keyGroup
 from snapshot.steps.determinants import decode_step
 from snapshot.stored.own_changes import decode_changes
 from snapshot.stored.part import decode_part
@@ -118,6 +119,72 @@ class Batches(Chained):
         self.note(batch.to_pylist(), context, batch.num_rows)
 
 
+class Keyed(Node):
+    """Sends a chain for each key, from keyed state; sets timers of the key."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.chain = context.getValueState("chain")
+        self.last = context.getValueState("last", ttl=0.4)
+
+    def note(self, what: object, context: Context, messages: int = 0) -> None:
+        """Send the next link of the key."""
+        count, before = self.chain.get() or (0, "")
+        chance = context.random.random()
+        link = digest(before, repr(what), context.now, chance)
+        self.chain.update((count + 1, link))
+        context.send((str(context.key), count + 1, repr(what), context.now, chance, link, messages))
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        context.registerTimer(context.now + 0.05 * (message[1] % 3))
+        self.note((message, self.last.get(), str(context.sender)), context, 1)
+        self.last.update(message[1])
+
+    def onTimer(self, at: float, context: Context) -> None:
+        self.note(("timer", at, self.last.get()), context)
+
+
+class Divided(Node):
+    """Sends a chain for each key, from own state in deltas by partitions."""
+
+    deterministic = True
+    partitioned = True
+
+    def __init__(self) -> None:
+        self.chains: dict[str, tuple[int, str]] = {}
+        self.changed: dict[str, None] = {}
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        key = message[0]
+        count, before = self.chains.get(key, (0, ""))
+        chance = context.random.random()
+        link = digest(before, repr(message), context.now, chance)
+        self.chains[key] = (count + 1, link)
+        self.changed[key] = None
+        context.send((key, count + 1, repr(message), context.now, chance, link, 1))
+
+    def _pairs(self, keys: Iterable[str]) -> list[tuple[int, bytes]]:
+        return [(keyGroup(key), repr((key, *self.chains[key])).encode()) for key in keys]
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> list[tuple[int, bytes]]:
+        self.changed = {}
+        return self._pairs(self.chains)
+
+    def restoreState(self, state: list[tuple[int, bytes]] | None) -> None:
+        self.chains = {}
+        self.applyDelta(state or [])
+
+    def snapshotDelta(self, sinceSnapshotId: int) -> list[tuple[int, bytes]] | None:
+        changed, self.changed = self.changed, {}
+        return self._pairs(changed) or None
+
+    def applyDelta(self, delta: list[tuple[int, bytes]]) -> None:
+        for _, stored in delta:
+            key, count, link = literal_eval(stored.decode())
+            self.chains[key] = (count, link)
+
+
 class Relay(Node):
     """Passes messages on."""
 
@@ -132,9 +199,9 @@ def word_of(message: tuple[str, int]) -> str:
     return message[0]
 
 
-def chained(node: Node, sizes: dict[str, int], *, as_batches: bool = False) -> Graph:
+def chained(node: Node, sizes: dict[str, int], *, as_batches: bool = False, endless: bool = False) -> Graph:
     """A diamond: slices, two relays, and a node that takes what comes from both."""
-    graph = Graph("chained").add("slices", Slices(sizes, as_batches=as_batches), parallelism=2)
+    graph = Graph("chained").add("slices", Slices(sizes, as_batches=as_batches, endless=endless), parallelism=2)
     graph.add("node", node, parallelism=2).add("out", ListSink())
     if as_batches:
         return graph.connect("slices", "node", key="word", schema=SCHEMA).connect("node", "out")

@@ -1,4 +1,4 @@
-"""Simulated runs in mode inputLogging: a replay makes the same history again, whatever fails and whenever.
+"""Simulated runs that repeat steps, in modes inputLogging and deltas: a replay makes the same history again.
 
 Each node sends a chain of links, which depends on all that it has read: messages in their order, their division into
 lists and batches, timers, the time, chance, states that expire. What was committed before a failure and what comes
@@ -16,23 +16,30 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Graph, InputLogging, Node, Subtask
+from snapshot import Context, Deltas, Graph, InputLogging, Node, Subtask
+from snapshot.coordinator import step_records
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
-from snapshot.plan.modes import ModeWish
+from snapshot.keyed.keyed_states import KeyedStates
+from snapshot.plan.modes import Mode, ModeWish
 from snapshot.steps.determinants import Cut, Took
 from snapshot.steps.step_log import StepLog
+from snapshot.stored.certificate import StepBase
+from snapshot.stored.part import Handle
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.stepping import Stepping
-from snapshot.testing import ListSink, Simulator
+from snapshot.testing import ListSink, Odds, Simulator
 from snapshot.testing.checkers import judge
 from snapshot.testing.history import History
+from snapshot.testing.payload import unpack
 from snapshot.testing.steps import Crash, RequestSnapshot
 from snapshot.trace_events import Kind
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import (
     Batches,
+    Divided,
     Each,
+    Keyed,
     Lists,
     Slices,
     chain_problems,
@@ -42,16 +49,26 @@ from tests.snapshot.testing.replayed import (
 )
 
 OUT = Subtask("out")
-SIZES = {"a": 9, "b": 7, "c": 5}
-KINDS: dict[str, tuple[type[Node], bool]] = {"each": (Each, False), "lists": (Lists, False), "batches": (Batches, True)}
+SIZES = {"a": 24, "b": 18, "c": 14}
+
+#: Faults at any time of a run, because a fault before the first snapshot leads to no replay.
+LATE_FAULTS = Odds(fault=400, worst=400)
+#: {kind: node, whether it takes batches, mode}
+KINDS: dict[str, tuple[type[Node], bool, Mode]] = {
+    "each": (Each, False, InputLogging()),
+    "lists": (Lists, False, InputLogging()),
+    "batches": (Batches, True, InputLogging()),
+    "keyed": (Keyed, False, Deltas(every=3)),
+    "divided": (Divided, False, Deltas(every=3, fullFactor=0.5)),
+}
 MANY = RestartPolicy(maxRestarts=50)
 
 
 def _run(kind: str, choose: Any, **settings: Any) -> History:
-    node, as_batches = KINDS[kind]
+    node, as_batches, mode = KINDS[kind]
     graph = chained(node(), SIZES, as_batches=as_batches)
-    settings = {"snapshotInterval": 0.15, "restartPolicy": MANY, **settings}
-    return Simulator(graph, choose, mode="inputLogging", **settings).run()
+    settings = {"snapshotInterval": 0.1, "restartPolicy": MANY, "odds": LATE_FAULTS, **settings}
+    return Simulator(graph, choose, mode=mode, **settings).run()
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +79,7 @@ def seen() -> Iterator[Counter[str]]:
     if FACTOR >= 1:
         due = ["steps were repeated", "interleaved inputs", "a step whose snapshot was aborted", "several steps"]
         due += [*("Took", "TookTogether", "Fired", "Read", "Exhausted", "Published", "Opened", "Started")]
+        due += ["a snapshot with all state", "steps behind a state", "steps since the beginning"]
         due += ["two drivers", "Freeze", "a run was adopted", "a worker crashed", "FailStore", "CrashCoordinator"]
         assert all(found[each] for each in due), found
 
@@ -70,6 +88,11 @@ def _note(history: History, seen: Counter[str]) -> None:
     published = {snapshot.id for snapshot in history.snapshots}
     steps = steps_of(history)
     seen.update(history.seen)
+    for record in (snapshot.manifest.records[0] for snapshot in history.snapshots):
+        has_base, has_steps = record.base is not None, bool(record.steps)
+        seen["a snapshot with all state"] += has_base and not has_steps
+        seen["steps behind a state"] += has_base and has_steps
+        seen["steps since the beginning"] += not has_base and has_steps
     seen["several steps"] += len(steps) > len(history.topology.subtasks)
     for step in steps:
         seen.update(type(entry).__name__ for entry in step)
@@ -81,7 +104,7 @@ def _note(history: History, seen: Counter[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(4))
 def test_a_replay_is_exact(kind: str, block: int, seen: Counter[str]) -> None:
     """With faults of all kinds at random: one chain for each subtask, nothing lost, nothing doubled."""
     for seed in range(scaled(20)):
@@ -107,10 +130,11 @@ def test_a_crash_after_any_number_of_steps(kind: str) -> None:
         assert chain_problems(history.output("out")) == [], place
 
 
-def test_every_checker_passes() -> None:
+@pytest.mark.parametrize("kind", ["each", "keyed", "divided"])
+def test_every_checker_passes(kind: str) -> None:
     """Exact cuts, causality, completeness, delivery, fencing and integrity hold for steps as for markers."""
     for seed in range(scaled(10)):
-        history = _run("each", 500 + seed, faults=3)
+        history = _run(kind, 500 + seed, faults=3)
         assert all(verdict.holds for verdict in judge(history)), (seed, list(map(str, judge(history))))
 
 
@@ -243,8 +267,34 @@ def test_another_graph_is_refused() -> None:
     ):
         history = Simulator(graph, 3, mode="inputLogging", files=dict(files), allow={"changedGraph"}).run()
         assert history.outcome is Outcome.FAILED
-        assert "stores no state, but the work of another graph, which this one cannot repeat:" in history.reason
+        assert "has work to repeat behind its last state, and this is another graph:" in history.reason
         assert said in history.reason
+
+
+def _stopped(seed: int, every: int) -> tuple[dict[str, bytes], dict[str, list[Any]]]:
+    """What a run in mode deltas has stored and made visible, stopped by a request in the middle."""
+    files: dict[str, bytes] = {}
+    graph = chained(Keyed(), SIZES, endless=True)
+    settings: Any = {"mode": Deltas(every), "snapshotInterval": 0.1}
+    begun = Simulator(graph, seed, maxSteps=400 + 40 * seed, **settings).run().schedule
+    history = Simulator(graph, [*begun, RequestSnapshot(stop=True)], seed=seed, files=files, **settings).run()
+    assert history.outcome is Outcome.STOPPED, history.reason
+    return files, history.committed["out"]
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_a_requested_snapshot_has_all_state_and_can_be_rescaled(every: int) -> None:
+    """Whatever its id would have been. The next run goes on with other parallelisms, without a replay."""
+    for seed in range(scaled(8)):
+        files, visible = _stopped(seed, every)
+        graph = chained(Keyed(), SIZES).withParallelism({"slices": 3, "node": 1 + seed % 4, "left": 1})
+        settings: Any = {"mode": Deltas(every), "snapshotInterval": 0.1, "files": files, "allow": {"changedGraph"}}
+        history = Simulator(graph, seed, faults=2, odds=LATE_FAULTS, **settings).run()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        by_token = {**visible, **history.committed["out"]}
+        rows = [unpack(row, history.codec) for packed in by_token.values() for row in packed]
+        assert chain_problems(rows) == [], seed
+        assert sum(row[6] for row in rows) == 2 * sum(SIZES.values())
 
 
 # ---------------------------------------------------------------- mutants
@@ -252,7 +302,13 @@ def test_another_graph_is_refused() -> None:
 
 def _without_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay that lets the time go on."""
-    monkeypatch.setattr(SubtaskMachine, "_tick", lambda self, now: setattr(self.context, "now", now))
+
+    def tick(self: SubtaskMachine, now: float) -> None:
+        if self._replayer is not None:
+            self._replayer.host_now = now
+        self.context.now = max(self.context.now, now)
+
+    monkeypatch.setattr(SubtaskMachine, "_tick", tick)
 
 
 def _without_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,22 +327,53 @@ def _without_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepLog, "cut", forget)
 
 
+def _without_older_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot without state lists none, but only the steps behind the last state."""
+    monkeypatch.setattr(step_records, "_completed", lambda record, before, is_sink: record)
+
+
+def _with_too_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step behind a state is left out."""
+
+    def is_behind(handle: Handle, subtask: Subtask, base: StepBase) -> bool:
+        return rule(handle, subtask, base._replace(generation=base.generation + 1))
+
+    rule = step_records._is_behind
+    monkeypatch.setattr(step_records, "_is_behind", is_behind)
+
+
+def _with_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows have expired by the time of the restore, and not by that of their state."""
+
+    def restore(self: KeyedStates, segments: Any, now: float, *, is_rescaled: bool) -> None:
+        rule(self, segments, now + 100.0, is_rescaled=is_rescaled)
+
+    rule = KeyedStates.restore
+    monkeypatch.setattr(KeyedStates, "restore", restore)
+
+
 MUTANTS = {
-    "now": _without_now,
-    "chance": _without_seed,
-    "the last run": _without_last_run,
+    "now": ("each", _without_now),
+    "chance": ("each", _without_seed),
+    "the last run": ("each", _without_last_run),
+    "an older state": ("keyed", _without_older_state),
+    "all steps": ("keyed", _with_too_few_steps),
+    "the time of the state": ("keyed", _with_later_time),
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them breaks a chain, or is found by the comparison, in a few seeds."""
-    MUTANTS[mutant](monkeypatch)
-    for seed in range(40):
+    """Without faults a mutant is right, because nothing is repeated. A replay breaks a chain, or is found to differ."""
+    kind, change = MUTANTS[mutant]
+    change(monkeypatch)
+    if mutant not in ("an older state", "all steps"):  # which the certificate finds without a replay
+        assert _run(kind, 1).outcome is Outcome.FINISHED
+    for seed in range(60):
         try:
-            history = _run("each", seed, faults=3)
+            history = _run(kind, seed, faults=4)
         except AssertionError:
             return
         if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):
             return
-    pytest.fail("40 runs were right without the rule")
+    pytest.fail("60 runs were right without the rule")

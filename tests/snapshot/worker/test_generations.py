@@ -40,9 +40,11 @@ def entry(name: str, first: int, last: int, **origin: Any) -> ListEntry:
 
 
 def pairs(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[int, int] | None:
-    """Merge eagerly: everything when there are five segments, else the two newest when there are three."""
+    """Merge eagerly: of five segments all, of four the two oldest, of three the two newest."""
     if len(sizes) >= 5:
         return (0, len(sizes))
+    if len(sizes) == 4:
+        return (0, 2)
     return (len(sizes) - 2, len(sizes)) if len(sizes) >= 3 else None
 
 

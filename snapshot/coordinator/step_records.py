@@ -1,0 +1,59 @@
+"""Complete the records of a snapshot that stores no state but that of sinks, in a run that stores state in some.
+
+Owns which state such a snapshot lists: that of the newest published snapshot that has the state of all subtasks. The
+coordinator decides, because a worker may not know yet that a snapshot was published (PROTOCOL 12.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from snapshot.ids import Subtask
+from snapshot.plan.topology import Topology
+from snapshot.stored.certificate import StepBase, SubtaskRecord
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle, PartKind
+
+
+def with_state(
+    records: Mapping[Subtask, SubtaskRecord], topology: Topology, newest: Manifest | None
+) -> dict[Subtask, SubtaskRecord]:
+    """Return the records, each with the state behind which its log of steps goes on.
+
+    Parameters
+    ----------
+    records : mapping of Subtask to SubtaskRecord
+        Records without state, but for sinks.
+    topology : Topology
+    newest : Manifest or None
+        The snapshot of this run that was published or restored last, or None before the first.
+    """
+    before = {} if newest is None else {record.subtask: record for record in newest.records}
+    return {
+        subtask: _completed(record, before.get(subtask), is_sink=topology.node(subtask.node).is_sink)
+        for subtask, record in records.items()
+    }
+
+
+def is_foreign(manifest: Manifest, run: str, topology: Topology) -> bool:
+    """Return whether a snapshot is of another run, or of other subtasks, so that no later record can list its state."""
+    return manifest.run != run or {record.subtask for record in manifest.records} != {*topology.subtasks}
+
+
+def _completed(record: SubtaskRecord, before: SubtaskRecord | None, *, is_sink: bool) -> SubtaskRecord:
+    if before is None or before.base is None:
+        return record
+    steps = tuple(handle for handle in record.steps or () if not _is_behind(handle, record.subtask, before.base))
+    logged = replace(record, base=before.base, steps=steps or None)
+    if is_sink:
+        return logged
+    others = tuple(handle for handle in record.handles if handle.kind is not PartKind.STATE)
+    return replace(logged, handles=(before.state, *others), groups=before.groups, rows=before.rows, own=before.own)
+
+
+def _is_behind(handle: Handle, subtask: Subtask, base: StepBase) -> bool:
+    """Return whether all steps of a part came before the state."""
+    if (handle.incarnation, handle.subtask) == (base.incarnation, subtask):
+        return handle.last <= base.generation
+    return handle.incarnation <= base.incarnation
