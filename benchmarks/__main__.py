@@ -34,6 +34,7 @@ NAMES = {
     "snapshot": "duration, pause and storing of snapshots, beside a plain write",
     "recovery": "seconds from a fault to the first new record",
     "rescale": "pause of a live run for another parallelism, beside a plain restart",
+    "modes": "what each mode costs, and how long it takes to resume",
     "scale": "snapshots of 2 to 64 subtasks",
     "simulation": "the simulator of snapshot.testing",
     "page": "the cost of the live page",
@@ -43,8 +44,8 @@ _EPILOG = """\
 benchmarks:
 {names}
 
-Each benchmark takes at most five minutes on two cores, and one minute with --quick. Only keyed-state takes longer, some
-half an hour: it fills states of gigabytes.
+Each benchmark takes at most five minutes on two cores, and one minute with --quick. Two take longer: keyed-state some
+half an hour, because it fills states of gigabytes, and modes a quarter of an hour, because it repeats a minute of work.
 Progress is printed on standard error, a line for each configuration of each round.
 
 examples:

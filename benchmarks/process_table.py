@@ -65,6 +65,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
 
 
+def peak_bytes(pid: int) -> int:
+    """Return the most bytes of memory that a process had resident at a time."""
+    [line] = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
 def forked_at(pid: int) -> float:
     """Return when a process began, in seconds of the monotonic clock. The kernel counts hundredths since the boot."""
     since_boot = int(_stat_fields(pid)[_STARTED_TICKS]) / os.sysconf("SC_CLK_TCK")

@@ -19,6 +19,7 @@ from benchmarks import (
     keyed_messages,
     keyed_state,
     message_floor,
+    modes,
     page,
     peers,
     recovery,
@@ -184,6 +185,18 @@ def test_recovery(live: Live) -> None:
     for each in found[:-1]:
         steps = sum(each["metrics"][f"{step}_s"]["median"] for step in recovery.STEPS)
         assert steps == pytest.approx(each["metrics"]["seconds"]["median"], abs=0.05)
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_modes(live: Live) -> None:
+    """Each mode counts words, is killed, and resumes, beside markers."""
+    cases = select({"": modes.configurations(SIZE)}, ["job=wordcount"])[""]
+    markers, *others = [assert_schema(result.json()) for result in modes.measure(cases, SIZE, lambda: live)]
+    assert markers["configuration"]["mode"] == "markers" and not markers["ratios"]
+    assert [each["configuration"]["mode"] for each in others] == ["inputLogging", "deltas"]
+    assert all(each["ratios"].keys() == {"markers"} for each in others)
+    assert "replayed_records_per_s" in others[0]["metrics"]
 
 
 @pytest.mark.spark

@@ -13,7 +13,7 @@ from snapshot.stored import layout
 from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
-from snapshot.stored.part import Handle, own_part, rows_part, state_part
+from snapshot.stored.part import Handle, own_part, rows_part, state_part, steps_part
 from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend, ObjectStoreBackend
 from state_backends.verify import Findings, backend_of, verify_run
@@ -124,21 +124,22 @@ def test_swapped_files_are_found() -> None:
         assert verified(backend).problems, (one, other)
 
 
-# ---- pieces of keyed state, and own state in deltas
+# ---- pieces of keyed state, own state in deltas, and logs of steps
 
 
 def keyed_run() -> tuple[RunStore, Tampered, tuple[Handle, ...]]:
-    """A snapshot with two pieces of a generation and the whole own state, each in a file of its own."""
+    """A snapshot with two pieces of a generation, the whole own state and a step, each in a file of its own."""
     store = RunStore(backend := Tampered(), sample.RUN)
     store.take_claim(Claim(1, "o", "life"))
     store.write_base(Base(1, None))
     origin, half = (sample.RUN, 1, 1_000_001, sample.P), KEY_GROUPS // 2
     made = [rows_part(*origin, (1, 1), each, [b"rows"]) for each in ((0, half), (half, KEY_GROUPS))]
-    first, second, own = store.put_rows([*made, own_part(*origin, (0, 0), [b"own"])], inline=False)
+    made += [own_part(*origin, (0, 0), [b"own"]), steps_part(*origin, (0, 0), [b"step"])]
+    first, second, own, step = store.put_rows(made, inline=False)
     p, q = (replace(each, incarnation=1) for each in sample.records())
-    keyed = replace(p, groups=(0, KEY_GROUPS), rows=(whole(first), whole(second)), own=(own,))
+    keyed = replace(p, groups=(0, KEY_GROUPS), rows=(whole(first), whole(second)), own=(own,), steps=(step,))
     assert store.write_manifest(replace(sample.manifest((keyed, q), 1_000_001), incarnation=1, claim=1))
-    return store, backend, (first, second, own)
+    return store, backend, (first, second, own, step)
 
 
 def test_pieces_are_proved_and_referenced() -> None:
@@ -149,7 +150,7 @@ def test_pieces_are_proved_and_referenced() -> None:
     assert len(verified(backend).unreferenced) == 1 and verified(backend).problems == ()
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_every_damaged_piece_is_named(number: int) -> None:
     """Flipped at any byte, of any length, missing, or swapped with another: by verification and at the restore."""
     store, backend, handles = keyed_run()

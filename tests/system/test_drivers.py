@@ -6,45 +6,19 @@ import pytest
 
 from benchmarks.live import DEADLINE_S, Live, assert_exact, pipeline, recovery_seconds, wait_for
 from benchmarks.process_table import is_gone, kill
-from tests.programs import Script
-from tests.source_files import ROOT
+from tests.system.other_driver import other_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
-#: A driver of its own: submits the job of the test's folder, says so, and awaits its end.
-_DRIVER = """
-import sys
-from pathlib import Path
-
-from pyspark.sql import SparkSession
-from snapshot.errors import CutlineError
-from benchmarks.session import SPARK_SETTINGS
-from benchmarks.live import Live, await_snapshots, pipeline
-
-builder = SparkSession.builder.master("local[2]")
-for key, value in SPARK_SETTINGS.items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
-live = Live(spark, Path({folder!r}))
+_SUBMIT = """
+from benchmarks.live import pipeline
 run = live.run(pipeline(live.folder).graph)
-await_snapshots(run, 2)
-print("workers", *run.status["workers"].values())
-try:
-    run.awaitTermination()
-except CutlineError as error:
-    print(f"ended by {{type(error).__name__}}: {{error}}")
-spark.stop()
 """
-
-
-def _driver(live: Live) -> Script:
-    source = _DRIVER.format(folder=str(live.folder))
-    return Script(source, timeout_s=DEADLINE_S, environment={"PYTHONPATH": str(ROOT)})
 
 
 def test_killed_driver_is_resumed(live: Live) -> None:
     """SIGKILL of the driver: its workers end by themselves; submitting again goes on from the newest snapshot."""
-    with _driver(live) as driver:
+    with other_driver(live, _SUBMIT) as driver:
         workers = [int(pid) for pid in driver.read_until("workers ").split()[1:]]
         at = kill(driver.pid)
         job = pipeline(live.folder)
@@ -58,7 +32,7 @@ def test_killed_driver_is_resumed(live: Live) -> None:
 
 def test_second_driver_fences_the_first(live: Live) -> None:
     """Submitting a live name from another driver takes the run: the first one gets Fenced, and the result is exact."""
-    with _driver(live) as driver:
+    with other_driver(live, _SUBMIT) as driver:
         driver.read_until("workers ")
         job = pipeline(live.folder)
         run = live.run(job.graph)

@@ -12,11 +12,12 @@ import pytest
 from barrier_runtime import Run
 from barrier_runtime.dataframes.nodes import ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
-from benchmarks.process_table import coordinators, kill
+from benchmarks.process_table import coordinators, is_gone, kill, parent_of
 from snapshot import END, Context, Deltas, Graph, GraphError, Node, ReplayableSource
 from snapshot.errors import RestoreRefused, RunFailed
 from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from state_backends import HeapState, MemoryBackend
+from tests.system.other_driver import other_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
@@ -89,6 +90,10 @@ def _kill_worker(run: Run) -> None:
     kill(run.status["workers"][0])
 
 
+def _kill_task(run: Run) -> None:
+    kill(parent_of(run.status["workers"][0]))
+
+
 def _kill_coordinator(run: Run) -> None:
     for pid in coordinators():
         kill(pid)
@@ -96,9 +101,9 @@ def _kill_coordinator(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "fault"),
-    [("inputLogging", _kill_worker), ("inputLogging", _kill_coordinator), (Deltas(every=4), _kill_worker),
-     (Deltas(every=4), _kill_coordinator)],
-    ids=["log-worker", "log-coordinator", "deltas-worker", "deltas-coordinator"],
+    [("inputLogging", _kill_worker), ("inputLogging", _kill_task), ("inputLogging", _kill_coordinator),
+     (Deltas(every=4), _kill_worker), (Deltas(every=4), _kill_task), (Deltas(every=4), _kill_coordinator)],
+    ids=["log-worker", "log-task", "log-coordinator", "deltas-worker", "deltas-task", "deltas-coordinator"],
 )  # fmt: skip
 def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run], None]) -> None:
     """Killed twice, and then stopped and submitted again: the run goes on, and shows its mode."""
@@ -113,6 +118,30 @@ def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run]
     run.stop(withSnapshot=True)
     run = _submit(live, mode=mode)
     await_snapshots(run, 1)
+    rows = _finished(live, run)
+    print(f"{rows:,} counts; {sum(sizes):,} bytes of log and sinks")
+
+
+_SUBMIT = """
+from tests.system.test_steps import Count, words
+run = live.submit(live.runtime(snapshotInterval=0.2), words(live, Count()), mode="{mode}")
+"""
+
+
+@pytest.mark.parametrize("mode", ["inputLogging", "deltas"])
+def test_a_killed_driver_is_resumed(live: Live, mode: ModeWish) -> None:
+    """Its workers end by themselves, and the run goes on from what the driver left."""
+    with other_driver(live, _SUBMIT.format(mode=mode)) as driver:
+        workers = [int(pid) for pid in driver.read_until("workers ").split()[1:]]
+        kill(driver.pid)
+        run = _submit(live, mode=mode)
+        await_snapshots(run, 2)
+        assert wait_for("the end of the old workers", lambda: all(is_gone(pid) for pid in workers))
+    print(f"{_finished(live, run):,} counts")
+
+
+def _finished(live: Live, run: Run) -> int:
+    """Let the run end. Check that each count of each word came once, and return how many came."""
     (live.folder / "enough").touch()
     run.awaitTermination(DEADLINE_S)
     assert run.status["outcome"] == "finished", run.exception()
@@ -120,7 +149,7 @@ def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run]
     counts = Counter(word for word, _ in rows)
     assert sorted(counts) == sorted(WORDS)
     assert sorted(rows) == sorted((word, n) for word, count in counts.items() for n in range(1, count + 1))
-    print(f"{len(rows):,} counts; {sum(sizes):,} bytes of log and sinks")
+    return len(rows)
 
 
 def _await_newer(run: Run, snapshot_id: int) -> None:

@@ -1,0 +1,151 @@
+"""Measure what each mode costs while a run runs, and how long it takes to resume after the kill of a worker.
+
+A run resumes with the first record that it has not put out before. The rate of a replay is the records that were put
+out at the restored snapshot, divided by the seconds in which the run is in the phase "replaying". So it has a figure
+only where the replay begins with the first input.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from barrier_runtime import Run
+from benchmarks.live import DEADLINE_S, Live, await_snapshots
+from benchmarks.process_table import kill, peak_bytes
+from benchmarks.replayed_nodes import JOBS, Progress, sums_graph
+from benchmarks.result import Result, metric, metric_of_samples
+from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
+from benchmarks.session import Place, scratch
+from snapshot import Deltas
+from snapshot.errors import CutlineError
+from snapshot.plan.modes import ModeWish
+from state_backends import FileSystemBackend
+
+#: Subtasks of the source and of the node, and workers.
+PARALLELISM = 2
+#: Seconds between snapshots, and snapshots of mode deltas from one state to the next.
+INTERVAL_S, EVERY = 0.5, 10
+
+MODES: dict[str, ModeWish] = {"markers": "markers", "inputLogging": "inputLogging", "deltas": Deltas(every=EVERY)}
+#: Seconds of run before the kill, and of a quick run.
+RUN_S, QUICK_RUN_S = (10, 60), (2,)
+#: Seconds that a run may take to resume, for each second of run before. A replay takes at most some seconds a second.
+_RESUME_S_MAX = 10.0
+#: Seconds between two polls of the progress of a run, and of its phase.
+_POLL_S, _PHASE_S = 0.002, 0.05
+
+
+class Case(NamedTuple):
+    """A run that is killed once."""
+
+    job: str
+    run_s: int
+    mode: str
+
+
+class Measured(NamedTuple):
+    """Figures of one run."""
+
+    records_per_s: float
+    bytes_per_s: float
+    steps_per_s: float
+    commit_ms: list[float]
+    memory_bytes: int
+    resume_s: float
+    #: None where state was restored
+    replayed_records_per_s: float | None
+
+
+def configurations(size: RunSize) -> Cases:
+    """Return one case for each job, time of run and mode."""
+    return {
+        Case(job, run_s, mode): {
+            "job": job, "run_s": run_s, "mode": mode, "every": EVERY if mode == "deltas" else None,
+            **size.configuration(),
+        }
+        for job in JOBS
+        for run_s in size.choose(RUN_S, QUICK_RUN_S)
+        for mode in MODES
+    }  # fmt: skip
+
+
+def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
+    """Yield one result for each case. Each case has one run, because a run takes a minute or two."""
+    live = place()
+    records_per_s: dict[Case, float] = {}
+    for case, configuration in cases.items():
+        show_progress("modes", configuration, 1, 1)
+        with scratch(live) as folder:
+            measured = _measure(live, folder, case)
+        records_per_s[case] = measured.records_per_s
+        beside = records_per_s.get(case._replace(mode="markers"))
+        ratios = {} if beside is None or case.mode == "markers" else {"markers": measured.records_per_s / beside}
+        yield _result(configuration, measured, ratios)
+
+
+def _result(configuration: Configuration, measured: Measured, ratios: dict[str, float]) -> Result:
+    metrics = {
+        "records_per_s": metric("records/s", [measured.records_per_s]),
+        "bytes_per_s": metric("bytes/s", [measured.bytes_per_s]),
+        "memory_mb": metric("MB", [measured.memory_bytes / 1e6]),
+        "steps_per_s": metric("steps/s", [measured.steps_per_s]),
+        "commit_ms": metric_of_samples("ms", [measured.commit_ms]),
+        "resume_s": metric("s", [measured.resume_s]),
+    }
+    if measured.replayed_records_per_s is not None:
+        metrics["replayed_records_per_s"] = metric("records/s", [measured.replayed_records_per_s])
+    return Result("modes", configuration, metrics, ratios)
+
+
+def _measure(live: Live, folder: Path, case: Case) -> Measured:
+    progress = Progress(folder / "progress")
+    backend = FileSystemBackend(folder / "snapshots")
+    runtime = live.runtime(backend=backend, snapshotInterval=INTERVAL_S, workers=PARALLELISM)
+    run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=MODES[case.mode])
+    await_snapshots(run, 2)
+    incarnation = run.status["incarnation"]
+    records, began = progress.until(incarnation), time.monotonic()
+    threading.Event().wait(case.run_s)
+    rate = (progress.until(incarnation) - records) / (time.monotonic() - began)
+    status = run.status
+    reports = [each for each in status["snapshotReports"] if each["state"] == "published"]
+    seconds = reports[-1]["timestamp"] - reports[0]["timestamp"]
+    memory = sum(map(peak_bytes, status["workers"].values()))
+    resumed, replaying = _kill(run, progress, incarnation, case.run_s)
+    memory = max(memory, sum(map(peak_bytes, run.status["workers"].values())))
+    replayed = progress.restored / replaying if case.mode == "inputLogging" else None
+    _finish(folder, run)
+    return Measured(
+        rate, sum(each["bytes"] for each in reports[1:]) / seconds, (len(reports) - 1) / seconds,
+        [each["durationMs"] for each in reports], memory, resumed, replayed,
+    )  # fmt: skip
+
+
+def _kill(run: Run, progress: Progress, incarnation: int, run_s: int) -> tuple[float, float]:
+    """Kill a worker. Return seconds until a new record was put out, and seconds in the phase "replaying"."""
+    phases: list[tuple[float, str]] = []
+    at = kill(run.status["workers"][0])
+    deadline, due = at + DEADLINE_S + run_s * _RESUME_S_MAX, at
+    while progress.after(incarnation) <= progress.until(incarnation):
+        if (now := time.monotonic()) > deadline:
+            raise CutlineError(f"modes: run {run.name} did not resume in {now - at:.0f} s: {run.status}")
+        if now >= due:
+            phases.append((now, run.status["phase"]))
+            due = now + _PHASE_S
+        time.sleep(_POLL_S)
+    replaying = [at for at, phase in phases if phase == "replaying"]
+    return time.monotonic() - at, max(replaying[-1] - replaying[0], _PHASE_S) if replaying else _PHASE_S
+
+
+def _finish(folder: Path, run: Run) -> None:
+    """Let the run end. Check that the values that were put out are those that are in the state."""
+    (folder / "enough").touch()
+    if not run.awaitTermination(DEADLINE_S) or run.status["outcome"] != "finished":
+        raise CutlineError(f"modes: run {run.name} did not end: {run.status}")
+    [state] = list(run.snapshots()[-1].node("balance").states)
+    if state[1] != 0:
+        raise CutlineError(f"modes: the values of {run.name} and its state differ by {state[1]}")

@@ -1,0 +1,145 @@
+"""The nodes of runs in each mode: records that can be read again, sums of keyed state, and a sink that notes progress.
+
+The module has few imports, because forked workers import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.keyed_rows import BURST_MESSAGES, bursts
+from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
+
+#: Keys of the job `keyed_sum`.
+SUM_KEYS = 1_000_000
+#: Incarnations of a run that can be told apart.
+_INCARNATIONS = 64
+_PARTITIONS = ("a", "b", "c", "d")
+
+Record = tuple[Any, int]
+
+
+def _words() -> list[list[Record]]:
+    """Return bursts of (word, 1) over 10,000 words."""
+    return [[(word, 1) for word, _ in burst] for burst in bursts()]
+
+
+def _numbers() -> list[list[Record]]:
+    """Return bursts of (number, value), in which each of 1 M numbers is there once, in mixed order."""
+    numbers = np.random.default_rng(7).permutation(SUM_KEYS).tolist()
+    table = [(number, number % 1_000) for number in numbers]
+    return [table[at : at + BURST_MESSAGES] for at in range(0, SUM_KEYS, BURST_MESSAGES)]
+
+
+#: {job: returns its bursts}
+JOBS: dict[str, Callable[[], list[list[Record]]]] = {"wordcount": _words, "keyed_sum": _numbers}
+
+
+class Records(ReplayableSource):
+    """Sends the bursts of a job from four partitions, until the file `enough` is there. An offset counts bursts."""
+
+    def __init__(self, job: str, enough: Path) -> None:
+        self.job, self.enough = job, enough
+
+    def partitions(self) -> tuple[str, ...]:
+        return _PARTITIONS
+
+    def open(self, context: Context) -> None:
+        self.bursts = JOBS[self.job]()
+
+    def first(self, partition: str) -> int:
+        return 0
+
+    def available(self, partition: str, start: int) -> Any:
+        return END if self.enough.exists() else start + 1
+
+    def read(self, partition: str, start: int, stop: int, context: Context) -> None:
+        behind = _PARTITIONS.index(partition) * len(self.bursts) // len(_PARTITIONS)
+        for number in range(start, stop):
+            context.sendAll(self.bursts[(number + behind) % len(self.bursts)])
+
+
+class Sums(Node):
+    """Adds up the values of each key. Sends (records, sum of values) of each list, and at the end (0, minus all)."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.sums = context.getReducingState("sums", "sum")
+
+    def onMessages(self, messages: list[Record], context: Context) -> None:
+        keys, values = zip(*messages, strict=True)
+        self.sums.addAll(keys, values)
+        context.send((len(messages), sum(values)))
+
+    def onEnd(self, context: Context) -> None:
+        context.send((0, -sum(value for _, value in self.sums.items())))
+
+
+class Progress:
+    """Records that a run has put out: of each incarnation, and of the newest restore.
+
+    Memory shared by all processes that open the same file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        with path.open("r+b") as file:
+            file.truncate(8 * (_INCARNATIONS + 1))
+        self._numbers = np.memmap(path, np.int64, "r+", shape=(_INCARNATIONS + 1,))
+
+    def note(self, incarnation: int, records: int) -> None:
+        """Note how many records were put out, those before the incarnation included."""
+        self._numbers[incarnation] = records
+
+    def note_restored(self, records: int) -> None:
+        """Note how many records had been put out at the snapshot that is restored."""
+        self._numbers[0] = records
+
+    @property
+    def restored(self) -> int:
+        """Records that had been put out at the snapshot that was restored last."""
+        return int(self._numbers[0])
+
+    def until(self, incarnation: int) -> int:
+        """Return the most records that incarnations up to this one have put out."""
+        return int(self._numbers[1 : incarnation + 1].max())
+
+    def after(self, incarnation: int) -> int:
+        """Return the most records that later incarnations have put out."""
+        return int(self._numbers[incarnation + 1 :].max())
+
+
+class Balance(Sink):
+    """Notes progress in a file. State: the records put out, and the sum of all values, which is 0 after the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = self.values = 0
+
+    def open(self, context: Context) -> None:
+        self.progress = Progress(self.path)
+        self.progress.note_restored(self.records)
+
+    def onMessage(self, message: tuple[int, int], context: Context) -> None:
+        self.records += message[0]
+        self.values += message[1]
+        self.progress.note(context.incarnation, self.records)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.records, self.values
+
+    def restoreState(self, state: Any) -> None:
+        self.records, self.values = state
+
+
+def sums_graph(job: str, folder: Path, parallelism: int) -> Graph:
+    """Make a job. It ends when the file ``enough`` is in the folder, and notes progress in the file ``progress``."""
+    graph = Graph(job).add("records", Records(job, folder / "enough"), parallelism=parallelism)
+    graph.add("sums", Sums(), parallelism=parallelism).add("balance", Balance(folder / "progress"))
+    return graph.connect("records", "sums", key=itemgetter(0)).connect("sums", "balance")
