@@ -89,12 +89,14 @@ class NamedHash(ChannelHash):
     def __init__(self, key_of: Callable[[Any], Any] | None) -> None:
         super().__init__()
         self._key_of = key_of
-        self._samples: list[list[str]] = [[]]
+        #: the first messages of each block; their names are made only for an error, because that takes long
+        self._samples: list[list[Any]] = [[]]
 
     def near(self, block: int) -> str:
         """Return some keys of a block that `take` has returned last, for an error."""
-        names = self._samples[block] if block < len(self._samples) else []
-        return ", ".join(names)
+        messages = self._samples[block] if block < len(self._samples) else []
+        names = [shown(each if self._key_of is None else self._key_of(each)) for each in messages]
+        return ", ".join(list(dict.fromkeys(names))[:_SAMPLES_MAX])
 
     def forget(self) -> None:
         """Forget the keys of the blocks that `take` has returned."""
@@ -106,13 +108,9 @@ class NamedHash(ChannelHash):
 
     def _note(self, messages: list[Any] | pa.RecordBatch) -> None:
         samples = self._samples[-1]
-        if len(samples) >= _SAMPLES_MAX:
-            return
-        some: Sequence[Any] = messages[: 4 * _SAMPLES_MAX]
-        for message in some.to_pylist() if isinstance(some, pa.RecordBatch) else some:
-            name = shown(message if self._key_of is None else self._key_of(message))
-            if name not in samples and len(samples) < _SAMPLES_MAX:
-                samples.append(name)
+        if wanted := 4 * _SAMPLES_MAX - len(samples):
+            some: Sequence[Any] = messages[:wanted]
+            samples.extend(some.to_pylist() if isinstance(some, pa.RecordBatch) else some)
 
 
 # ---------------------------------------------------------------- values as bytes

@@ -8,7 +8,7 @@ with something to process, because then the cost of a turn does not grow with em
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from operator import length_hint
 from typing import Any
 
@@ -177,7 +177,8 @@ class InputProcessor:
         self._passed = None
         with calling("onMessages" if self._takes_lists else "onBatch", self.end.channel.target, self._failed):
             through = self.end.processed + count
-            parts = [part for frame in self.end.frames() if len(part := self._part(frame, through))]
+            frames = takewhile(lambda frame: frame.first <= through, self.end.frames())
+            parts = [part for frame in frames if len(part := self._part(frame, through))]
             assert self.hash is not None
             if isinstance(parts[0], pa.RecordBatch):
                 batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)

@@ -7,11 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from snapshot.channel.frame_codec import frame_of_batch
+from snapshot.channel.frame_codec import frame_of_batch, messages_of
+from snapshot.channel.object_frame import AnyFrame
+from snapshot.channel.serialization import Codec
 from snapshot.errors import NodeError
 from snapshot.graph import Graph
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import END, Context, End, Node, Source
+from snapshot.steps.message_hash import ChannelHash
+from snapshot.subtask import input_processor
 from snapshot.subtask.events import SnapshotRequested
 from tests.snapshot.hosted import Hosted
 
@@ -147,3 +151,48 @@ def test_a_slice_inside_a_batch_hands_on_the_rest() -> None:
     report = next(r for r in hosted["b"].take_reports() if hasattr(r, "received"))
     (cut,) = report.received.values()
     assert (cut.frames[0].first, cut.frames[0].count) == (2, 2)
+
+
+class Lists(Node):
+    """Takes lists, and notes them."""
+
+    def __init__(self) -> None:
+        self.got: list[list[int]] = []
+
+    def onMessages(self, messages: list[int], context: Context) -> None:
+        self.got.append(messages)
+
+
+class Slowly(Source):
+    """Sends a number in each poll."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def poll(self, context: Context) -> float | End | None:
+        self.number += 1
+        context.send(self.number)
+        return None
+
+
+def test_a_replay_reads_each_waiting_frame_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many frames wait behind a list, and wherever the list ends."""
+    hosted = Hosted(Graph("g").add("a", Slowly()).add("b", Lists()).connect("a", "b"))
+    for _ in range(12):
+        hosted["a"].run(0.0, 2)
+        hosted.seal_and_carry("a", "b")
+    [channel] = hosted["b"]._parts.inputs
+    channel.hash = ChannelHash()
+    frames, last = list(channel.end.frames()), channel.end.arrived
+    assert len(frames) == 12
+    read: list[int] = []
+
+    def noted(frame: AnyFrame, codec: Codec) -> list[Any] | pa.RecordBatch:
+        read.append(frame.first)
+        return messages_of(frame, codec)
+
+    monkeypatch.setattr(input_processor, "messages_of", noted)
+    for count in (1, 4, last - 5):
+        channel.handle_together(count)
+    assert hosted.node("b").got == [[1], [2, 3, 4, 5], list(range(6, last + 1))]
+    assert read == [frame.first for frame in frames]
