@@ -34,7 +34,7 @@ _COMPARED_ROWS = 1_000
 #: Seconds behind each snapshot in which the same loop runs without storage.
 _QUIET_SECONDS = 0.005
 
-#: One of so many rows expires, and one of so many keys has a timer, behind the last snapshot.
+#: A row of so many expires, and one of so many keys has a timer, behind the last snapshot.
 _ROWS_PER_EXPIRING = 20
 
 

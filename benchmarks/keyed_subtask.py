@@ -1,4 +1,4 @@
-"""One subtask with keyed state, and the storage of its worker, without a run.
+"""A subtask with keyed state, and the storage of its worker, without a run.
 
 The parts are those of a worker: machine, tier, generation logs, storage threads, backend. The benchmark is in place of
 links, coordinator and loop. The thread that owns a `StoredSubtask` is the subtask's thread.
@@ -119,7 +119,7 @@ class Written:
 
 
 class StoredSubtask:
-    """One subtask with keyed state, and the storage of its worker.
+    """A subtask with keyed state, and the storage of its worker.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What a process has reached, as it was at its newest acknowledged snapshot."""
+    """Progress of a process, as it was at its newest acknowledged snapshot."""
 
     record: SubtaskRecord | None = None
     #: rows and changes in the snapshot

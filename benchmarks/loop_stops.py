@@ -21,7 +21,7 @@ _READINGS = 64
 
 
 class Stop(NamedTuple):
-    """One stop of the loop."""
+    """A stop of the loop."""
 
     milliseconds: float
     #: no more than that, and than the processor time of the other threads of the process meanwhile

@@ -38,7 +38,7 @@ class GraphReference(NamedTuple):
 
     @property
     def needs_spark(self) -> bool:
-        """Whether ``MODULE:GRAPH`` names a function that takes the SparkSession."""
+        """Return whether ``MODULE:GRAPH`` names a function that takes the SparkSession."""
         return not isinstance(self.found, Graph) and bool(self._arguments(self.found, None))
 
     def graph(self, spark: SparkSession | None) -> Graph:

@@ -132,7 +132,7 @@ Piece = StatePiece | RowsPiece | MessagesPiece
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is decoded."""
+    """Permission to decode what is read."""
 
     #: neither keys nor values: only their bytes
     raw: bool

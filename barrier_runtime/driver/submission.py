@@ -145,7 +145,7 @@ class RuntimeSettings:
 
 
 class Submission:
-    """One coordinator of a run, and the supervisor of its stages. `Submitter` makes submissions.
+    """A coordinator of a run, and the supervisor of its stages. `Submitter` makes submissions.
 
     Parameters
     ----------

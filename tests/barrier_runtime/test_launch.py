@@ -31,7 +31,7 @@ def test_a_graph_whose_modules_are_missing_is_refused_by_name(compiled: bytes, t
 
 
 def test_a_launch_is_encoded_whole() -> None:
-    """What is decoded equals what was encoded, and shows no secret."""
+    """A decoded launch equals the encoded one, and shows no secret."""
     launch = replace(_LAUNCH, secret=b"hidden" * 6, compiled=pickle.dumps("graph"))
     assert WorkerLaunch.decode(launch.encode()) == launch
     assert repr(launch) == "WorkerLaunch('run', 000001)"
