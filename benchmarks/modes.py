@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots
-from benchmarks.process_table import kill, peak_bytes
+from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
 from benchmarks.replayed_nodes import JOBS, Progress, sums_graph
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
@@ -108,9 +108,13 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=MODES[case.mode])
     await_snapshots(run, 2)
     incarnation = run.status["incarnation"]
+    writers = [*run.status["workers"].values(), *coordinators()]
+    written = sum(map(written_bytes, writers))
     records, began = progress.until(incarnation), time.monotonic()
     threading.Event().wait(case.run_s)
-    rate = (progress.until(incarnation) - records) / (time.monotonic() - began)
+    ran = time.monotonic() - began
+    rate = (progress.until(incarnation) - records) / ran
+    written = sum(map(written_bytes, writers)) - written
     status = run.status
     reports = [each for each in status["snapshotReports"] if each["state"] == "published"]
     seconds = reports[-1]["timestamp"] - reports[0]["timestamp"]
@@ -120,7 +124,7 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     replayed = progress.restored / replaying if case.mode == "inputLogging" else None
     _finish(folder, run)
     return Measured(
-        rate, sum(each["bytes"] for each in reports[1:]) / seconds, (len(reports) - 1) / seconds,
+        rate, written / ran, (len(reports) - 1) / seconds,
         [each["durationMs"] for each in reports], memory, resumed, replayed,
     )  # fmt: skip
 

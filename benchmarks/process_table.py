@@ -71,6 +71,12 @@ def peak_bytes(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
+def written_bytes(pid: int) -> int:
+    """Return the bytes that a process has written to files on disks. The kernel counts them page by page."""
+    [line] = [each for each in Path(f"/proc/{pid}/io").read_text().splitlines() if each.startswith("write_bytes:")]
+    return int(line.split()[1])
+
+
 def forked_at(pid: int) -> float:
     """Return when a process began, in seconds of the monotonic clock. The kernel counts hundredths since the boot."""
     since_boot = int(_stat_fields(pid)[_STARTED_TICKS]) / os.sysconf("SC_CLK_TCK")

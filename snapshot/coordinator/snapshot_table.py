@@ -85,7 +85,13 @@ class SnapshotTable:
     @property
     def has_room(self) -> bool:
         """Whether a further snapshot may be pending."""
-        return len(self.pending) < self.policy.max_concurrent and not self.is_used_up
+        return len(self.pending) < self.policy.max_concurrent and not self.is_used_up and not self._awaits_state
+
+    @property
+    def _awaits_state(self) -> bool:
+        """Whether state is being stored that a snapshot without state would overtake each time (PROTOCOL 12.12)."""
+        multiple = self._state_multiple
+        return multiple > 1 and any(each.snapshot_id % multiple == 0 for each in self.collecting())
 
     @property
     def is_used_up(self) -> bool:

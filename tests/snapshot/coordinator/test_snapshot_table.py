@@ -68,6 +68,20 @@ def test_when_one_is_due() -> None:
     assert table().trigger_at() is None
 
 
+@pytest.mark.parametrize(("multiple", "second"), [(1, True), (4, False)])
+def test_nothing_starts_beside_a_base(multiple: int, second: bool) -> None:
+    """Because a snapshot without state would be whole first each time (PROTOCOL 12.12)."""
+    found = SnapshotTable(replace(POLICY, interval=2.0, max_concurrent=2), len(TOPOLOGY.subtasks), 0.0, multiple)
+    found.take_block(3, (), 10.0)
+    base = found.open(12.0, (), REQUEST)
+    assert found.has_room is second and (found.trigger_at() is not None) is second
+    base.is_publishing = True
+    assert found.has_room and found.trigger_at() is not None
+    found.close_published(base.snapshot_id, 13.0)
+    step = found.open(14.0, (), Initiator.INTERVAL)
+    assert step.snapshot_id % 4 == 1 and found.has_room
+
+
 def test_orders_without_initiators_share_a_snapshot() -> None:
     """One that names its initiators has a snapshot of its own."""
     found = table()
