@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, assert_never
 
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
@@ -167,7 +167,12 @@ class CoordinatorService:
         """
         self._refuse_if_broken()
         # On the thread of removals, because a removal must see the pin, or the pin the removal.
-        self._sweeper.submit(set_pinned, self._store.store, snapshot_id, is_pinned).result()
+        pinned = self._sweeper.submit(set_pinned, self._store.store, snapshot_id, is_pinned)
+        try:
+            pinned.result()
+        except CancelledError:
+            self._refuse_if_broken()  # because a loop that broke cancels what waits
+            raise
         self.post(PinChanged(snapshot_id, is_pinned))
 
     def closed_requests(self) -> dict[int, CloseRequest]:

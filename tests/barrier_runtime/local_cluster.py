@@ -129,12 +129,25 @@ class LocalSpark:
 
 
 class _Call:
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, actor: _Actor, method: Callable[..., Any]) -> None:
+        self._actor = actor
         self._method = method
 
     def remote(self, *arguments: object) -> Callable[[], Any]:
         sent = pickle.dumps(arguments)
-        return lambda: self._method(*pickle.loads(sent))
+        return lambda: self._answer(*pickle.loads(sent))
+
+    def _answer(self, *arguments: object) -> Any:
+        """Call the method. A call during which the actor is killed has no answer, as in Ray."""
+        try:
+            answer = self._method(*arguments)
+        except BaseException as error:
+            if self._actor.is_dead:
+                raise ActorDiedError from error
+            raise
+        if self._actor.is_dead:
+            raise ActorDiedError
+        return answer
 
 
 class _Actor:
@@ -145,7 +158,7 @@ class _Actor:
     def __getattr__(self, name: str) -> _Call:
         if self.is_dead:
             raise ActorDiedError
-        return _Call(getattr(self._instance, name))
+        return _Call(self, getattr(self._instance, name))
 
     def end(self) -> None:
         self.is_dead = True
