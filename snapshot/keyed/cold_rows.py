@@ -6,24 +6,26 @@ also where an older row of its key would not have expired.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from snapshot.channel.key_hash import stable_hash
 from snapshot.keyed.cold_values import EXPIRES, expiry_of, heads_of, value_of
-from snapshot.keyed.row_keys import ROW_HEAD_BYTES, ROWS_END, end_of, row_head, split_row
+from snapshot.keyed.row_keys import ROW_HEAD_BYTES, ROWS_END, end_of, split_row
 from snapshot.keyed.row_store import RowStore
 from snapshot.keyed.rows import DirtyTable, StateKind
-from snapshot.keyed.rows_codec import decode_key, encode_key, encode_keys
-from snapshot.keyed.table import StateTable
-from snapshot.plan.topology import KEY_GROUPS
+from snapshot.keyed.rows_codec import decode_key, encode_keys
+from snapshot.keyed.table import StateTable, row_name
 
 #: stands for "no row here", because None is a tombstone
 _ABSENT: Final = object()
 
 #: {sub-key: (value, or None for a tombstone; expiry or None)}
 _Rows = dict[Any, tuple[Any, float | None]]
+
+#: (name of the rows in the store, key, what `live` holds of them)
+_Named = tuple[bytes, Any, Any]
 
 
 class RowsBelow(Protocol):
@@ -101,7 +103,7 @@ class CachedRows:
 
     def _row(self, key: Any) -> bytes:
         """Return the key of a row in the store, without its sub-key."""
-        return row_head(stable_hash(key) % KEY_GROUPS, self._number) + encode_key(key)
+        return row_name(key, self._number)
 
     def load_all(self, keys: list[Any]) -> None:
         """See `ColdRows`."""
@@ -186,35 +188,37 @@ class CachedRows:
         # be seen by neither. The tier keeps the memtables while a hook may iterate.
         changed = list(self._changed())
         stored = self._tier.store.scan(b"", ROWS_END)
-        return self._rows_with_sub_keys(changed, stored) if self._has_sub_keys else self._single_rows(changed, stored)
+        if self._has_sub_keys:
+            below, shown_changed = self._stored_with_sub_keys(stored), self._changed_with_sub_keys
+        else:
+            below, shown_changed = self._stored_rows(stored), self._changed_rows
+        names = sorted(
+            (row_name(key, self._number), key, table)
+            for place, table in enumerate(changed)
+            for key in table.rows
+            if not any(key in newer.rows for newer in changed[:place])
+        )
+        above = ((name, key, shown_changed(key, table)) for name, key, table in names)
+        unchanged = (row for row in below if not any(row[1] in table.rows for table in changed))
+        return ((key, rows) for _, key, rows in heapq.merge(above, unchanged, key=lambda row: row[0]))
 
-    def _single_rows(
-        self, changed: list[DirtyTable], stored: Iterator[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[Any, Any]]:
+    def _changed_rows(self, key: Any, table: DirtyTable) -> Any:
+        end = None if table.expiries is None else table.expiries.get(key)
+        return table.rows[key] if end is None or end > self._table.context.now else None
+
+    def _stored_rows(self, stored: Iterator[tuple[bytes, bytes]]) -> Iterator[_Named]:
         now, number = self._table.context.now, self._number.to_bytes(2, "big")
-        for place, table in enumerate(changed):
-            for key, value in table.rows.items():
-                if not any(key in newer.rows for newer in changed[:place]):
-                    end = None if table.expiries is None else table.expiries.get(key)
-                    yield key, value if end is None or end > now else None
         for row, data in stored:
             if row[2:ROW_HEAD_BYTES] == number:
-                key = decode_key(row[ROW_HEAD_BYTES:])
-                if not any(key in table.rows for table in changed):
-                    end = expiry_of(data)
-                    yield key, value_of(data) if end is None or end > now else None
+                end = expiry_of(data)
+                yield row, decode_key(row[ROW_HEAD_BYTES:]), value_of(data) if end is None or end > now else None
 
-    def _rows_with_sub_keys(
-        self, changed: list[DirtyTable], stored: Iterator[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[Any, Any]]:
-        for place, table in enumerate(changed):
-            for key in table.rows:
-                if not any(key in newer.rows for newer in changed[:place]):
-                    yield key, self._shown(self._rows_of(key))
-        for encoded, rows in _by_key(stored, self._number.to_bytes(2, "big")):
-            key = decode_key(encoded)
-            if not any(key in table.rows for table in changed):
-                yield key, self._shown(rows)
+    def _changed_with_sub_keys(self, key: Any, table: DirtyTable) -> Any:
+        return self._shown(self._rows_of(key))
+
+    def _stored_with_sub_keys(self, stored: Iterator[tuple[bytes, bytes]]) -> Iterator[_Named]:
+        for name, rows in _by_key(stored, self._number.to_bytes(2, "big")):
+            yield name, decode_key(name[ROW_HEAD_BYTES:]), self._shown(rows)
 
     def _shown(self, rows: _Rows) -> Any:
         """Return rows as `live` holds them, without those that have expired."""
@@ -227,17 +231,17 @@ class CachedRows:
 
 
 def _by_key(stored: Iterator[tuple[bytes, bytes]], number: bytes) -> Iterator[tuple[bytes, _Rows]]:
-    """Yield the encoded key and all rows of each key of a state. The rows of a key are neighbours."""
-    prefix, key = b"", b""
+    """Yield the name and all rows of each key of a state. The rows of a key are neighbours."""
+    prefix = b""
     rows: _Rows = {}
     for row, data in stored:
         if row[2:ROW_HEAD_BYTES] != number:
             continue
         if not prefix or not row.startswith(prefix):
             if rows:
-                yield key, rows
+                yield prefix, rows
             key, _ = split_row(row)
             prefix, rows = row[:ROW_HEAD_BYTES] + key, {}
         rows[decode_key(row[len(prefix) :])] = (value_of(data), expiry_of(data))
     if rows:
-        yield key, rows
+        yield prefix, rows

@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from snapshot.keyed.rows import DirtyTable, StateSpec
+from snapshot.keyed.rows_codec import encode_key
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.keyed.table import NEVER, StateTable
 
@@ -58,7 +59,11 @@ class NestedTable(StateTable):
 
     def shown_rows(self, key: Any, rows: Rows) -> Any:
         """Return the rows of a key as users see them: a dict of decoded values."""
-        return {sub: self.value_of(stored, key) for sub, stored in rows.items()}
+        return {sub: self.value_of(rows[sub], key) for sub in self.subs_of(rows)}
+
+    def subs_of(self, rows: Rows) -> Iterable[Any]:
+        """Return the sub-keys of rows in the sequence in which users see them."""
+        return sorted(rows, key=encode_key) if self.owner.sorts else rows
 
     def rows_of(self, key: Any) -> Rows:
         """Return the rows of a key that have not expired. The dict must not be changed."""

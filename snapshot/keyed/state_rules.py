@@ -51,6 +51,8 @@ class StateOwner:
     codec: Codec
     #: `Node.stateVersion` of the values
     version: int = 1
+    #: whether nodes see keys in the sequence of their encoded forms, because a replay must see the same sequence
+    sorts: bool = False
     #: sets that are no longer used; large ones are freed in steps, because freeing takes 20 ns for each entry
     garbage: list[set[Any]] = field(default_factory=list)
 

@@ -203,7 +203,7 @@ class _Map(_Bulk, MapState):
         table.drop(table.current_key(), sub)
 
     def keys(self) -> list[Any]:
-        return list(self._table.rows_of(self._table.current_key()))
+        return list(self._table.subs_of(self._table.rows_of(self._table.current_key())))
 
     def values(self) -> list[Any]:
         return [value for _, value in self.iterator()]

@@ -16,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
+from snapshot.channel.key_hash import stable_hash
+from snapshot.keyed.row_keys import row_head
 from snapshot.keyed.rows import DirtyRows, DirtyTable, StateSpec
+from snapshot.keyed.rows_codec import encode_key
 from snapshot.keyed.state_rules import KEY_BYTES_MAX, StateOwner, StateRules
+from snapshot.plan.topology import KEY_GROUPS
 
 #: characters of a str, or bytes, up to which a key cannot exceed `KEY_BYTES_MAX`
 _KEY_LENGTH_MAX = KEY_BYTES_MAX // 4 - 8
@@ -27,6 +31,11 @@ _INTEGER_MAX = 1 << 64
 
 #: end of the time of a row that never expires, in seconds since the epoch
 NEVER: Final = float("inf")
+
+
+def row_name(key: Any, number: int = 0) -> bytes:
+    """Return how a cold tier names the rows of a key, for a state of a number, and by which keys are sorted."""
+    return row_head(stable_hash(key) % KEY_GROUPS, number) + encode_key(key)
 
 
 class ColdRows(Protocol):
@@ -50,7 +59,10 @@ class ColdRows(Protocol):
         """Note that `key`, which is not in `live`, is written next."""
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all keys of the subtask and their rows, as `live` would hold the rows, the changed included."""
+        """Iterate over all keys of the subtask and their rows, as `live` would hold the rows, the changed included.
+
+        Keys are sorted by `row_name`.
+        """
 
 
 class Iteration:
@@ -173,6 +185,8 @@ class StateTable(StateRules):
 
     def _iterate(self, iteration: Iteration) -> Iterator[tuple[Any, Any]]:
         found = self.contents()
+        if self.owner.sorts and self.cold is None:
+            found = iter(sorted(found, key=lambda pair: row_name(pair[0])))
         while True:
             if iteration.moment != self.context.moment():
                 raise self.error("an iterator of items is valid only in the hook that called items")

@@ -281,7 +281,9 @@ def _keyed_states(
     environment: SubtaskEnvironment,
 ) -> KeyedStates:
     subtask = context.subtask
-    owner, tier = StateOwner(subtask, context, environment.codec, node.stateVersion), environment.tier_of(subtask)
+    is_replayed = compiled.topology.mode is not None
+    owner = StateOwner(subtask, context, environment.codec, node.stateVersion, sorts=is_replayed)
+    tier = environment.tier_of(subtask)
     edges = [
         compiled.edges[edge.source, edge.target]
         for edge in compiled.topology.edges
