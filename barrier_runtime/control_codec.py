@@ -29,6 +29,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
+    LocalVersion,
     OwnStateKind,
     ReceivedEntry,
     SentEntry,
@@ -45,7 +46,7 @@ _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
-    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase,
+    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion,
     WorkerProgress,
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,

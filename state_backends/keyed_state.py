@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from snapshot.keyed.cold_tier import ColdLimits, ColdTier
 from snapshot.keyed.heap import HeapTier, Tier
 from snapshot.keyed.row_spool import MemorySpool, RowSpool
 from snapshot.keyed.row_store import RowStore, Writer
+from snapshot.stored.list_rules import LocalVersion
+from state_backends.local_versions import LocalVersions
 from state_backends.rocksdb import Database, RocksDBMemory, is_installed
 from state_backends.row_spool import FileSpool
 from state_backends.writer_thread import WriterThread
@@ -43,7 +46,9 @@ class HeapState:
     def check(self) -> None:
         """Check what can be checked before a run starts."""
 
-    def tiers(self, incarnation: int, subtasks: int, wake: Callable[[], None]) -> Callable[[Subtask], Tier]:
+    def tiers(
+        self, incarnation: int, subtasks: int, wake: Callable[[], None], versions: LocalVersions | None = None
+    ) -> Callable[[Subtask], Tier]:
         """Return the function that makes the tier of a subtask. See `RocksDBState.tiers`."""
         return lambda _: HeapTier()
 
@@ -93,7 +98,9 @@ class RocksDBState:
                 "run, or use keyedState=HeapState()"
             )
 
-    def tiers(self, incarnation: int, subtasks: int, wake: Callable[[], None]) -> Callable[[Subtask], Tier]:
+    def tiers(
+        self, incarnation: int, subtasks: int, wake: Callable[[], None], versions: LocalVersions | None = None
+    ) -> Callable[[Subtask], Tier]:
         """Return the function that makes the tier of a subtask, in the worker. Opens no database yet.
 
         Parameters
@@ -103,6 +110,8 @@ class RocksDBState:
             Number of subtasks in the worker that share its memory.
         wake : callable
             Called on another thread when a subtask has to call `Tier.turn`.
+        versions : LocalVersions, optional
+            Where versions of the databases are, on the disk of `folder`.
         """
         memory = RocksDBMemory(self.memory // _CACHE_DIVISOR)
         limits = ColdLimits().within(self.memory // _CACHE_DIVISOR // max(1, subtasks))
@@ -110,8 +119,10 @@ class RocksDBState:
         def tier_of(subtask: Subtask) -> ColdTier:
             name = f"{incarnation}-{subtask.node}-{subtask.index}".replace("/", "_")
 
-            def open_store() -> tuple[RowStore, Writer]:
-                return Database(memory, self._parent, name), WriterThread(name, wake)
+            def open_store(version: LocalVersion | None) -> tuple[RowStore, Writer]:
+                begin = None if versions is None else partial(versions.begin, str(subtask))
+                restore = None if versions is None or version is None else partial(versions.restore, version)
+                return Database(memory, self._parent, name, begin, restore), WriterThread(name, wake)
 
             return ColdTier(open_store, limits)
 

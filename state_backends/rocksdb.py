@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from snapshot.errors import StateError
+from snapshot.errors import RestoreRefused, StateError
 from snapshot.keyed.row_store import Job, StoredRow
+from state_backends.local_versions import UnfinishedVersion
 from state_backends.scratch_folder import ScratchFolder
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ class Database:
         Folder on a local disk, in which the database gets a folder of its own.
     name : str
         Beginning of the folder's name, and the name in errors.
+    begin_version : callable, optional
+        Returns the version to make of a snapshot id. Without it, the database has no versions.
+    restore : callable, optional
+        Puts the files of a version at a path, and returns what its rows are of. Without it, the database is empty.
 
     Raises
     ------
@@ -129,7 +134,14 @@ class Database:
         if the database cannot be opened.
     """
 
-    def __init__(self, memory: RocksDBMemory, parent: Path, name: str) -> None:
+    def __init__(
+        self,
+        memory: RocksDBMemory,
+        parent: Path,
+        name: str,
+        begin_version: Callable[[int], UnfinishedVersion] | None = None,
+        restore: Callable[[Path], bytes] | None = None,
+    ) -> None:
         self._options = memory.options()
         import rocksdict as r
 
@@ -137,12 +149,17 @@ class Database:
         self.name = name
         try:
             self._folder = ScratchFolder(parent, name)
-            self._db = r.Rdict(str(self._folder.path / "db"), self._options)
+            #: see `RowStore`
+            self.states = b"" if restore is None else restore(self._path)
+            self._db = r.Rdict(str(self._path), self._options)
+        except RestoreRefused:
+            raise
         except Exception as error:
             raise self._failed("open", error) from error
         self._write_options: WriteOptions = r.WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # a property, whatever the stub says
         self._write_options.no_slowdown = True
+        self._begin_version = begin_version
         self._ingested = 0
         self._is_closed = False
         #: see `RowStore`; without a call of our own between, because each get of a key passes here
@@ -217,12 +234,33 @@ class Database:
             raise self._failed("remove rows from", error) from error
         return True
 
+    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+        """See `RowStore`. RocksDB links its files under the interpreter's lock, for 10 to 50 ms.
+
+        Raises
+        ------
+        StateError
+            if the disk refuses.
+        """
+        assert self._begin_version is not None
+        try:
+            version = self._begin_version(snapshot_id)
+            self._r.Checkpoint(self._db).create_checkpoint(str(version.database))
+            yield None
+            version.finish(states)
+        except Exception as error:
+            raise self._failed("make a version of", error) from error
+
     def close(self) -> None:
         """Close the database and remove its folder. May be called again."""
         if not self._is_closed:
             self._is_closed = True
             self._db.close()
             self._folder.close()
+
+    @property
+    def _path(self) -> Path:
+        return self._folder.path / "db"
 
     def _failed(self, deed: str, error: Exception) -> StateError:
         return StateError(f"{self.name}: cannot {deed} the database of the keyed state: {error}")

@@ -50,6 +50,7 @@ from snapshot.coordinator.events import (
 )
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import ChannelError, CutlineError, RunFailed
+from snapshot.plan.modes import PersistentState
 from snapshot.stored.snapshot_edits import set_pinned
 
 #: longest sleep of the loop, in seconds, because handshake deadlines have to be checked
@@ -328,4 +329,9 @@ class CoordinatorService:
             self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
 
     def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> None:
-        self.post(SnapshotsDeleted(self._store.delete_snapshots(snapshot_ids, keep, claim)))
+        removed = self._store.delete_snapshots(snapshot_ids, keep, claim)
+        versions: tuple[int, ...] = ()
+        if isinstance(self._coordinator.settings.topology.mode, PersistentState):
+            left = tuple(each for each in snapshot_ids if each not in removed)
+            versions = self._store.versions_of((*keep, *left), claim)
+        self.post(SnapshotsDeleted(removed, versions))

@@ -52,6 +52,8 @@ class CoordinatorStore:
         self._removed: tuple[int, ...] = ()
         #: a claim, and the pinned snapshots off its chain
         self._apart: tuple[int, tuple[int, ...]] = (0, ())
+        #: {snapshot: snapshots whose local versions it lists}
+        self._versions: dict[int, tuple[int, ...]] = {}
 
     def answer(self, ask: AskStore) -> StoreAnswered:
         """Perform what the fence asks for, and the check behind a manifest that was written.
@@ -111,6 +113,24 @@ class CoordinatorStore:
                 _logger.warning("snapshot %d could not be removed: %s", snapshot_id, error)
         self._removed = tuple(removed)
         return self._removed
+
+    def versions_of(self, snapshot_ids: tuple[int, ...], claim: int) -> tuple[int, ...]:
+        """Return the snapshots whose local versions stored snapshots list: `snapshot_ids`, and those pinned apart.
+
+        Empty where no snapshot lists any, or where one cannot be read, so that the needed versions are unknown.
+        """
+        found: dict[int, None] = {}
+        for snapshot_id in dict.fromkeys((*snapshot_ids, *self._pinned_apart(snapshot_ids, claim))):
+            if snapshot_id not in self._versions:
+                try:
+                    manifest = self.store.read_manifest(snapshot_id)
+                except (CutlineError, OSError) as error:
+                    _logger.warning("local versions are not pruned: %s", error)
+                    return ()
+                records = () if isinstance(manifest, Aborted) else manifest.records
+                self._versions[snapshot_id] = tuple(each.version.snapshot_id for each in records if each.version)
+            found |= dict.fromkeys(self._versions[snapshot_id])
+        return tuple(sorted(found))
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
         """Remove unused parts of lower incarnations. Retry failed removals at the next call."""

@@ -186,7 +186,7 @@ class BarrierRuntime:
         with SUBMITTING:
             self._refuse_live(run_name)
             settings.check_mode(graph, of_run)
-            settings.keyed_state.check()
+            settings.keyed_state_of(of_run).check()
             settings.backend.probe(run_folder(run_name), secrets.token_hex(8))
             submitter = Submitter(settings, graph, run_name, origin, allowed, of_run)
             compiled = settings.compile(submitter.graph, run_name, of_run)

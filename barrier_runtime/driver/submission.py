@@ -43,7 +43,7 @@ from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import Mode
+from snapshot.plan.modes import Mode, PersistentState
 from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
@@ -140,8 +140,18 @@ class RuntimeSettings:
         head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
         if self.in_memory:
             raise GraphError(f"{head}a MemoryBackend does not outlive the coordinator")
-        if not isinstance(self.keyed_state, HeapState):
+        if isinstance(mode, PersistentState):
+            if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (None, mode.folder):
+                raise GraphError(f"{head}the folder of the mode is that of the keyed state: RocksDBState(folder=None)")
+        elif not isinstance(self.keyed_state, HeapState):
             raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
+
+    def keyed_state_of(self, mode: Mode | None) -> HeapState | RocksDBState:
+        """Return where the rows of keyed state are in a mode."""
+        if not isinstance(mode, PersistentState):
+            return self.keyed_state
+        in_database = self.keyed_state if isinstance(self.keyed_state, RocksDBState) else RocksDBState()
+        return replace(in_database, folder=mode.folder)
 
 
 class Submission:
@@ -302,7 +312,7 @@ class Submitter:
             spill_folder=tempfile.gettempdir(),
             log_level=logging.getLogger("cutline").getEffectiveLevel(),
             trace=settings.trace,
-            keyed_state=settings.keyed_state,
+            keyed_state=settings.keyed_state_of(compiled.topology.mode),
             waits=beside,
         )
         # A group of its own for each submission, because stages of two submissions may be active for a moment.

@@ -21,6 +21,7 @@ from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.subtask.assembly import SubtaskEnvironment, assemble
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.restored_parts import RestoredParts
+from state_backends.local_versions import LocalVersions
 
 
 def make_machines(
@@ -30,6 +31,7 @@ def make_machines(
     memory: KeptMemory,
     wake: Callable[[], None],
     logger: logging.LoggerAdapter[Any],
+    versions: LocalVersions | None,
 ) -> dict[Subtask, SubtaskMachine]:
     """Make fresh machines with restored channels. Node states are not restored yet.
 
@@ -64,7 +66,7 @@ def make_machines(
         chance_of=chance_of,
         stopwatch=time.monotonic,
         observer_of=observer_of,
-        tier_of=launch.keyed_state.tiers(incarnation, len(snapshot_ids), wake),
+        tier_of=launch.keyed_state.tiers(incarnation, len(snapshot_ids), wake, versions),
     )
     logger.info("deploying %d subtasks in incarnation %d", len(parts.deploy.subtasks), incarnation)
     return {

@@ -16,6 +16,7 @@ from channels.identity import Identity, Purpose
 from channels.listener import Admitted, Listener
 from channels.sockets import Address
 from snapshot.coordinator.control import WorkerRegistered
+from snapshot.worker.events import Register
 
 #: Seconds that connecting to a peer may take. All peers are restored and accept before any peer dials. A loaded
 #: machine may still take a second.
@@ -42,10 +43,13 @@ class Peers:
         self._admission = PeerAdmission(self._own, self._names)
         self.listener = Listener(launch.secret, self._admission, bind=local_host(control))
 
-    def registration(self, incarnation: int, *, is_replaying: bool) -> WorkerRegistered:
-        """Make the registration of this worker. `incarnation` is that of the running data, or 0 when no data runs."""
+    def registration(self, register: Register, disks: tuple[str, ...]) -> WorkerRegistered:
+        """Make the registration of this worker, which sees these disks with local versions."""
         address = msgpack.packb(tuple(self.listener.address))
-        return WorkerRegistered(self._number, self._launch.launch, incarnation, address, os.getpid(), is_replaying)
+        return WorkerRegistered(
+            self._number, self._launch.launch, register.incarnation, address, os.getpid(), register.is_replaying,
+            disks, register.hosts,
+        )  # fmt: skip
 
     @property
     def refused(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,11 +21,14 @@ from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle, Part
 from snapshot.stored.run_store import RunStore
 from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
-from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 from snapshot.worker.restored_parts import KeyOf, read_parts
-from snapshot.worker.row_tasks import RowResult, RowsNotStored, RowsRefused, RowWork
+from snapshot.worker.row_tasks import RowResult, RowWork, failure_of
 from snapshot.worker.upload_batcher import PendingUpload
 from state_backends.keyed_state import HeapState, RocksDBState
+from state_backends.local_versions import LocalVersions
+
+_logger = logging.getLogger("cutline.worker")
 
 #: uploads at one time in a worker: enough to hide the round trips of an object store
 STORAGE_THREADS = 4
@@ -45,6 +49,8 @@ class Storage:
     store : RunStore
     wake : callable
         Called on a storage thread when a result is ready.
+    versions : LocalVersions or None
+        Versions of the databases of the subtasks.
     safe : bool
         Whether values of keyed rows hold no pickles of classes and functions.
     keyed_state : HeapState or RocksDBState
@@ -59,6 +65,7 @@ class Storage:
         wake: Callable[[], None],
         keyed_state: HeapState | RocksDBState,
         key_of: KeyOf,
+        versions: LocalVersions | None = None,
         *,
         safe: bool = False,
     ) -> None:
@@ -74,6 +81,7 @@ class Storage:
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="cutline-rows")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="cutline-compact")
         self._safe = safe
+        self._versions = versions
         self._keyed_state = keyed_state
         self._spool = keyed_state.spool(0)
         #: incarnation of the last deployment; uploads of earlier incarnations are useless, and are skipped
@@ -89,7 +97,7 @@ class Storage:
         match task:
             case EncodeRows():
                 pool = self._encoder
-            case MergeRows() | StoreRows():
+            case MergeRows() | StoreRows() | AwaitVersion():
                 pool = self._pool
             case CompactRows():
                 pool = self._compactor
@@ -107,6 +115,11 @@ class Storage:
         self._incarnation, self._spool = deploy.incarnation, self._keyed_state.spool(deploy.incarnation)
         self.memory.give_back()  # because restored parts need as much memory
         self._reader.submit(self._read, deploy)
+
+    def remove_versions(self, kept: tuple[int, ...]) -> None:
+        """Remove versions of databases that no stored snapshot lists, as `LocalVersions.prune` does."""
+        if self._versions is not None:
+            self._compactor.submit(self._prune, self._versions, kept)
 
     def take(self) -> Finished | None:
         """Return the oldest finished read or upload that was not taken yet, or None.
@@ -145,17 +158,23 @@ class Storage:
             self._store.read_part,
             _let_others_run,
             spool,
+            "" if self._versions is None else self._versions.disk,
         )
         result: RowResult
         try:
             result = work.perform(task)
         except Exception as error:  # noqa: BLE001  # any error, even MemoryError: snapshots wait for an answer
-            reason = printable(str(error) or repr(error))
-            result = RowsRefused(task, reason) if isinstance(task, EncodeRows) else RowsNotStored(task, reason)
+            result = failure_of(task, printable(str(error) or repr(error)))
         self._finish(RowsWorked(incarnation, result))
 
     def _put_rows(self, parts: Sequence[Part], inline: bool) -> list[Handle]:
         return self._store.put_rows(parts, inline=inline)
+
+    def _prune(self, versions: LocalVersions, kept: tuple[int, ...]) -> None:
+        try:
+            versions.prune(kept)
+        except OSError as error:  # the next call tries again
+            _logger.warning("local versions could not be removed: %s", error)
 
     def _read(self, deploy: Deploy) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import assert_never
 
 import pyarrow as pa
@@ -27,8 +28,10 @@ from barrier_runtime.worker.uploads import Storage
 from channels.connection import Connection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from snapshot.coordinator.disk_placement import placed_on
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
+from snapshot.plan.modes import PersistentState
 from snapshot.stored.run_store import RunStore
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.events import (
@@ -52,6 +55,7 @@ from snapshot.worker.events import (
     ReadParts,
     ReadPeers,
     Register,
+    RemoveVersions,
     ReportProgress,
     SendToCoordinator,
     Stage,
@@ -61,6 +65,7 @@ from snapshot.worker.events import (
 )
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts
+from state_backends.local_versions import LocalVersions
 
 #: Seconds that the loop sleeps at most, because deadlines of handshakes and of the coordinator's absence are checked.
 SLEEP_SECONDS_MAX = 1.0
@@ -83,7 +88,9 @@ class Worker:
         self.number = number
         self.exit_code: ExitCode | None = None
         self._compiled = launch.open_graph()
-        self._placement = self._compiled.topology.place(launch.worker_count)
+        self._places = self._compiled.topology.place(launch.worker_count)
+        mode = self._compiled.topology.mode
+        self._versions = LocalVersions(Path(mode.folder), launch.run) if isinstance(mode, PersistentState) else None
         self._logger = worker_logger(launch, number)
         backend = launch.open_backend()
         settings = WorkerSettings(inline_bytes_max=backend.inline_bytes_max)
@@ -97,7 +104,9 @@ class Worker:
         self._silent: deque[tuple[Identity, str]] = deque()
         self._heartbeats = Heartbeats(self._on_silence)
         store = RunStore(backend, launch.run)
-        self._storage = Storage(store, self._reactor.wake, launch.keyed_state, self._compiled.key_of, safe=launch.safe)
+        self._storage = Storage(
+            store, self._reactor.wake, launch.keyed_state, self._compiled.key_of, self._versions, safe=launch.safe
+        )
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None
         if launch.waits:
@@ -238,13 +247,16 @@ class Worker:
                 self._storage.upload(uploads, incarnation)
             case WorkOnRows(incarnation, task):
                 self._storage.work_on_rows(task, incarnation)
+            case RemoveVersions(kept):
+                self._storage.remove_versions(kept)
             case Log(level, text):
                 self._logger.log(_LOG_LEVELS[level], "%s", text)
             case ReportProgress():
                 self._next_progress = 0.0
-            case Register(incarnation, is_replaying):
+            case Register():
                 assert self._peers is not None
-                self._control.send(self._peers.registration(incarnation, is_replaying=is_replaying))
+                disks = () if self._versions is None else (self._versions.disk,)
+                self._control.send(self._peers.registration(effect, disks))
             case DisconnectCoordinator(reason):
                 self._control.lose(reason)
             case AdmitPeers(incarnation):
@@ -255,9 +267,9 @@ class Worker:
                     gc.collect()  # because machines and nodes form cycles, and memory would be held twice
                     self._has_closed = False
                 self._storage.read(deploy)
-            case OpenDataPlane(incarnation, subtasks):
+            case OpenDataPlane(incarnation, subtasks, hosts):
                 topology = self._compiled.topology
-                self._plane = DataPlane(self.number, incarnation, topology, self._placement, subtasks)
+                self._plane = DataPlane(self.number, incarnation, topology, placed_on(hosts, self._places), subtasks)
             case DialPeers(_, addresses):
                 self._dial(addresses)
             case ReadPeers():
@@ -272,7 +284,8 @@ class Worker:
                 assert_never(effect)
 
     def _make_machines(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
-        return make_machines(parts, self._compiled, self.launch, self._storage.memory, self._reactor.wake, self._logger)
+        storage, wake = self._storage, self._reactor.wake
+        return make_machines(parts, self._compiled, self.launch, storage.memory, wake, self._logger, self._versions)
 
     def _flush(self) -> None:
         if self._plane is None:

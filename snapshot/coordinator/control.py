@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
-from snapshot.stored.certificate import ListEntry, StepBase, SubtaskRecord
+from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
 from snapshot.stored.part import Handle
 
@@ -33,6 +33,10 @@ class WorkerRegistered:
     pid: int
     #: whether a subtask of that data has restored steps to repeat
     is_replaying: bool = False
+    #: ids of the disks with local versions that the worker sees
+    disks: tuple[str, ...] = ()
+    #: `Deploy.hosts` of that data
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,8 @@ class RestoredSubtask:
     steps: tuple[Handle, ...] = ()
     #: snapshot that has the state, behind which the steps go on; None: the run begins, or is not logged
     base: StepBase | None = None
+    #: version of the local database that is opened in place of reading `rows`; None: no such
+    version: LocalVersion | None = None
 
     @property
     def origin(self) -> Handle | None:
@@ -236,6 +242,8 @@ class Deploy:
     subtasks: tuple[RestoredSubtask, ...]
     #: whether another chunk follows after `DeployTaken`; subtasks are made after the last chunk
     has_more: bool
+    #: worker of each place of `Topology.place`; empty where each place is at the worker of its number
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +300,15 @@ class AnnouncePublished:
 
 
 @dataclass(frozen=True, slots=True)
+class PruneVersions:
+    """Remove local versions of the run that no stored snapshot lists. Those behind the newest of `kept` stay."""
+
+    incarnation: int
+    #: ids of the snapshots whose versions are listed, ascending; at least one
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EndComponent:
     """End the cycle through these nodes, because the cycle is passive and empty, and its outer inputs have ended."""
 
@@ -322,6 +339,7 @@ CoordinatorMessage = (
     | AnswerSnapshotRequest
     | DiscardSnapshotsBelow
     | AnnouncePublished
+    | PruneVersions
     | EndComponent
     | Finish
     | Quit

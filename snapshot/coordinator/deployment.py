@@ -8,7 +8,6 @@ of running data is `IncarnationFailed`. `Deployment` counts any other failure, o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from snapshot.channel.rerouting import ReroutedCount
@@ -22,6 +21,7 @@ from snapshot.coordinator.control import (
     WorkerRegistered,
 )
 from snapshot.coordinator.deploy_chunks import deploy_chunks
+from snapshot.coordinator.disk_placement import hosts_of, placed_on
 from snapshot.coordinator.events import CancelStage, ReadManifest
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
@@ -32,6 +32,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
+from snapshot.plan.modes import PersistentState
 from snapshot.stored.list_rules import Lists
 from snapshot.stored.manifest import Manifest
 
@@ -79,8 +80,8 @@ class Deployment:
     Parameters
     ----------
     settings : RunSettings
-    placement : mapping of Subtask to int
-        Number of the worker of each subtask.
+    placement : dict of Subtask to int
+        Number of the worker of each subtask. Changed by a deployment on other hosts.
     registry : WorkerRegistry
     restarts : Restarts
     outbox : Outbox
@@ -89,7 +90,7 @@ class Deployment:
     def __init__(
         self,
         settings: RunSettings,
-        placement: Mapping[Subtask, int],
+        placement: dict[Subtask, int],
         registry: WorkerRegistry,
         restarts: Restarts,
         outbox: Outbox,
@@ -98,7 +99,11 @@ class Deployment:
         #: newest manifest that was read or published, or None; kept because a restore then need not read the store
         self.known: Manifest | None = None
         self._settings = settings
+        self._places = settings.topology.place(settings.worker_count)
+        #: {subtask: worker}, shared with those who send messages; changed by each deployment
         self._placement = placement
+        #: see `Deploy.hosts`
+        self._hosts: tuple[int, ...] = ()
         self._registry = registry
         self._restarts = restarts
         self._outbox = outbox
@@ -309,6 +314,7 @@ class Deployment:
             self._must_restore = True
             if len(running) == 1:
                 self._registry.incarnation = running[0]
+                self._place(self._registry[0].registration.hosts)
                 return self._run_or_replay(Adopted())
             # Some workers failed while no coordinator ran.
             result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
@@ -326,11 +332,25 @@ class Deployment:
             self._read(*source)
             return None
         try:
-            plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
+            plan = self._hosted(plan_restore(settings.topology, self.known, settings.allow, settings.partitions))
         except RestoreRefused as error:
             return Unrecoverable(str(error))
         self._deploy(plan, is_final=self.known.final)
         return None
+
+    def _hosted(self, plan: list[RestoredSubtask]) -> list[RestoredSubtask]:
+        """Choose the workers that see the disks with the local versions of the plan. Raises as `hosts_of`."""
+        mode = self._settings.topology.mode
+        if not isinstance(mode, PersistentState):
+            return plan
+        disks = [self._registry[worker].registration.disks for worker in self._registry.numbers()]
+        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=mode.copy)
+        self._place(hosts)
+        return hosted
+
+    def _place(self, hosts: tuple[int, ...]) -> None:
+        self._hosts = hosts
+        self._placement.update(placed_on(hosts, self._places))
 
     @property
     def _knows_newest(self) -> bool:
@@ -346,7 +366,7 @@ class Deployment:
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
         self._restored_lists = {
-            each.subtask: Lists(each.groups, each.rows, each.own, each.steps, each.base) for each in plan
+            each.subtask: Lists(each.groups, each.rows, each.own, each.steps, each.base, each.version) for each in plan
         }
         # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
         self._is_over = is_final and all(restored.is_known for restored in plan)
@@ -367,7 +387,7 @@ class Deployment:
     def _deploy_next(self, worker: int) -> None:
         waiting = self._to_deploy[worker]
         subtasks = waiting.popleft()
-        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, has_more=bool(waiting)))
+        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, bool(waiting), self._hosts))
 
     def _broken(self, reason: str, culprit: Culprit | None = None) -> IncarnationFailed:
         """Leave the deployed phases, because several reports in one incarnation are one failure (PROTOCOL 6.1)."""

@@ -83,6 +83,8 @@ class SnapshotsDeleted:
     """Answer to `DeleteSnapshots`: the removed snapshots. The rest is pinned, or the store failed."""
 
     snapshot_ids: tuple[int, ...]
+    #: snapshots whose local versions the stored snapshots list, ascending; empty where none does, or it is unknown
+    versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,9 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
-            case events.SnapshotsDeleted(snapshot_ids):
+            case events.SnapshotsDeleted(snapshot_ids, versions):
+                if versions and self.phase is not Phase.CLAIMING:
+                    self._outbox.broadcast(control.PruneVersions(self.incarnation, versions))
                 self._on_removed(snapshot_ids)
             case events.SnapshotRequested(request):
                 self._on_requested(request)

@@ -28,10 +28,10 @@ from snapshot.coordinator.restore_plan import (
 )
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.plan.modes import Deltas, name_of_mode
+from snapshot.plan.modes import InputLogging, PersistentState, name_of_mode
 from snapshot.plan.topology import NodeSpec, Topology
 from snapshot.plan.versions import newer_text, unmigrated_text
-from snapshot.stored.certificate import OwnStateKind, SubtaskRecord
+from snapshot.stored.certificate import LocalVersion, OwnStateKind, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle
 from snapshot.stored.renaming import renames, with_present_names
@@ -150,6 +150,7 @@ class _Restore:
             raise RestoreRefused(
                 f"run {self._manifest.run!r} was made in mode {before!r}; submit it so, or under another name"
             )
+        self._refuse_other_copy()
         steps = sum(len(record.steps or ()) for record in self._manifest.records)
         if not steps:
             return
@@ -162,6 +163,14 @@ class _Restore:
             raise RestoreRefused(
                 f"{self._where} has work to repeat behind its last state, and this is another graph:"
                 f"{''.join(changes)}\n{_way_out_of_steps(self._topology)}"
+            )
+
+    def _refuse_other_copy(self) -> None:
+        """Refuse another `copy`, because the list of rows would begin or end in the middle of the run."""
+        now, before = self._topology.mode, self._stored.mode
+        if isinstance(now, PersistentState) and isinstance(before, PersistentState) and now.copy != before.copy:
+            raise RestoreRefused(
+                f"run {self._manifest.run!r} was made with copy={before.copy}; submit it so, or under another name"
             )
 
 
@@ -218,7 +227,7 @@ def _kept_state(record: SubtaskRecord) -> Iterator[str]:
 
 def _way_out_of_steps(topology: Topology) -> str:
     other = "Submit the graph that it was taken of, or this one under another name"
-    if isinstance(topology.mode, Deltas):
+    if not isinstance(topology.mode, InputLogging):
         return f"{other}; or stop the run with a snapshot, which has no work behind it"
     return other
 
@@ -307,6 +316,7 @@ class _Plan:
                 self._refuse_version(self._stored.node(node.name), node)
             if self._is_rescaled(node.name):
                 refuse_whole_state(self._where, node.name, self._by_node[node.name], node.parallelism)
+                self._refuse_versions(node.name, "cannot be divided among another number of subtasks")
         for (_, target), plan in self._reshaped.items():
             kinds = [record.status.own_state for record in self._by_node[target]]
             plan.check(has_divided_state=OwnStateKind.PARTITIONED in kinds)
@@ -317,10 +327,21 @@ class _Plan:
         what, versions = f"{self._where}: node {now.name!r}", (before.state_version, now.state_version)
         if before.state_version > now.state_version:
             raise RestoreRefused(newer_text(what, *versions))
+        if before.state_version != now.state_version:
+            self._refuse_versions(now.name, f"have version {before.state_version} of the values")
         if before.state_version == now.state_version or "migrateState" in (now.migrations or ()):
             return
         if any(record.status.own_state is not None for record in self._by_node[now.name]):
             raise RestoreRefused(unmigrated_text(what, *versions, "migrateState"))
+
+    def _refuse_versions(self, node: str, why: str) -> None:
+        """Refuse keyed state that is on local disks only."""
+        mode = self._stored.mode
+        if isinstance(mode, PersistentState) and not mode.copy and any(each.version for each in self._by_node[node]):
+            raise RestoreRefused(
+                f"{self._where}: the keyed state of {node!r} is in local databases only, which {why}: go on as before, "
+                "or use copy=True in the next run"
+            )
 
     def _refuse_edges_into_ended(self) -> None:
         """Refuse a new edge to a node that has ended, because an ended node processes no message."""
@@ -382,7 +403,14 @@ class _Plan:
         return RestoredSubtask(
             subtask, record.state, (), (), (), partitions,
             groups=record.groups, rows=record.rows or (), own=record.own or (), base=record.base,
+            version=self._version_of(record),
         )  # fmt: skip
+
+    def _version_of(self, record: SubtaskRecord) -> LocalVersion | None:
+        """Return the local version that holds the rows, or None where the rows must be migrated, which are copied."""
+        node = record.subtask.node
+        is_older = self._stored.node(node).state_version != self._topology.node(node).state_version
+        return None if is_older else record.version
 
     def _replayed(self, record: SubtaskRecord, partitions: tuple[str, ...] | None) -> RestoredSubtask:
         """PROTOCOL 12.3: return a subtask that repeats its steps, from the state behind which they go on.
@@ -400,7 +428,10 @@ class _Plan:
             )
         elif not self._topology.node(subtask.node).is_sink:
             return restored
-        return replace(restored, state=record.state, groups=record.groups, rows=record.rows or (), own=record.own or ())
+        return replace(
+            restored, state=record.state, groups=record.groups, rows=record.rows or (), own=record.own or (),
+            version=self._version_of(record),
+        )  # fmt: skip
 
     def _with_channels(self, restored: RestoredSubtask) -> RestoredSubtask:
         if self._replays:

@@ -25,7 +25,7 @@ from snapshot.coordinator.step_records import is_foreign, with_state
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
-from snapshot.plan.modes import Deltas
+from snapshot.plan.modes import state_multiple
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -59,7 +59,7 @@ class SnapshotTracker:
         registry: WorkerRegistry,
         outbox: Outbox,
     ) -> None:
-        multiple = topology.mode.every if isinstance(topology.mode, Deltas) else 1
+        multiple = state_multiple(topology.mode)
         self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple)
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()

@@ -49,7 +49,14 @@ def _completed(record: SubtaskRecord, before: SubtaskRecord | None, *, is_sink: 
     if is_sink:
         return logged
     others = tuple(handle for handle in record.handles if handle.kind is not PartKind.STATE)
-    return replace(logged, handles=(before.state, *others), groups=before.groups, rows=before.rows, own=before.own)
+    return replace(
+        logged,
+        handles=(before.state, *others),
+        groups=before.groups,
+        rows=before.rows,
+        own=before.own,
+        version=before.version,
+    )
 
 
 def _is_behind(handle: Handle, subtask: Subtask, base: StepBase) -> bool:

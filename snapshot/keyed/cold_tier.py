@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from sys import getsizeof
 from typing import Any, Final
 
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
+from snapshot.errors import StateError
 from snapshot.keyed.cold_expiry import ExpiredRows
 from snapshot.keyed.cold_restore import ingested_rows
 from snapshot.keyed.cold_rows import CachedRows
@@ -30,11 +32,14 @@ from snapshot.keyed.cold_timers import ColdTimers
 from snapshot.keyed.encoding import emptying, encoding_tables
 from snapshot.keyed.heap import KeyedTimers, RestoredRows, TakeDirty
 from snapshot.keyed.memtable import Memtable, MemtableGate
+from snapshot.keyed.row_keys import EXPIRIES_START, TIMERS_START
 from snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
-from snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable
+from snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind
 from snapshot.keyed.segment import Segment
 from snapshot.keyed.table import StateTable
+from snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
 from snapshot.plan.topology import KEY_GROUPS
+from snapshot.stored.list_rules import LocalVersion
 
 #: Rows whose size is measured at a check.
 _SAMPLED_ROWS: Final = 16
@@ -86,14 +91,17 @@ class ColdTier:
     Parameters
     ----------
     open_store : callable
-        Opens the store and starts its writer. Called at the first use, in the process of the subtask.
+        Opens the store, empty or as a version of it was, and starts its writer. Called at the first use, in the process
+        of the subtask.
     limits : ColdLimits
     """
 
     has_turns = True
     has_columns = False
 
-    def __init__(self, open_store: Callable[[], tuple[RowStore, Writer]], limits: ColdLimits | None = None) -> None:
+    def __init__(
+        self, open_store: Callable[[LocalVersion | None], tuple[RowStore, Writer]], limits: ColdLimits | None = None
+    ) -> None:
         self._open_store = open_store
         self._limits = limits or ColdLimits()
         self._opened: tuple[RowStore, Writer] | None = None
@@ -104,6 +112,10 @@ class ColdTier:
         self._gate = MemtableGate(BackpressureFlag())
         #: {name of a state: its number in the store}
         self._numbers: dict[str, int] = {}
+        #: {name of a state: the state} of the version that was restored
+        self._versioned: dict[str, VersionedState] = {}
+        #: versions that are not made yet
+        self._pending: list[PendingVersion] = []
         #: memtables in the read path, oldest first
         self.memtables: list[Memtable] = []
         #: changed rows since the last capture that are sealed, in their sequence
@@ -142,7 +154,7 @@ class ColdTier:
 
     def _open(self) -> tuple[RowStore, Writer]:
         if self._opened is None:
-            self._opened = self._open_store()
+            self._opened = self._open_store(None)
         return self._opened
 
     def number_of(self, name: str) -> int:
@@ -151,6 +163,8 @@ class ColdTier:
 
     def close(self) -> None:
         """See `Tier`."""
+        for version in self._pending:
+            version.failure = "its subtask was closed"
         if self._opened is not None:
             store, writer = self._opened
             writer.close()
@@ -160,9 +174,20 @@ class ColdTier:
 
     def restore(self, rows: RestoredRows) -> None:
         """See `Tier`. Called once, before any other use of the store, in which newer rows replace older ones."""
+        if rows.version is not None:
+            self._restore_version(rows, rows.version)
         for segment in rows.each():
             for _ in self._adding(segment, rows.now):
                 pass  # nobody else computes meanwhile
+
+    def _restore_version(self, rows: RestoredRows, version: LocalVersion) -> None:
+        self._opened = self._open_store(version)
+        states = decode_states(self.store.states, f"the version {version.snapshot_id} of {version.subtask}")
+        self._versioned = {state.name: state for state in states}
+        self._numbers = {state.name: state.number for state in states}
+        rows.know(states)
+        for first, _ in islice(self.store.scan(EXPIRIES_START, TIMERS_START), 1):
+            self._expired.listed(first)
 
     # ---------------------------------------------------------------- writes
 
@@ -248,6 +273,28 @@ class ColdTier:
         """See `Tier`."""
         taken, self._interval = self._interval, []
         return tuple(taken)
+
+    def begin_version(self, snapshot_id: int) -> PendingVersion:
+        """See `Tier`."""
+        timed = {table.spec.name: table for table in self._tables}
+        for name, number in self._numbers.items():
+            before, table = self._versioned.get(name), timed.get(name)
+            kind = table.spec.kind if table else before.kind if before else StateKind.TIMERS
+            is_timed = (table is not None and table.is_timed) or (before is not None and before.is_timed)
+            self._versioned[name] = VersionedState(name, kind, number, is_timed)
+        version = PendingVersion(snapshot_id)
+        self._pending = [each for each in self._pending if not each.is_over]
+        self._pending.append(version)
+        self._open()[1].submit(self._making(version, encode_states(self._versioned.values())))
+        return version
+
+    def _making(self, version: PendingVersion, states: bytes) -> Job:
+        try:
+            yield from self.store.make_version(version.snapshot_id, states)
+        except StateError as error:
+            version.failure = str(error)  # the snapshot is aborted, and the run goes on
+        else:
+            version.is_made = True
 
     def collect(self) -> None:
         """Remove applied memtables from the read path, unless a hook may iterate over them."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.errors import RestoreRefused
+from snapshot.errors import RestoreRefused, StateError
 from snapshot.keyed.cold_timers import ColdTimers
 from snapshot.keyed.column_table import ColumnTable
 from snapshot.keyed.decoding import DecodedRows, rows_of
@@ -18,6 +18,8 @@ from snapshot.keyed.row_table import RowTable
 from snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
 from snapshot.keyed.segment import Segment
 from snapshot.keyed.table import StateTable
+from snapshot.keyed.versions import PendingVersion, VersionedState
+from snapshot.stored.list_rules import LocalVersion
 
 #: takes the changed rows of all states of a subtask
 TakeDirty = Callable[[], tuple[DirtyRows, ...]]
@@ -80,6 +82,9 @@ class Tier(Protocol):
     def is_due(self) -> bool:
         """Whether `turn` has work that no event causes."""
 
+    def begin_version(self, snapshot_id: int) -> PendingVersion:
+        """Begin a version of the rows outside memory, as they are after the last `capture`."""
+
     def turn(self) -> None:
         """Do what is due between two events.
 
@@ -126,6 +131,10 @@ class HeapTier:
         """See `Tier`."""
         return ()
 
+    def begin_version(self, snapshot_id: int) -> PendingVersion:
+        """See `Tier`."""
+        raise StateError("rows in memory have no versions: use keyedState=RocksDBState()")
+
     def turn(self) -> None:
         """See `Tier`."""
 
@@ -134,7 +143,7 @@ class HeapTier:
 
 
 class _Known(NamedTuple):
-    """What the headers of all segments say, by the name of a state."""
+    """What the headers of all segments say, or the version of a local database, by the name of a state."""
 
     kinds: dict[str, dict[StateKind, None]]
     #: names of states in segments with rows that may expire
@@ -156,10 +165,21 @@ class RestoredRows:
         Name of the subtask, for errors.
     is_rescaled : bool
         Whether the node had another parallelism in the snapshot.
+    version : LocalVersion, optional
+        Version of a local database that has the rows, in place of segments.
     """
 
-    def __init__(self, segments: Sequence[Segment], now: float, subtask: str, *, is_rescaled: bool = False) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        now: float,
+        subtask: str,
+        *,
+        is_rescaled: bool = False,
+        version: LocalVersion | None = None,
+    ) -> None:
         self._segments = segments
+        self.version = version
         #: whether the node had another parallelism in the snapshot
         self.is_rescaled = is_rescaled
         #: seconds since the epoch; rows that have expired by then are absent
@@ -185,6 +205,14 @@ class RestoredRows:
                     known.expiring[spec.name] = None
             yield segment
         self._known = known
+
+    def know(self, states: Iterable[VersionedState]) -> None:
+        """Note the states of the version that has the rows."""
+        self._known = _Known({}, {}, {})
+        for state in states:
+            self._known.kinds[state.name] = {state.kind: None}
+            if state.is_timed:
+                self._known.expiring[state.name] = None
 
     def _known_states(self) -> _Known:
         if self._known is None:

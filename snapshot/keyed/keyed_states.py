@@ -28,8 +28,10 @@ from snapshot.keyed.segment import Segment
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.keyed.states import Plus, column_state, list_state, map_state, reducing_state, value_state
 from snapshot.keyed.table import StateTable
+from snapshot.keyed.versions import PendingVersion
 from snapshot.plan.declarations import Key
 from snapshot.state import NAMED_REDUCTIONS, KeyedState, NamedReduction
+from snapshot.stored.list_rules import LocalVersion
 
 #: Expired rows, and entries of unused sets, that one turn removes at most. 256 rows take some 0.1 ms.
 SWEPT_MAX: Final = 256
@@ -90,6 +92,10 @@ class KeyedStates:
         Whether the node acts on timers, whose rows are keyed behind an input with a key.
     is_batched : bool
         Whether the node gets batches and no messages, so that reducing by the column is cheaper.
+    makes_versions : bool
+        Whether a cut makes a version of the subtask's local database.
+    stores_rows : bool
+        Whether a cut captures changed rows for the store of snapshots.
     """
 
     def __init__(
@@ -104,7 +110,10 @@ class KeyedStates:
         edge_keys: Sequence[Key],
         has_timers: bool,
         is_batched: bool,
+        makes_versions: bool = False,
+        stores_rows: bool = True,
     ) -> None:
+        self.makes_versions, self.stores_rows = makes_versions, stores_rows
         self._owner = owner
         self._tier = tier
         self._groups = groups
@@ -151,7 +160,14 @@ class KeyedStates:
         """
         return MigratedRows(self._groups, migrated(segments, self._owner.version, migrate, self._owner))
 
-    def restore(self, segments: Sequence[Segment], now: float, *, is_rescaled: bool = False) -> None:
+    def restore(
+        self,
+        segments: Sequence[Segment],
+        now: float,
+        *,
+        is_rescaled: bool = False,
+        version: LocalVersion | None = None,
+    ) -> None:
         """Keep the rows of a snapshot for `open`, and register its timers.
 
         Parameters
@@ -162,9 +178,11 @@ class KeyedStates:
             `Context.now`; rows that have expired by then are absent.
         is_rescaled : bool
             Whether the node had another parallelism in the snapshot.
+        version : LocalVersion, optional
+            Version of the local database that has the rows, in place of `segments`.
         """
-        self._has_rows = bool(segments)
-        self._restored = RestoredRows(segments, now, str(self._owner.subtask), is_rescaled=is_rescaled)
+        self._has_rows = bool(segments) or version is not None
+        self._restored = RestoredRows(segments, now, str(self._owner.subtask), is_rescaled=is_rescaled, version=version)
         self._tier.restore(self._restored)
         self._tier.open_timers(self._timers, self._restored)
 
@@ -302,7 +320,15 @@ class KeyedStates:
     def _captured(self, now: float, tables: tuple[DirtyRows, ...]) -> CapturedRows | None:
         grouping = None if self._adopted is None else self._adopted.grouping
         grouped_by = () if grouping is None else grouping.grouped_by
+        if not self.stores_rows:
+            for table in tables:
+                table.release()
+            return None
         return CapturedRows(now, self._groups, tables, grouped_by) if tables else None
+
+    def begin_version(self, snapshot_id: int) -> PendingVersion:
+        """Begin a version of the local database, as it is after the last `capture`."""
+        return self._tier.begin_version(snapshot_id)
 
     def _take(self) -> tuple[DirtyRows, ...]:
         taken: list[DirtyRows | None] = [table.take_dirty() for table in self.tables]

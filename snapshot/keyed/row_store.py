@@ -58,8 +58,18 @@ class RowStore(Protocol):
             False if the store is too busy. Then no row is removed.
         """
 
+    @property
+    def states(self) -> bytes:
+        """What the version that the store was opened with says of its states."""
+
+    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+        """Keep the rows as they are now, durable, under the id of a snapshot. `states` says what they are of.
+
+        Only jobs of the store's writer may call this. A store opened with the version has these rows.
+        """
+
     def close(self) -> None:
-        """Close the store and remove what it holds."""
+        """Close the store and remove what it holds, but no version."""
 
 
 def removing(store: RowStore, rows: list[bytes]) -> Job:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from snapshot.node import Sink, Source, defines
 from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Deltas, Mode
+from snapshot.plan.modes import Deltas, Mode, PersistentState
 from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
@@ -28,6 +28,8 @@ def mode_refusal(
     problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
     if isinstance(mode, Deltas):
         problems += _state_problems(graph)
+    if isinstance(mode, PersistentState):
+        problems += _own_state_problems(graph)
     head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
     if len(problems) > 1:
         return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
@@ -63,3 +65,10 @@ def _state_problems(graph: DeclaredGraph) -> Iterator[str]:
         is_exempt = isinstance(node, Sink | ReplayableSource) or hasattr(node, "united_state")
         if defines(node, "snapshotState") and not node.partitioned and not is_exempt:
             yield f"node {each.name!r} has state that is neither keyed nor partitioned"
+
+
+def _own_state_problems(graph: DeclaredGraph) -> Iterator[str]:
+    """Yield the nodes with state of their own. That of sinks and of sources is stored with each snapshot."""
+    for each in graph.nodes:
+        if defines(each.node, "snapshotState") and not isinstance(each.node, Sink | ReplayableSource):
+            yield f"node {each.name!r} has state outside keyed state, which a local database cannot hold"

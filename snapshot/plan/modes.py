@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from posixpath import isabs
 from typing import Any, ClassVar, Final, Literal
 
 from snapshot.error_text import shown
@@ -57,8 +58,43 @@ class Deltas:
         return snapshot_id % self.every == 0
 
 
+@dataclass(frozen=True, slots=True)
+class PersistentState:
+    """Log as `InputLogging` does, and keep the state in databases on disks that stay (Feldera, as above).
+
+    Some snapshots make a version of each database, by hard links. A restore opens the versions of a snapshot.
+
+    Parameters
+    ----------
+    folder : str
+        Folder on a local disk of every worker that outlives the workers. Each disk may have its own contents.
+    every : int
+        Snapshots of which one makes versions. A snapshot on request always does.
+    copy : bool
+        Whether the backend gets the changed rows too, so that a lost disk costs only time, and the run can be rescaled.
+    """
+
+    folder: str
+    every: int = 10
+    copy: bool = False
+
+    name: ClassVar[str] = "persistentState"
+
+    def __post_init__(self) -> None:
+        if type(self.folder) is not str or not isabs(self.folder):
+            raise ValueError(f"PersistentState: folder is an absolute path, not {shown(self.folder)}")
+        if type(self.every) is not int or self.every < 1:
+            raise ValueError(f"PersistentState: every is a whole number from 1, not {shown(self.every)}")
+        if type(self.copy) is not bool:
+            raise ValueError(f"PersistentState: copy is True or False, not {shown(self.copy)}")
+
+    def captures_state(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
+        return snapshot_id % self.every == 0
+
+
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = InputLogging | Deltas
+Mode = InputLogging | Deltas | PersistentState
 
 #: Names and settings that `submit(mode=...)` accepts.
 ModeWish = Literal["markers", "inputLogging", "deltas"] | Mode
@@ -76,6 +112,8 @@ def mode_of(wish: object) -> Mode | None:
     """
     if isinstance(wish, Mode):
         return wish
+    if wish == PersistentState.name:
+        raise ValueError("mode 'persistentState' needs a folder on a disk that stays: mode=PersistentState(folder)")
     if type(wish) is not str or wish not in _MODES:
         raise ValueError(f"mode {shown(wish)} is unknown; there are {', '.join(map(repr, _MODES))}")
     return _MODES[wish]
@@ -86,10 +124,17 @@ def name_of_mode(mode: Mode | None) -> str:
     return MARKERS if mode is None else mode.name
 
 
+def state_multiple(mode: Mode | None) -> int:
+    """Return the number whose multiples are the ids of snapshots that store all state. Without such, return 1."""
+    return 1 if mode is None or isinstance(mode, InputLogging) else mode.every
+
+
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     """Return plain data that `mode_of_record` reads."""
     if isinstance(mode, Deltas):
         return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
+    if isinstance(mode, PersistentState):
+        return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
     return None if mode is None else {"name": mode.name}
 
 
@@ -103,4 +148,6 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
     """
     if record["name"] == Deltas.name:
         return Deltas(record["every"], record["full_factor"])
+    if record["name"] == PersistentState.name:
+        return PersistentState(record["folder"], record["every"], record["copy"])
     return mode_of(record["name"])

@@ -14,6 +14,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.list_rules import ListEntry as ListEntry  # a field of the record, and so part of this module
 from snapshot.stored.list_rules import Lists, Made, list_problems
+from snapshot.stored.list_rules import LocalVersion as LocalVersion  # a field of the record, too
 from snapshot.stored.list_rules import StepBase as StepBase  # a field of the record, too
 from snapshot.stored.part import Handle, PartKind
 
@@ -93,11 +94,12 @@ class SubtaskRecord:
     waves: tuple[ChannelWaves, ...] | None = None  #: of the incoming channels whose messages have waves; None: no such
     steps: tuple[Handle, ...] | None = None  #: log of the steps behind the state, in the order of the steps; None: none
     base: StepBase | None = None  #: snapshot behind which the log goes on, and whose state is listed; None: none
+    version: LocalVersion | None = None  #: keyed state on a local disk; None: no such
 
     @property
     def lists(self) -> Lists:
         """Lists of the subtask. A list that the subtask lacks is empty."""
-        return Lists(self.groups, self.rows or (), self.own or (), self.steps or (), self.base)
+        return Lists(self.groups, self.rows or (), self.own or (), self.steps or (), self.base, self.version)
 
     @property
     def all_handles(self) -> tuple[Handle, ...]:

@@ -9,7 +9,7 @@ module of a class with a new field cannot be imported before the field has a key
     ABORTED             in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
     HANDLE, SUBTASK_STATUS  in a subtask's record
-    SENT, RECEIVED, ENTRY, WAVES, STEP_BASE  in a subtask's record, as arrays
+    SENT, RECEIVED, ENTRY, WAVES, STEP_BASE, VERSION  in a subtask's record, as arrays
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -60,6 +60,7 @@ SUBTASK_RECORD: Final = {
     "waves": "waves",
     "steps": "steps",
     "base": "base",
+    "version": "version",
 }
 
 HANDLE: Final = {
@@ -152,6 +153,7 @@ RECEIVED: Final = ("channel", "processed", "written", "first", "last")
 ENTRY: Final = ("handle", "lo", "hi")
 WAVES: Final = ("channel", "waves")
 STEP_BASE: Final = ("snapshot_id", "incarnation", "generation", "sent", "processed")
+VERSION: Final = ("disk", "run", "subtask", "snapshot_id")
 ORIGIN: Final = ("kind", "run", "incarnation", "snapshot_id", "subtask", "channel")  #: in a part's header
 ORIGIN_OF_LISTED: Final = (*ORIGIN, "groups", "first", "last")  #: in the header of a part of a list
 CLAIM: Final = ("number", "owner", "instance")

@@ -38,6 +38,15 @@ class StepBase(NamedTuple):
     processed: tuple[int, ...]  #: numbers of the last messages processed at that cut, by input channel
 
 
+class LocalVersion(NamedTuple):
+    """A version of the local database of a subtask: the rows of its keyed state at a cut, on a disk of a worker."""
+
+    disk: str  #: id of the disk
+    run: str
+    subtask: Subtask
+    snapshot_id: int  #: snapshot at whose cut the version was made
+
+
 class Lists(NamedTuple):
     """The lists of one subtask, as published or as restored."""
 
@@ -46,6 +55,7 @@ class Lists(NamedTuple):
     own: tuple[Handle, ...]  #: own state in deltas, in the order of application
     steps: tuple[Handle, ...] = ()  #: log of the steps behind the state, in the order of the steps
     base: StepBase | None = None  #: snapshot that has the state; None: the log begins with the run
+    version: LocalVersion | None = None  #: keyed state on a local disk; None: no such
 
     @property
     def row_handles(self) -> tuple[Handle, ...]:
@@ -89,6 +99,7 @@ def list_problems(
         yield from _generation_problems(subtask, each.rows[count:], has_restored=count > 0)
         yield from _delta_problems(subtask, each.own)
         yield from _step_problems(subtask, each.steps, each.base)
+        yield from _version_problems(subtask, each, made)
     yield from _base_problems(lists)
 
 
@@ -186,6 +197,17 @@ def _step_problems(subtask: Subtask, steps: Sequence[Handle], base: StepBase | N
     first = steps[0]
     is_of_base = (first.incarnation, first.subtask) == (base.incarnation, subtask)
     return _abutting_problems(subtask, steps, min(first.first, base.generation + 1) if is_of_base else first.first)
+
+
+def _version_problems(subtask: Subtask, lists: Lists, made: Made) -> Iterator[str]:
+    """PROTOCOL 12.13: a version is the subtask's own, made at the cut of the base."""
+    version = lists.version
+    if version is None:
+        return
+    base = None if lists.base is None else lists.base.snapshot_id
+    if (version.run, version.subtask, version.snapshot_id) != (made.run, subtask, base):
+        owner = f"run {version.run!r}, {version.subtask}, snapshot {version.snapshot_id}"
+        yield f"{subtask}: lists the local version of {owner}, where that of its own in snapshot {base} was due"
 
 
 def _base_problems(lists: Mapping[Subtask, Lists]) -> Iterator[str]:

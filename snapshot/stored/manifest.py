@@ -17,6 +17,7 @@ from snapshot.stored import keys
 from snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
+    LocalVersion,
     OwnStateKind,
     ReceivedEntry,
     SentEntry,
@@ -120,6 +121,8 @@ _BASE = StoredArray(
     read={"sent": tuple, "processed": tuple},
 )
 
+_VERSION = StoredArray(LocalVersion, keys.VERSION, write={"subtask": SUBTASK.write}, read={"subtask": SUBTASK.read})
+
 #: Stored form of subtask records in the manifest.
 SUBTASK_RECORD = StoredMap(
     SubtaskRecord,
@@ -135,6 +138,7 @@ SUBTASK_RECORD = StoredMap(
         "own": _each(HANDLE.write, list),
         "steps": _each(HANDLE.write, list),
         "base": _BASE.write,
+        "version": _VERSION.write,
         "waves": _each(_WAVES.write, list),
     },
     read={
@@ -148,6 +152,7 @@ SUBTASK_RECORD = StoredMap(
         "own": _each(HANDLE.read, tuple),
         "steps": _each(HANDLE.read, tuple),
         "base": _BASE.read,
+        "version": _VERSION.read,
         "waves": _each(_WAVES.read, tuple),
     },
 )

@@ -30,7 +30,7 @@ from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas
+from snapshot.plan.modes import Deltas, PersistentState
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.subtask.context import SubtaskContext
@@ -281,8 +281,9 @@ def _keyed_states(
     environment: SubtaskEnvironment,
 ) -> KeyedStates:
     subtask = context.subtask
-    is_replayed = compiled.topology.mode is not None
-    owner = StateOwner(subtask, context, environment.codec, node.stateVersion, sorts=is_replayed)
+    mode = compiled.topology.mode
+    owner = StateOwner(subtask, context, environment.codec, node.stateVersion, sorts=mode is not None)
+    makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
     tier = environment.tier_of(subtask)
     edges = [
         compiled.edges[edge.source, edge.target]
@@ -294,6 +295,8 @@ def _keyed_states(
         owner, tier, context.keyGroups, timers, backpressure,
         parallelism=context.parallelism, edge_keys=keys, has_timers=defines(node, "onTimer"),
         is_batched=defines(node, "onBatch") and not defines(node, "onMessage") and not defines(node, "onMessages"),
+        makes_versions=makes_versions,
+        stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from snapshot.node import END, Sink, defines
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
+from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
@@ -59,6 +60,7 @@ from snapshot.subtask.reports import (
     RowsSealed,
     SnapshotAsked,
     SubtaskEnded,
+    VersionBegun,
 )
 from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.state_capture import StateCapture
@@ -128,6 +130,7 @@ class SubtaskMachine:
         needs_base: bool = False,
         steps: Sequence[memoryview] = (),
         behind: int | None = None,
+        version: LocalVersion | None = None,
     ) -> None:
         """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
@@ -151,6 +154,8 @@ class SubtaskMachine:
             Steps of the log behind the state, encoded, oldest first. They are repeated after the start.
         behind : int or None
             Snapshot that has the state of all subtasks, or None where the replay begins with the run.
+        version : LocalVersion or None
+            Version of the local database that has the rows, in place of `rows`.
 
         Raises
         ------
@@ -190,7 +195,8 @@ class SubtaskMachine:
                     self._parts.own.restore(kept.state, own, snapshot_id, needs_base=needs_base)
         migrated = self._migrated_rows(rows)
         kept_rows = rows if migrated is None else (migrated.segment,)
-        self._parts.keyed.restore(kept_rows, self.context.now, is_rescaled=isinstance(state, Donors))
+        is_rescaled = isinstance(state, Donors)
+        self._parts.keyed.restore(kept_rows, self.context.now, is_rescaled=is_rescaled, version=version)
         self._open(ended=ended)
         if (base := self._parts.keyed.regrouped or migrated) is not None:
             self._reports.append(RowsMigrated(self.subtask, base))
@@ -739,11 +745,18 @@ class SubtaskMachine:
         )
         # Last, because whatever fails before must leave the changed rows to the next cut.
         if self._parts.keyed.is_keyed and keeps_state:
-            rows = self._parts.keyed.capture(self.context.now)
-            self._reports.append(RowsCaptured(snapshot_id, self.subtask, self.context.keyGroups, rows))
+            self._capture_rows(snapshot_id)
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id))
         return state, status
+
+    def _capture_rows(self, snapshot_id: int) -> None:
+        keyed, groups = self._parts.keyed, self.context.keyGroups
+        rows = keyed.capture(self.context.now)
+        if keyed.stores_rows:
+            self._reports.append(RowsCaptured(snapshot_id, self.subtask, groups, rows))
+        if keyed.makes_versions:
+            self._reports.append(VersionBegun(snapshot_id, self.subtask, groups, keyed.begin_version(snapshot_id)))
 
     def _tick(self, now: float) -> None:
         if self._replayer is not None:

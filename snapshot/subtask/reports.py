@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
+from snapshot.keyed.versions import PendingVersion
 from snapshot.stored.contribution import SnapshotTaken
 from snapshot.stored.own_changes import OwnChange
 
@@ -75,6 +76,17 @@ class RowsSealed:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionBegun:
+    """The cut of a snapshot began a version of the subtask's local database. Comes ahead of `SnapshotTaken`."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: key groups that the subtask owns
+    groups: range
+    version: PendingVersion
+
+
+@dataclass(frozen=True, slots=True)
 class OwnStateCaptured:
     """The cut of a snapshot captured the own state of a node with deltas. Comes ahead of `SnapshotTaken`."""
 
@@ -130,6 +142,7 @@ Report = (
     | RowsMigrated
     | RowsCaptured
     | RowsSealed
+    | VersionBegun
     | OwnStateCaptured
     | StepCaptured
     | Replayed

@@ -7,16 +7,31 @@ late. No I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgpack
 
 from snapshot.keyed.row_store import Job, StoredRow
 
 
 class MemoryRowStore:
-    """Rows in a dict. See `RowStore`."""
+    """Rows in a dict. See `RowStore`.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    keep : callable, optional
+        Keeps a version under the id of a snapshot. Without it, there are no versions.
+    version : bytes, optional
+        Version with which the store begins.
+    """
+
+    def __init__(self, keep: Callable[[int, bytes], None] | None = None, version: bytes | None = None) -> None:
+        self._keep = keep
+        self.states: bytes = b""
         self.rows: dict[bytes, bytes] = {}
+        if version is not None:
+            self.states, rows = msgpack.unpackb(version)
+            self.rows.update(rows)
         self.is_closed = False
         #: ingestions and removals that are refused, as a store refuses them that is busy
         self.refusals = 0
@@ -65,6 +80,12 @@ class MemoryRowStore:
             self.rows.pop(row, None)
         return True
 
+    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+        """See `RowStore`."""
+        assert self._keep is not None and not self.is_closed
+        self._keep(snapshot_id, msgpack.packb((states, list(self.rows.items()))))
+        yield None
+
     def _is_refused(self) -> bool:
         is_refused = self.refusals > 0
         self.refusals -= is_refused
@@ -108,3 +129,12 @@ class LateWriter:
     def close(self) -> None:
         """See `Writer`."""
         self._jobs.clear()
+
+
+class PromptWriter(LateWriter):
+    """A writer that does each job at once."""
+
+    def submit(self, job: Job) -> None:
+        """See `Writer`."""
+        super().submit(job)
+        self.finish()

@@ -187,6 +187,8 @@ class Register:
     incarnation: int
     #: whether a subtask of that data has restored steps to repeat
     is_replaying: bool = False
+    #: `Deploy.hosts` of that data
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,8 @@ class OpenDataPlane:
 
     incarnation: int
     subtasks: Mapping[Subtask, SubtaskMachine]
+    #: `Deploy.hosts`
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,13 @@ class WorkOnRows:
 
     incarnation: int
     task: RowTask
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVersions:
+    """Remove the local versions of the run that are older than the newest of `kept` and not among `kept`."""
+
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +316,7 @@ Effect = (
     | FlushLinks
     | StoreParts
     | WorkOnRows
+    | RemoveVersions
     | ReportProgress
     | DropConnections
     | CloseSubtasks

@@ -37,6 +37,7 @@ from snapshot.keyed.compaction import SegmentSize, choose_compaction
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.row_spool import KeptRows
 from snapshot.keyed.rows import CapturedRows
+from snapshot.keyed.versions import PendingVersion
 from snapshot.stored.list_rules import ListEntry
 from snapshot.stored.own_changes import OwnChange
 from snapshot.stored.part import PartKind
@@ -100,7 +101,15 @@ class CompactRows:
     kind: PartKind = PartKind.ROWS
 
 
-RowTask = EncodeRows | MergeRows | StoreRows | CompactRows
+@dataclass(frozen=True, slots=True)
+class AwaitVersion:
+    """Wait until a version of the local database is durable. The result is `VersionMade`, or `RowsNotStored`."""
+
+    subtask: Subtask
+    version: PendingVersion
+
+
+RowTask = EncodeRows | MergeRows | StoreRows | CompactRows | AwaitVersion
 
 
 @dataclass(frozen=True, slots=True)

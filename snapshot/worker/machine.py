@@ -68,6 +68,7 @@ from snapshot.worker.events import (
     ReadParts,
     ReadPeers,
     Register,
+    RemoveVersions,
     ReportProgress,
     RequestDeadline,
     RowsWorked,
@@ -151,6 +152,8 @@ class WorkerMachine:
         #: whether the connected coordinator has a lower claim; messages are dropped until the next connection
         self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
+        #: `Deploy.hosts` of the last deployment
+        self._hosts: tuple[int, ...] = ()
         self._data = _Data()
         self._is_reported_idle = False
         #: delayed report of a lost peer, or None
@@ -235,7 +238,8 @@ class WorkerMachine:
             case CoordinatorConnected():
                 self._is_coordinator_fenced = False
                 is_running = self.stage is Stage.RUNNING
-                self._effects.append(Register(self.incarnation if is_running else 0, is_running and self._is_replaying))
+                running = self.incarnation if is_running else 0
+                self._effects.append(Register(running, is_running and self._is_replaying, self._hosts))
                 self._forget_idleness()
             case _:
                 assert_never(event)
@@ -287,6 +291,8 @@ class WorkerMachine:
                 if is_last:
                     self._data.last_snapshot = snapshot_id
                 self._pass(SnapshotPublished(snapshot_id), now)
+            case control.PruneVersions(_, kept):
+                self._effects.append(RemoveVersions(kept))
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
                 self._forget_idleness()
@@ -321,6 +327,7 @@ class WorkerMachine:
         if whole is None:
             self._send(control.DeployTaken(self.number, self.incarnation))
         elif self.stage is Stage.RESTORING:
+            self._hosts = whole.hosts
             self._effects.append(ReadParts(whole))
 
     def _ignore(self, message: control.CoordinatorMessage) -> None:
@@ -344,7 +351,10 @@ class WorkerMachine:
                 snapshot_id = 0 if origin is None else origin.snapshot_id
                 state = parts.donors.get(subtask, parts.states[subtask])
                 steps, behind = parts.steps.get(subtask, ()), parts.behind.get(subtask)
-                machine.restore(state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps, behind)
+                machine.restore(
+                    state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps, behind,
+                    parts.versions.get(subtask),
+                )  # fmt: skip
         except OSError as error:  # a spill file
             self._fail(error, now)
             return
@@ -355,7 +365,7 @@ class WorkerMachine:
             replaying=dict.fromkeys(parts.steps),
         )
         self.stage = Stage.RESTORED
-        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks))
+        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self._hosts))
         self._send(control.WorkerRestored(self.number, self.incarnation, parts.rerouted))
 
     @property
@@ -463,6 +473,8 @@ class WorkerMachine:
                 self._take_outcome(self._data.rows.captured(report))
             case reports.RowsSealed():
                 self._take_outcome(self._data.rows.sealed(report))
+            case reports.VersionBegun():
+                self._take_outcome(self._data.rows.version_begun(report))
             case reports.OwnStateCaptured():
                 self._take_outcome(self._data.rows.captured_own(report))
             case reports.StepCaptured():

@@ -13,6 +13,7 @@ from snapshot.ids import ChannelId, Subtask, renamed_channel
 from snapshot.keyed.segment import Segment
 from snapshot.plan.declarations import Key
 from snapshot.stored.keyed_state import StoredSegments
+from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.own_changes import decode_changes
 from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.subtask.assembly import RestoredChannels
@@ -42,6 +43,11 @@ class RestoredParts:
     def behind(self) -> Mapping[Subtask, int]:
         """{subtask: snapshot with the state behind which it repeats steps}, without those that begin with the run."""
         return {each.subtask: each.base.snapshot_id for each in self.deploy.subtasks if each.base is not None}
+
+    @property
+    def versions(self) -> Mapping[Subtask, LocalVersion]:
+        """{subtask: local version that holds its keyed rows}."""
+        return {each.subtask: each.version for each in self.deploy.subtasks if each.version is not None}
 
     @property
     def origins(self) -> Mapping[Subtask, Handle]:
@@ -81,7 +87,7 @@ def read_parts(
     states = {each.subtask: None if each.state is None else read(each.state) for each in subtasks}
     counts: list[ReroutedCount] = []
     channels = {each.subtask: _channels(each, read, key_of, codec, counts) for each in subtasks}
-    stored = {each.subtask: StoredSegments(each.rows, read) for each in subtasks if each.rows}
+    stored = {each.subtask: StoredSegments(each.rows, read) for each in subtasks if each.rows and each.version is None}
     rows = {subtask: tuple(segments) if reads_rows else segments for subtask, segments in stored.items()}
     donors = {each.subtask: _donors(each, each.inheritance, read) for each in subtasks if each.inheritance is not None}
     own = {each.subtask: tuple(_changes(each.own, read)) for each in subtasks if each.own}

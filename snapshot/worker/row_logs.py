@@ -12,12 +12,28 @@ from dataclasses import dataclass, field, replace
 from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry, StepBase
+from snapshot.stored.list_rules import ListEntry, LocalVersion, StepBase
 from snapshot.stored.own_changes import OwnChange
 from snapshot.stored.part import PartKind
-from snapshot.subtask.reports import OwnStateCaptured, RowsCaptured, RowsMigrated, RowsSealed, StepCaptured
-from snapshot.worker.generations import CompactRows, Declined, GenerationLog, RowTask, StoreRows
-from snapshot.worker.row_tasks import RowResult, RowsEncoded, RowsMerged, RowsNotStored, RowsRefused, RowsStored
+from snapshot.subtask.reports import (
+    OwnStateCaptured,
+    RowsCaptured,
+    RowsMigrated,
+    RowsSealed,
+    StepCaptured,
+    VersionBegun,
+)
+from snapshot.worker.generations import AwaitVersion, CompactRows, Declined, GenerationLog, RowTask, StoreRows
+from snapshot.worker.row_tasks import (
+    RowResult,
+    RowsEncoded,
+    RowsMerged,
+    RowsNotStored,
+    RowsRefused,
+    RowsStored,
+    VersionFailed,
+    VersionMade,
+)
 
 #: Bytes of one subtask's parts and rows that may travel inside its acknowledgement. A larger message of the control
 #: connection is refused, and names and numbers need room, too.
@@ -62,6 +78,8 @@ class RowLogs:
         self._held: dict[tuple[int, Subtask], control.SnapshotAcknowledged] = {}
         #: {subtask: restored snapshot, or 0}
         self._restored: dict[Subtask, int] = {}
+        #: {(snapshot_id, subtask): its local version, or None while that is made}, of snapshots that are pending
+        self._versions: dict[tuple[int, Subtask], LocalVersion | None] = {}
         #: {(snapshot_id, subtask): step that its cut has ended}, of snapshots that are pending
         self._steps: dict[tuple[int, Subtask], StepCaptured] = {}
         for each in restored:
@@ -94,6 +112,12 @@ class RowLogs:
         """Add rows that leave memory between two cuts."""
         return self._outcome(report.subtask, self._log_of(PartKind.ROWS, report.subtask).sealed(report.rows))
 
+    def version_begun(self, report: VersionBegun) -> Outcome:
+        """Hold the acknowledgement of a cut until the local version is durable."""
+        self._groups[report.subtask] = (report.groups.start, report.groups.stop)
+        self._versions[report.snapshot_id, report.subtask] = None
+        return Outcome([AwaitVersion(report.subtask, report.version)])
+
     def captured_own(self, report: OwnStateCaptured) -> Outcome:
         """Add the change of own state of a cut."""
         log = self._log_of(PartKind.OWN, report.subtask)
@@ -117,6 +141,8 @@ class RowLogs:
 
     def worked(self, result: RowResult) -> Outcome:
         """Take the result of a task. Acknowledge the snapshots whose rows are now stored."""
+        if isinstance(result, VersionMade | VersionFailed):
+            return self._version_over(result)
         subtask = result.task.subtask
         kind = result.task.kind if isinstance(result.task, StoreRows | CompactRows) else PartKind.ROWS
         log = self._logs[kind, subtask]
@@ -131,7 +157,18 @@ class RowLogs:
                 decisions = log.stored(stored, entries)
             case RowsNotStored(failed, reason):
                 decisions = log.failed(failed, f"{subtask} could not be stored: {reason}")
-        outcome = self._outcome(subtask, decisions)
+        return self._acknowledge_waiting(subtask, self._outcome(subtask, decisions))
+
+    def _version_over(self, result: VersionMade | VersionFailed) -> Outcome:
+        subtask, snapshot_id = result.task.subtask, result.task.version.snapshot_id
+        if (snapshot_id, subtask) not in self._versions:
+            return Outcome()  # the snapshot is over
+        if isinstance(result, VersionMade):
+            self._versions[snapshot_id, subtask] = result.version
+            return self._acknowledge_waiting(subtask, Outcome())
+        return Outcome(messages=[self._decline(subtask, snapshot_id, f"{subtask} has no version: {result.reason}")])
+
+    def _acknowledge_waiting(self, subtask: Subtask, outcome: Outcome) -> Outcome:
         waiting = [message for (_, each), message in self._held.items() if each == subtask]
         for message in waiting:
             self._acknowledge(message, outcome)
@@ -157,6 +194,7 @@ class RowLogs:
             log.discard_below(snapshot_id)
         self._held = {at: message for at, message in self._held.items() if at[0] >= snapshot_id}
         self._steps = {at: step for at, step in self._steps.items() if at[0] >= snapshot_id}
+        self._versions = {at: version for at, version in self._versions.items() if at[0] >= snapshot_id}
 
     def _log_of(self, kind: PartKind, subtask: Subtask) -> GenerationLog:
         if (kind, subtask) not in self._logs:
@@ -191,7 +229,8 @@ class RowLogs:
         if not all(log.has_cut(snapshot_id) for log in logs.values()):
             return  # it was declined, or the snapshot is over
         lists = {kind: log.list_of(snapshot_id) for kind, log in logs.items()}
-        if None in lists.values():
+        version = self._versions.get((snapshot_id, subtask))
+        if None in lists.values() or (version is None and (snapshot_id, subtask) in self._versions):
             self._held[snapshot_id, subtask] = message
             return
         self._held.pop((snapshot_id, subtask), None)
@@ -207,7 +246,7 @@ class RowLogs:
             )  # fmt: skip
             if step is not None and step.is_base:
                 base = StepBase(snapshot_id, self.incarnation, step.generation, step.sent, step.processed)
-                record = replace(record, steps=None, base=base)
+                record = replace(record, steps=None, base=base, version=version)
             message = replace(message, record=record)
         outcome.messages.append(self._within_limit(message))
 

@@ -19,10 +19,10 @@ from snapshot.keyed.row_spool import KeptRows, MemorySpool, RowSpool
 from snapshot.keyed.rows import CapturedRows
 from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, decode_piece, empty_piece, pieces_of
 from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import ListEntry
+from snapshot.stored.list_rules import ListEntry, LocalVersion
 from snapshot.stored.own_changes import OwnChange, decode_changes, encode_changes
 from snapshot.stored.part import Handle, Part, PartKind, own_part, rows_part, steps_part
-from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
+from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 
 #: Bytes of rows of a spool that are merged at a time: nearly a piece, so that a merge makes few pieces.
 _SPOOLED_RANGE_BYTES_MAX: Final = PIECE_BYTES_MAX * 15 // 16
@@ -71,7 +71,34 @@ class RowsNotStored:
     reason: str
 
 
-RowResult = RowsEncoded | RowsMerged | RowsRefused | RowsStored | RowsNotStored
+@dataclass(frozen=True, slots=True)
+class VersionMade:
+    """A version of the local database is durable."""
+
+    task: AwaitVersion
+    version: LocalVersion
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFailed:
+    """There will be no such version of the local database."""
+
+    task: AwaitVersion
+    reason: str
+
+
+RowResult = RowsEncoded | RowsMerged | RowsRefused | RowsStored | RowsNotStored | VersionMade | VersionFailed
+
+
+def failure_of(task: RowTask, reason: str) -> RowResult:
+    """Return the result of a task that an error has ended."""
+    match task:
+        case EncodeRows():
+            return RowsRefused(task, reason)
+        case AwaitVersion():
+            return VersionFailed(task, reason)
+        case _:
+            return RowsNotStored(task, reason)
 
 
 def _no_pause(seconds: float) -> None:
@@ -93,6 +120,8 @@ class RowWork:
     pause: Callable[[float], None] = _no_pause
     #: keeps encoded rows until they are stored
     spool: RowSpool = field(default_factory=MemorySpool)
+    #: id of the disk with local versions, or "" without such a disk
+    disk: str = ""
 
     def perform(self, task: RowTask) -> RowResult:
         """Perform one task. Errors of the store and of user code pass through, except a key that is not the subtask's.
@@ -118,8 +147,18 @@ class RowWork:
                 return RowsStored(task, self._put_changes(task, self._steps_of_log(task)))
             case CompactRows():
                 return RowsStored(task, self._put(task, self._compacted(task)))
+            case AwaitVersion():
+                return self._await(task)
             case _:
                 assert_never(task)
+
+    def _await(self, task: AwaitVersion) -> VersionMade | VersionFailed:
+        try:
+            for seconds in task.version.waiting():
+                self.pause(seconds or 0)
+        except SnapshotAborted as error:
+            return VersionFailed(task, str(error))
+        return VersionMade(task, LocalVersion(self.disk, self.run, task.subtask, task.version.snapshot_id))
 
     def _kept(self, rows: MigratedRows) -> KeptRows:
         if rows.segment.rows.num_rows:

@@ -54,7 +54,7 @@ def test_rocksdb_keeps_what_dicts_keep(tmp_path: Path) -> None:
                 )
             )
 
-        def open_store(self) -> tuple[RowStore, Writer]:
+        def open_store(self, _: object) -> tuple[RowStore, Writer]:
             return Database(memory, tmp_path, f"1-node-{next(numbers)}"), WriterThread("node", lambda: None)
 
     machine = type("Machine", (_EitherMachine,), {"make_tier": Maker()})

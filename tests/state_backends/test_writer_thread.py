@@ -61,7 +61,7 @@ def test_a_full_disk_is_an_error_of_the_next_turn(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
     failed = threading.Event()
 
-    def open_store() -> tuple[RowStore, Writer]:
+    def open_store(_: object) -> tuple[RowStore, Writer]:
         database = _FullDisk(RocksDBMemory(8 * 1024 * 1024), tmp_path, "1-node-0")
         return database, WriterThread("1-node-0", failed.set)
 

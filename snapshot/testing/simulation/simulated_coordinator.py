@@ -266,7 +266,8 @@ class SimulatedCoordinator:
                 assert isinstance(found, Manifest)
                 return events.ManifestRead(found)
             case events.DeleteSnapshots(snapshot_ids):
-                return events.SnapshotsDeleted(self._delete(snapshot_ids))
+                removed = self._delete(snapshot_ids)
+                return events.SnapshotsDeleted(removed, self._versions(removed))
             case events.CollectOrphans(incarnation):
                 self._collect_orphans(incarnation)
                 return None
@@ -300,6 +301,13 @@ class SimulatedCoordinator:
             except FileNotFoundError:
                 continue  # a snapshot to be kept is gone, because another coordinator has taken the run
         return tuple(removed)
+
+    def _versions(self, removed: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the snapshots whose local versions those of the history list."""
+        stored = [each for each in self._store.manifests() if each not in removed]
+        manifests = [self._store.read_manifest(each) for each in stored]
+        records = [record for each in manifests if isinstance(each, Manifest) for record in each.records]
+        return tuple(sorted({record.version.snapshot_id for record in records if record.version is not None}))
 
     def _collect_orphans(self, incarnation: int) -> None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from snapshot.coordinator import control
+from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -27,7 +28,7 @@ from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore,
 from snapshot.trace_events import Kind
 from snapshot.worker import events
 from snapshot.worker.events import Stage
-from snapshot.worker.generations import EncodeRows, RowTask
+from snapshot.worker.generations import AwaitVersion, EncodeRows, RowTask
 from snapshot.worker.machine import WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts, read_parts
 from snapshot.worker.row_tasks import RowResult, RowsNotStored, RowWork
@@ -103,6 +104,8 @@ class Worker(HostOwner):
         self.uploads = world.scheduler.group()
         self._world = world
         self._neighbours = neighbours
+        self._placement: Mapping[Subtask, int] = world.placement
+        self.disk = world.disk_of(number, launch)
         self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
         self._register = self.group.enabled_step(Register(process), self._on_register)
@@ -210,10 +213,10 @@ class Worker(HostOwner):
                     if isinstance(message, control.WorkerFailed):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
-            case events.Register(incarnation, is_replaying):
+            case events.Register(incarnation, is_replaying, hosts):
                 address = str(self.process).encode()
                 at = (self.number, self.launch, incarnation, address, self.process)
-                self.send(control.WorkerRegistered(*at, is_replaying))
+                self.send(control.WorkerRegistered(*at, is_replaying, (self.disk.name,), hosts))
             case events.DisconnectCoordinator():
                 if self.connection is not None:
                     self.connection.close()
@@ -241,7 +244,13 @@ class Worker(HostOwner):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=failure)
             case events.Leave():
                 self.leave()
-            case events.AdmitPeers() | events.OpenDataPlane() | events.FlushLinks():
+            case events.RemoveVersions(kept):
+                self.disk.prune(kept)
+            case events.OpenDataPlane(hosts=hosts):
+                self._placement = placed_on(hosts, self._world.placement)
+                if any(place != host for place, host in enumerate(hosts)):
+                    self._world.see("a subtask is where its disk is")
+            case events.AdmitPeers() | events.FlushLinks():
                 pass  # wires need no setup, and markers are steps of their own
             case events.ReportProgress() | events.Log():
                 pass  # only for display
@@ -336,7 +345,7 @@ class Worker(HostOwner):
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """Send an item to the channel's receiver: see `HostOwner`."""
         assert self.peers is not None
-        peer = self.peers[self._world.placement[channel.target]]
+        peer = self.peers[self._placement[channel.target]]
         if peer.is_connected(self.incarnation):
             peer.hosts[channel.target].receive(channel, item)
         else:
@@ -391,7 +400,8 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            self.hosts[each.subtask] = make_host(each, channels, incarnation, self, self.data, self._world)
+            at = (incarnation, self, self.data, self._world, self.disk)
+            self.hosts[each.subtask] = make_host(each, channels, *at)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
@@ -406,12 +416,14 @@ class Worker(HostOwner):
             self.acknowledge(upload, incarnation, handles)
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
-        work = RowWork(self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part)
+        work = RowWork(
+            self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self.disk.name
+        )
         result: RowResult
         try:
             result = work.perform(task)
         except OSError as error:
-            assert not isinstance(task, EncodeRows)  # because encoding calls no store
+            assert not isinstance(task, EncodeRows | AwaitVersion)  # because these call no store
             result = RowsNotStored(task, str(error))
         self.step(events.RowsWorked(incarnation, result))
         if (host := self.hosts.get(task.subtask)) is not None:

@@ -30,6 +30,7 @@ from snapshot.subtask.observer import Observer
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
+from snapshot.testing.simulation.disks import SimulatedDisk, disk_name
 from snapshot.testing.simulation.history_log import HistoryLog, SubtaskHistory
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.testing.simulation.store import SimulatedBackend
@@ -104,6 +105,7 @@ class World:
         self._validates = validates
         self._events = 0
         self._files = files
+        self._worker_count = settings.worker_count
         #: {handle: bytes} of every part that was ever published
         self._published_parts: dict[Handle, bytes] = {}
         self._store = self.open_store(None)
@@ -149,6 +151,10 @@ class World:
         if process is not None:
             self._backends[process] = backend
         return RunStore(backend, self.run)
+
+    def disk_of(self, worker: int, launch: str) -> SimulatedDisk:
+        """Return the disk that a worker of a stage sees."""
+        return SimulatedDisk(disk_name(worker, launch, self._worker_count), self.run, self._files)
 
     def backend_of(self, process: int) -> SimulatedBackend:
         """Return the backend of a process, through which faults reach its store."""

@@ -48,7 +48,7 @@ def test_states_are_copied_into_the_workers_memory() -> None:
         deploy = Deploy(incarnation, (RestoredSubtask(HOLDER, None, (), (), ()),), has_more=False)
         parts = RestoredParts(deploy, {HOLDER: None}, {HOLDER: RestoredChannels()})
         logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
-        machine = make_machines(parts, compiled, LAUNCH, memory, lambda: None, logger)[HOLDER]
+        machine = make_machines(parts, compiled, LAUNCH, memory, lambda: None, logger, None)[HOLDER]
         machine.restore(None, 0.0)
         machine.step(Started(), 0.0)
         machine.step(SnapshotRequested(1, (1,), 1), 0.0)

@@ -32,5 +32,5 @@ class LateTier(ColdTier):
         self.rows = MemoryRowStore()
         super().__init__(self._open_memory, replace(_FEW, **limits))
 
-    def _open_memory(self) -> tuple[RowStore, Writer]:
+    def _open_memory(self, _: object) -> tuple[RowStore, Writer]:
         return self.rows, self.writer

@@ -55,13 +55,14 @@ class KeyedSubtask:
         parallelism: int = 1,
         edge_keys: Sequence[Key] = ("key",),
         is_batched: bool = False,
+        sorts: bool = False,
     ) -> None:
         self.context = HandContext(now)
         self.timers = Timers()
         self.backpressure = BackpressureFlag()
         self.tier = make_tier()
         self.states = KeyedStates(
-            StateOwner(SUBTASK, self.context, CODEC), self.tier, groups_of(0, parallelism), self.timers,
+            StateOwner(SUBTASK, self.context, CODEC, sorts=sorts), self.tier, groups_of(0, parallelism), self.timers,
             self.backpressure, parallelism=parallelism, edge_keys=edge_keys, has_timers=True,
             is_batched=is_batched,
         )  # fmt: skip

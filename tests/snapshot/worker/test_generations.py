@@ -103,7 +103,7 @@ class Host:
             case EncodeRows(_, _, rows):
                 content = self.migrated if isinstance(rows, MigratedRows) else (int(rows.now),)
                 self.take(self.log.encoded(task, cast("Any", content)))
-            case _ if fails:
+            case MergeRows() | StoreRows() | CompactRows() if fails:
                 self.seen["failed"] = None
                 self.take(self.log.failed(task, "no space"))
             case MergeRows(segments=segments):

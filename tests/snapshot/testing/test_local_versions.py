@@ -1,0 +1,243 @@
+"""Simulated runs in mode persistentState: versions of local databases, on disks that workers see or do not see.
+
+The chains of `tests.snapshot.testing.replayed` show whether a restored database has exactly the rows of its cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from snapshot import Deltas, Graph, PersistentState
+from snapshot.coordinator import disk_placement, step_records
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.run_state import Outcome
+from snapshot.keyed.cold_tier import ColdTier
+from snapshot.plan.modes import ModeWish
+from snapshot.stored.certificate import LocalVersion
+from snapshot.testing import Odds, Simulator
+from snapshot.testing.checkers import judge
+from snapshot.testing.history import History
+from snapshot.testing.simulation.disks import SimulatedDisk
+from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from snapshot.testing.steps import Crash, RequestSnapshot
+from snapshot.worker.restored_parts import RestoredParts
+from tests.run_size import FACTOR, scaled
+from tests.snapshot.testing.replayed import Keyed, chain_problems, chained
+
+SIZES = {"a": 24, "b": 18, "c": 14}
+LATE_FAULTS = Odds(fault=400, worst=400)
+MODES = {"versions": PersistentState("/disk", every=3), "copied": PersistentState("/disk", every=3, copy=True)}
+
+
+def _run(choose: Any, mode: ModeWish, graph: Graph | None = None, **settings: Any) -> History:
+    settings = {
+        "snapshotInterval": 0.05, "retainedSnapshots": 2, "restartPolicy": RestartPolicy(maxRestarts=50),
+        "odds": LATE_FAULTS, **settings,
+    }  # fmt: skip
+    return Simulator(graph or chained(Keyed(), SIZES), choose, mode=mode, **settings).run()
+
+
+def _check(history: History, where: object) -> None:
+    assert history.outcome is Outcome.FINISHED, (where, history.reason)
+    rows = history.output("out")
+    assert chain_problems(rows) == [], where
+    assert sum(row[6] for row in rows) == 2 * sum(SIZES.values()), where
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Counter[str]]:
+    """What the runs had."""
+    found: Counter[str] = Counter()
+    yield found
+    if FACTOR >= 1:
+        due = ["a subtask is where its disk is", "a version was opened", "versions were removed", "steps behind it"]
+        due += ["a version of an aborted snapshot", "a worker crashed", "CrashCoordinator", "two drivers", "Freeze"]
+        assert all(found[each] for each in due), found
+
+
+# ---------------------------------------------------------------- restores
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("block", range(3))
+def test_a_restore_is_exact(mode: str, block: int, seen: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With faults of all kinds at random: one chain for each key, nothing lost, nothing doubled."""
+    read = SimulatedDisk._read
+
+    def noting(self: SimulatedDisk, version: LocalVersion) -> bytes:
+        seen["a version was opened"] += 1
+        return read(self, version)
+
+    monkeypatch.setattr(SimulatedDisk, "_read", noting)
+    for seed in range(scaled(20)):
+        files: dict[str, bytes] = {}
+        history = _run(1000 * block + seed, MODES[mode], faults=4, files=files)
+        _check(history, seed)
+        assert all(verdict.holds for verdict in judge(history)), (seed, list(map(str, judge(history))))
+        seen.update(history.seen)
+        records = [record for snapshot in history.snapshots for record in snapshot.manifest.records if record.version]
+        published = dict.fromkeys(record.version.snapshot_id for record in records if record.version)
+        kept = {int(path.rpartition("/")[2]) for path in files if path.startswith("disk-")}
+        seen["versions were removed"] += len(published) > len(kept)
+        seen["a version of an aborted snapshot"] += bool(kept - {*published})
+        seen["steps behind it"] += any(record.steps for record in records)
+        if mode == "versions":
+            assert not any(record.rows for record in records), "rows are in the local databases only"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crash_after_any_number_of_steps(mode: str) -> None:
+    """One worker crashes after the n-th step of a run with snapshots, for each n of a small run."""
+    reference = _run(1, MODES[mode])
+    _check(reference, "without a crash")
+    steps = len(reference.schedule)
+    for place in range(1, steps, max(1, round(steps / scaled(60)))):
+        history = _run([*reference.schedule[:place], Crash(1)], MODES[mode], seed=1, skipsImpossible=True)
+        _check(history, place)
+
+
+# ---------------------------------------------------------------- the next run
+
+
+def _stopped(mode: PersistentState, seed: int = 2, **settings: Any) -> dict[str, bytes]:
+    """What a run has stored that was stopped with a snapshot in the middle: on its disks, too."""
+    files: dict[str, bytes] = {}
+    graph = chained(Keyed(), SIZES, endless=True)
+    begun = _run(seed, mode, graph, maxSteps=900, **settings).schedule
+    history = _run([*begun, RequestSnapshot(stop=True)], mode, graph, seed=seed, files=files, **settings)
+    assert history.outcome is Outcome.STOPPED, history.reason
+    return files
+
+
+def test_a_lost_disk_is_named() -> None:
+    """By snapshot, node, subtask and disk. Where the rows were copied, it costs only time."""
+    for mode in MODES.values():
+        files = _stopped(mode)
+        left = {path: data for path, data in files.items() if not path.startswith("disk-")}
+        for workers, kept in ((2, left), (1, files)):
+            history = _run(3, mode, files=dict(kept), workers=workers)
+            if mode.copy and workers == 1:
+                assert history.outcome is Outcome.FINISHED, history.reason
+            elif not mode.copy and workers == 1:
+                assert history.outcome is Outcome.FAILED
+                assert "subtask" in history.reason and "which no worker sees; bring it back" in history.reason
+            else:
+                assert history.outcome is Outcome.FAILED
+                assert "disk-" in history.reason and " has no " in history.reason
+
+
+def test_rows_that_were_copied_can_be_divided() -> None:
+    """Another parallelism reads the copies. Without them it is refused, with the way out."""
+    graph = chained(Keyed(), SIZES).withParallelism({"node": 3})
+    history = _run(3, MODES["copied"], graph, files=_stopped(MODES["copied"]))
+    assert history.outcome is Outcome.FINISHED, history.reason
+    history = _run(3, MODES["versions"], graph, files=_stopped(MODES["versions"]))
+    assert history.outcome is Outcome.FAILED
+    assert "the keyed state of 'node' is in local databases only, which cannot be divided" in history.reason
+
+
+def test_a_run_keeps_its_copies() -> None:
+    """A list of rows that began in the middle of a run would lack the older rows."""
+    for before, now in (("versions", "copied"), ("copied", "versions")):
+        history = _run(3, MODES[now], files=_stopped(MODES[before]))
+        assert history.outcome is Outcome.FAILED
+        assert f"was made with copy={MODES[before].copy}; submit it so" in history.reason
+    history = _run(3, Deltas(), files=_stopped(MODES["copied"]))
+    assert history.reason == "run 'chained' was made in mode 'persistentState'; submit it so, or under another name"
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def _newest_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore opens the newest version of the disk, whatever the manifest says."""
+
+    def read(self: SimulatedDisk, version: LocalVersion) -> bytes:
+        folder = self._path(version).rpartition("/")[0]
+        return self.files[max(path for path in self.files if path.startswith(f"{folder}/"))]
+
+    monkeypatch.setattr(SimulatedDisk, "_read", read)
+
+
+def _dropped_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new version replaces the older ones before its snapshot is published."""
+    begin = ColdTier.begin_version
+
+    def begin_alone(self: ColdTier, snapshot_id: int) -> Any:
+        keep = self.store._keep  # type: ignore[attr-defined]
+        cells = dict(zip(keep.__code__.co_freevars, keep.__closure__, strict=True))
+        disk, subtask = cells["self"].cell_contents, cells["subtask"].cell_contents
+        for path in [each for each in disk.files if each.startswith(f"{disk.name}/{disk.run}/{subtask}/")]:
+            del disk.files[path]
+        return begin(self, snapshot_id)
+
+    monkeypatch.setattr(ColdTier, "begin_version", begin_alone)
+
+
+def _without_changed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version lacks the rows that changed since the last memtable."""
+    monkeypatch.setattr(ColdTier, "capture", ColdTier.take_sealed)
+
+
+def _on_any_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subtasks are placed as if all workers saw all disks."""
+    monkeypatch.setattr(disk_placement, "_disk_of", lambda restored: "disk-0")
+    hosts_of = disk_placement.hosts_of
+    monkeypatch.setattr(
+        "snapshot.coordinator.deployment.hosts_of",
+        lambda plan, places, disks, is_copied: hosts_of(plan, places, [["disk-0"] for _ in disks], is_copied=is_copied),
+    )
+
+
+def _without_the_older_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step behind a version does not list it."""
+    completed = step_records._completed
+
+    def without(record: Any, before: Any, *, is_sink: bool) -> Any:
+        found = completed(record, before, is_sink=is_sink)
+        return type(found)(**{name: getattr(found, name) for name in found.__slots__ if name != "version"})
+
+    monkeypatch.setattr(step_records, "_completed", without)
+
+
+def _too_few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions go with the snapshots that made them, also where later steps list them."""
+
+    def versions(self: SimulatedCoordinator, removed: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(each for each in self._store.manifests() if each not in removed))
+
+    monkeypatch.setattr(SimulatedCoordinator, "_versions", versions)
+
+
+def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored subtask reads the rows of the snapshot beside those of its version."""
+    monkeypatch.setattr(RestoredParts, "versions", property(lambda self: {}))
+
+
+MUTANTS = {
+    "the manifest decides": _newest_version,
+    "older versions stay": _dropped_at_the_cut,
+    "all rows of the cut": _without_changed_rows,
+    "the disk of the version": _on_any_disk,
+    "each snapshot lists its version": _without_the_older_version,
+    "versions live as long as their manifests": _too_few_kept,
+    "the version is opened": _in_place,
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the rule a restore ends with an error or with another chain."""
+    MUTANTS[mutant](monkeypatch)
+    for seed in range(80):
+        try:
+            history = _run(seed, MODES["versions"], faults=4)
+        except (AssertionError, KeyError, ValueError):
+            return
+        if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):
+            return
+    pytest.fail("80 runs were right without the rule")
