@@ -1,4 +1,4 @@
-"""Runs that repeat steps, live, in modes inputLogging and deltas: whatever is killed, each output comes once."""
+"""Runs that repeat steps, live, in each mode that does: whatever is killed, each output comes once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barrier_runtime import Run
 from barrier_runtime.dataframes.nodes import ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
-from snapshot import END, Context, Deltas, Graph, GraphError, Node, ReplayableSource
+from snapshot import END, Context, Deltas, Graph, GraphError, Node, PersistentState, ReplayableSource
 from snapshot.errors import RestoreRefused, RunFailed
 from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from state_backends import HeapState, MemoryBackend
@@ -81,9 +81,20 @@ def words(live: Live, counting: Node) -> Graph:
     return graph.connect("words", "count", key=itself).connect("count", "out")
 
 
-def _submit(live: Live, counting: Node | None = None, mode: ModeWish = "inputLogging") -> Run:
+def mode_called(live: Live, name: str) -> ModeWish:
+    """A mode with state in each fourth snapshot."""
+    modes: dict[str, ModeWish] = {
+        "log": "inputLogging",
+        "deltas": Deltas(every=4),
+        "versions": PersistentState(str(live.folder / "disk"), every=4),
+        "copied": PersistentState(str(live.folder / "disk"), every=4, copy=True),
+    }
+    return modes[name]
+
+
+def _submit(live: Live, counting: Node | None = None, mode: str = "log") -> Run:
     runtime = live.runtime(snapshotInterval=0.2)
-    return live.submit(runtime, words(live, counting or Count()), mode=mode)
+    return live.submit(runtime, words(live, counting or Count()), mode=mode_called(live, mode))
 
 
 def _kill_worker(run: Run) -> None:
@@ -99,22 +110,25 @@ def _kill_coordinator(run: Run) -> None:
         kill(pid)
 
 
-@pytest.mark.parametrize(
-    ("mode", "fault"),
-    [("inputLogging", _kill_worker), ("inputLogging", _kill_task), ("inputLogging", _kill_coordinator),
-     (Deltas(every=4), _kill_worker), (Deltas(every=4), _kill_task), (Deltas(every=4), _kill_coordinator)],
-    ids=["log-worker", "log-task", "log-coordinator", "deltas-worker", "deltas-task", "deltas-coordinator"],
-)  # fmt: skip
-def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run], None]) -> None:
+FAULTS: dict[str, Callable[[Run], None]] = {
+    "worker": _kill_worker,
+    "task": _kill_task,
+    "coordinator": _kill_coordinator,
+}
+
+
+@pytest.mark.parametrize("mode", ["log", "deltas", "versions"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_count_comes_once(live: Live, mode: str, fault: str) -> None:
     """Killed twice, and then stopped and submitted again: the run goes on, and shows its mode."""
     run = _submit(live, mode=mode)
     for _ in range(2):
         published = await_snapshots(run, 3)
-        fault(run)
+        FAULTS[fault](run)
         _await_newer(run, published[-1])
     sizes = [sum(handle.size for handle in record.all_handles) for record in run.snapshots()[-1].manifest.records]
     shown = wait_for("steps in a snapshot", lambda: found if (found := run.status["mode"])["logBytes"] else None)
-    assert shown["name"] == name_of_mode(mode_of(mode)) and shown["logParts"] > 0
+    assert shown["name"] == name_of_mode(mode_of(mode_called(live, mode))) and shown["logParts"] > 0
     run.stop(withSnapshot=True)
     run = _submit(live, mode=mode)
     await_snapshots(run, 1)
@@ -123,13 +137,13 @@ def test_each_count_comes_once(live: Live, mode: ModeWish, fault: Callable[[Run]
 
 
 _SUBMIT = """
-from tests.system.test_steps import Count, words
-run = live.submit(live.runtime(snapshotInterval=0.2), words(live, Count()), mode="{mode}")
+from tests.system.test_steps import Count, mode_called, words
+run = live.submit(live.runtime(snapshotInterval=0.2), words(live, Count()), mode=mode_called(live, "{mode}"))
 """
 
 
-@pytest.mark.parametrize("mode", ["inputLogging", "deltas"])
-def test_a_killed_driver_is_resumed(live: Live, mode: ModeWish) -> None:
+@pytest.mark.parametrize("mode", ["log", "deltas", "versions"])
+def test_a_killed_driver_is_resumed(live: Live, mode: str) -> None:
     """Its workers end by themselves, and the run goes on from what the driver left."""
     with other_driver(live, _SUBMIT.format(mode=mode)) as driver:
         workers = [int(pid) for pid in driver.read_until("workers ").split()[1:]]
@@ -154,6 +168,23 @@ def _finished(live: Live, run: Run) -> int:
 
 def _await_newer(run: Run, snapshot_id: int) -> None:
     wait_for("snapshots after the fault", lambda: any(each.id > snapshot_id for each in run.snapshots()))
+
+
+@pytest.mark.parametrize("mode", ["copied", "versions"])
+def test_a_lost_disk_costs_time_or_is_named(live: Live, mode: str) -> None:
+    """Where the rows were copied, they are read from the backend. Else the run says which disk is needed."""
+    run = _submit(live, mode=mode)
+    await_snapshots(run, 5)
+    run.stop(withSnapshot=True)
+    disk = live.folder / "disk" / "cutline-versions" / "disk"
+    found = disk.read_text()
+    disk.write_text("another")
+    run = _submit(live, mode=mode)
+    if mode == "copied":
+        _finished(live, run)
+    else:
+        with pytest.raises(RunFailed, match=rf"subtask \d is on disk {found}, which no worker sees; bring it back"):
+            run.awaitTermination(DEADLINE_S)
 
 
 def test_a_node_that_is_not_deterministic_ends_the_run(live: Live) -> None:
