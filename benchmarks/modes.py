@@ -20,9 +20,9 @@ from benchmarks.replayed_nodes import JOBS, Progress, sums_graph
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot import Deltas
+from snapshot import Deltas, PersistentState
 from snapshot.errors import CutlineError
-from snapshot.plan.modes import ModeWish
+from snapshot.plan.modes import ModeWish, mode_of
 from state_backends import FileSystemBackend
 
 #: Subtasks of the source and of the node, and workers.
@@ -30,7 +30,9 @@ PARALLELISM = 2
 #: Seconds between snapshots, and snapshots of mode deltas from one state to the next.
 INTERVAL_S, EVERY = 0.5, 10
 
-MODES: dict[str, ModeWish] = {"markers": "markers", "inputLogging": "inputLogging", "deltas": Deltas(every=EVERY)}
+#: Modes, and those that store state in some snapshots.
+MODES = ("markers", "inputLogging", "deltas", "persistentState")
+_WITH_STATE = ("deltas", "persistentState")
 #: Seconds of run before the kill, and of a quick run.
 RUN_S, QUICK_RUN_S = (10, 60), (2,)
 #: Seconds that a run may take to resume, for each second of run before. A replay takes at most some seconds a second.
@@ -64,7 +66,7 @@ def configurations(size: RunSize) -> Cases:
     """Return one case for each job, time of run and mode."""
     return {
         Case(job, run_s, mode): {
-            "job": job, "run_s": run_s, "mode": mode, "every": EVERY if mode == "deltas" else None,
+            "job": job, "run_s": run_s, "mode": mode, "every": EVERY if mode in _WITH_STATE else None,
             **size.configuration(),
         }
         for job in JOBS
@@ -105,7 +107,7 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     progress = Progress(folder / "progress")
     backend = FileSystemBackend(folder / "snapshots")
     runtime = live.runtime(backend=backend, snapshotInterval=INTERVAL_S, workers=PARALLELISM)
-    run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=MODES[case.mode])
+    run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=_mode(case.mode, folder))
     await_snapshots(run, 2)
     incarnation = run.status["incarnation"]
     writers = [*run.status["workers"].values(), *coordinators()]
@@ -127,6 +129,16 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
         rate, written / ran, (len(reports) - 1) / seconds,
         [each["durationMs"] for each in reports], memory, resumed, replayed,
     )  # fmt: skip
+
+
+def _mode(name: str, folder: Path) -> ModeWish:
+    match name:
+        case "deltas":
+            return Deltas(every=EVERY)
+        case "persistentState":
+            return PersistentState(str(folder / "disk"), every=EVERY)
+        case _:
+            return mode_of(name) or "markers"
 
 
 def _kill(run: Run, progress: Progress, incarnation: int, run_s: int) -> tuple[float, float]:

@@ -153,6 +153,7 @@ class Database:
             self.states = b"" if restore is None else restore(self._path)
             self._db = r.Rdict(str(self._path), self._options)
         except RestoreRefused:
+            self._folder.close()
             raise
         except Exception as error:
             raise self._failed("open", error) from error

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, Sink
+from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, PersistentState, Sink
 from snapshot.plan.compiled_graph import build
-from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of_mode
+from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of_mode, state_multiple
 from snapshot.plan.topology import ALIGNED
 from snapshot.stored.topology_record import record_of_topology, topology_of_record
 from snapshot.testing import ListSink, ListSource
@@ -39,6 +39,21 @@ def test_deltas_have_settings() -> None:
             Deltas(**wrong)
 
 
+def test_persistent_state_has_settings() -> None:
+    """Which are stored, and checked. Its name alone lacks the folder."""
+    mode = PersistentState("/disk", every=4, copy=True)
+    record = record_of_mode(mode)
+    assert record == {"name": "persistentState", "folder": "/disk", "every": 4, "copy": True}
+    assert mode_of(mode) is mode and mode_of_record(record) == mode
+    assert [number for number in range(9) if mode.captures_state(number)] == [0, 4, 8]
+    assert list(map(state_multiple, (None, InputLogging(), Deltas(every=3), mode))) == [1, 1, 3, 4]
+    for wrong in ({"folder": "disk"}, {"folder": ""}, {"folder": 3}, {"every": 0}, {"copy": 1}):
+        with pytest.raises(ValueError, match="PersistentState: "):
+            PersistentState(**{"folder": "/disk", **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"needs a folder on a disk that stays: mode=PersistentState\(folder\)"):
+        mode_of("persistentState")
+
+
 class Own(Node):
     """Keeps a state of its own that is neither keyed nor partitioned."""
 
@@ -62,10 +77,14 @@ def test_own_state_without_partitions_has_no_deltas() -> None:
     ):
         build(graph, "unaligned", Deltas())
     build(graph, "unaligned", InputLogging())
+    with pytest.raises(GraphError, match="'g': node 'own' has state outside keyed state, which a local database"):
+        build(graph, "unaligned", PersistentState("/disk"))
     summed = Graph("g").add("slices", Slices({"a": 3}, as_batches=True))
     summed.add("sum", KeyedAggregate("word", aggregates={"n": ("number", "sum")}))
     summed.add("out", ListSink()).connect("slices", "sum", key="word", schema=SCHEMA).connect("sum", "out")
     build(summed, "unaligned", Deltas())
+    with pytest.raises(GraphError, match="'g': node 'sum' has state outside keyed state, which a local database"):
+        build(summed, "unaligned", PersistentState("/disk"))
 
 
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])
