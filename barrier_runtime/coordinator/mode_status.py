@@ -9,7 +9,7 @@ from snapshot.stored.manifest import Manifest
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None) -> dict[str, Any]:
-    """Return the name of a mode, the newest step, the snapshot that has the state, and the size of the log behind it.
+    """Return the name of a mode, the newest step, the snapshot that has the state, and what both take in the store.
 
     Parameters
     ----------
@@ -19,11 +19,17 @@ def mode_status(mode: Mode | None, newest: Manifest | None) -> dict[str, Any]:
     """
     if mode is None:
         return {"name": name_of_mode(mode)}
-    handles = [] if newest is None else [handle for record in newest.records for handle in record.steps or ()]
+    records = () if newest is None else newest.records
+    log = [handle for record in records for handle in record.steps or ()]
+    listed = [handle for record in records for handle in (*record.lists.row_handles, *record.lists.own)]
+    changes = sum(handle.size for handle in listed if handle.first)
     return {
         "name": name_of_mode(mode),
         "step": None if newest is None else newest.snapshot_id,
-        "state": next((record.base.snapshot_id for record in newest.records if record.base), None) if newest else None,
-        "logBytes": sum(handle.size for handle in handles),
-        "logParts": len(handles),
+        "state": next((record.base.snapshot_id for record in records if record.base), None),
+        "logBytes": sum(handle.size for handle in log),
+        "logParts": len(log),
+        "stateBytes": sum(handle.size for handle in listed) - changes,
+        "deltaBytes": changes,
+        "disks": sorted({record.version.disk for record in records if record.version is not None}),
     }

@@ -21,7 +21,7 @@ from snapshot.coordinator.control import (
     WorkerRegistered,
 )
 from snapshot.coordinator.deploy_chunks import deploy_chunks
-from snapshot.coordinator.disk_placement import hosts_of, placed_on
+from snapshot.coordinator.disk_placement import Placement
 from snapshot.coordinator.events import CancelStage, ReadManifest
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.recovery import fresh_start, plan_restore
@@ -32,7 +32,6 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
-from snapshot.plan.modes import PersistentState
 from snapshot.stored.list_rules import Lists
 from snapshot.stored.manifest import Manifest
 
@@ -80,8 +79,8 @@ class Deployment:
     Parameters
     ----------
     settings : RunSettings
-    placement : dict of Subtask to int
-        Number of the worker of each subtask. Changed by a deployment on other hosts.
+    placement : Placement
+        Changed by a deployment on other hosts.
     registry : WorkerRegistry
     restarts : Restarts
     outbox : Outbox
@@ -90,7 +89,7 @@ class Deployment:
     def __init__(
         self,
         settings: RunSettings,
-        placement: dict[Subtask, int],
+        placement: Placement,
         registry: WorkerRegistry,
         restarts: Restarts,
         outbox: Outbox,
@@ -99,11 +98,7 @@ class Deployment:
         #: newest manifest that was read or published, or None; kept because a restore then need not read the store
         self.known: Manifest | None = None
         self._settings = settings
-        self._places = settings.topology.place(settings.worker_count)
-        #: {subtask: worker}, shared with those who send messages; changed by each deployment
         self._placement = placement
-        #: see `Deploy.hosts`
-        self._hosts: tuple[int, ...] = ()
         self._registry = registry
         self._restarts = restarts
         self._outbox = outbox
@@ -314,7 +309,7 @@ class Deployment:
             self._must_restore = True
             if len(running) == 1:
                 self._registry.incarnation = running[0]
-                self._place(self._registry[0].registration.hosts)
+                self._placement.adopt(self._registry[0].registration.hosts)
                 return self._run_or_replay(Adopted())
             # Some workers failed while no coordinator ran.
             result = self._count(f"the workers hold different incarnations: {running}; 0 is none")
@@ -332,25 +327,12 @@ class Deployment:
             self._read(*source)
             return None
         try:
-            plan = self._hosted(plan_restore(settings.topology, self.known, settings.allow, settings.partitions))
+            plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
+            plan = self._placement.host(plan, self._registry.disks())
         except RestoreRefused as error:
             return Unrecoverable(str(error))
         self._deploy(plan, is_final=self.known.final)
         return None
-
-    def _hosted(self, plan: list[RestoredSubtask]) -> list[RestoredSubtask]:
-        """Choose the workers that see the disks with the local versions of the plan. Raises as `hosts_of`."""
-        mode = self._settings.topology.mode
-        if not isinstance(mode, PersistentState):
-            return plan
-        disks = [self._registry[worker].registration.disks for worker in self._registry.numbers()]
-        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=mode.copy)
-        self._place(hosts)
-        return hosted
-
-    def _place(self, hosts: tuple[int, ...]) -> None:
-        self._hosts = hosts
-        self._placement.update(placed_on(hosts, self._places))
 
     @property
     def _knows_newest(self) -> bool:
@@ -376,7 +358,7 @@ class Deployment:
             own = [
                 replace(restored, isolated=self._restarts.isolated(restored.subtask))
                 for restored in plan
-                if self._placement[restored.subtask] == worker
+                if self._placement.workers[restored.subtask] == worker
             ]
             self._registry[worker].is_replaying = any(restored.steps for restored in own)
             self._to_deploy[worker] = deque(deploy_chunks(own))
@@ -387,7 +369,7 @@ class Deployment:
     def _deploy_next(self, worker: int) -> None:
         waiting = self._to_deploy[worker]
         subtasks = waiting.popleft()
-        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, bool(waiting), self._hosts))
+        self._outbox.send(worker, Deploy(self._registry.incarnation, subtasks, bool(waiting), self._placement.hosts))
 
     def _broken(self, reason: str, culprit: Culprit | None = None) -> IncarnationFailed:
         """Leave the deployed phases, because several reports in one incarnation are one failure (PROTOCOL 6.1)."""

@@ -11,6 +11,45 @@ from dataclasses import replace
 from snapshot.coordinator.control import RestoredSubtask
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
+from snapshot.plan.modes import PersistentState
+from snapshot.plan.topology import Topology
+
+
+class Placement:
+    """The worker of each subtask of a run.
+
+    Parameters
+    ----------
+    topology : Topology
+    worker_count : int
+    """
+
+    def __init__(self, topology: Topology, worker_count: int) -> None:
+        #: {subtask: worker}; those who send messages keep a reference
+        self.workers = topology.place(worker_count)
+        #: see `Deploy.hosts`
+        self.hosts: tuple[int, ...] = ()
+        self._mode = topology.mode
+        self._places = dict(self.workers)
+
+    def host(self, plan: list[RestoredSubtask], disks: Sequence[Collection[str]]) -> list[RestoredSubtask]:
+        """Choose workers that see the disks with the local versions of a plan. Return the plan for them.
+
+        Raises
+        ------
+        RestoreRefused
+            as `hosts_of`.
+        """
+        if not isinstance(self._mode, PersistentState):
+            return plan
+        hosts, hosted = hosts_of(plan, self._places, disks, is_copied=self._mode.copy)
+        self.adopt(hosts)
+        return hosted
+
+    def adopt(self, hosts: tuple[int, ...]) -> None:
+        """Take over the hosts that workers have."""
+        self.hosts = hosts
+        self.workers.update(placed_on(hosts, self._places))
 
 
 def hosts_of(

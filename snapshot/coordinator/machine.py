@@ -30,6 +30,7 @@ from snapshot.coordinator.deployment import (
     Started,
     Unrecoverable,
 )
+from snapshot.coordinator.disk_placement import Placement
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
@@ -72,13 +73,13 @@ class Coordinator:
         #: whether restored data was unusable, and a new claim was taken to check that the run still has this owner
         self._has_doubted = False
         self._termination = RunTermination(settings.topology.subtasks)
-        placement = settings.topology.place(settings.worker_count)
+        placement = Placement(settings.topology, settings.worker_count)
         self._registry = WorkerRegistry(settings.worker_count, launch)
         self._outbox = Outbox(self._registry, epoch_offset)
         self._restarts = Restarts(settings.restart_policy, settings.topology)
         self._retention = Retention(settings.retained)
         run, topology, policy = settings.run, settings.topology, settings.policy
-        self._tracker = SnapshotTracker(run, topology, placement, policy, self._registry, self._outbox)
+        self._tracker = SnapshotTracker(run, topology, placement.workers, policy, self._registry, self._outbox)
         self._deployment = Deployment(settings, placement, self._registry, self._restarts, self._outbox)
 
     # ---------------------------------------------------------------- steps and properties

@@ -112,6 +112,10 @@ class WorkerRegistry:
         """Whether all workers are idle. Messages may still be in flight."""
         return self.all_there and all(worker_entry.idle == self.incarnation for worker_entry in self._workers.values())
 
+    def disks(self) -> tuple[tuple[str, ...], ...]:
+        """Return the disks that each worker sees, in the order of worker numbers. All workers must be registered."""
+        return tuple(self._workers[worker].registration.disks for worker in range(self.worker_count))
+
     def addresses(self) -> tuple[bytes, ...]:
         """Return the addresses for the peers, in the order of worker numbers. All workers must be registered."""
         return tuple(self._workers[worker].registration.address for worker in range(self.worker_count))

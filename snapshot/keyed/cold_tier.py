@@ -37,9 +37,8 @@ from snapshot.keyed.row_store import BUSY_SECONDS, Job, RowStore, Writer
 from snapshot.keyed.rows import CapturedRows, DirtyRows, DirtyTable, StateKind
 from snapshot.keyed.segment import Segment
 from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import PendingVersion, VersionedState, decode_states, encode_states
+from snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState, decode_states, encode_states
 from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.list_rules import LocalVersion
 
 #: Rows whose size is measured at a check.
 _SAMPLED_ROWS: Final = 16

@@ -18,8 +18,7 @@ from snapshot.keyed.row_table import RowTable
 from snapshot.keyed.rows import TIMERS_STATE, DirtyRows, DirtyTable, StateKind
 from snapshot.keyed.segment import Segment
 from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import PendingVersion, VersionedState
-from snapshot.stored.list_rules import LocalVersion
+from snapshot.keyed.versions import LocalVersion, PendingVersion, VersionedState
 
 #: takes the changed rows of all states of a subtask
 TakeDirty = Callable[[], tuple[DirtyRows, ...]]

@@ -28,10 +28,9 @@ from snapshot.keyed.segment import Segment
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.keyed.states import Plus, column_state, list_state, map_state, reducing_state, value_state
 from snapshot.keyed.table import StateTable
-from snapshot.keyed.versions import PendingVersion
+from snapshot.keyed.versions import LocalVersion, PendingVersion
 from snapshot.plan.declarations import Key
 from snapshot.state import NAMED_REDUCTIONS, KeyedState, NamedReduction
-from snapshot.stored.list_rules import LocalVersion
 
 #: Expired rows, and entries of unused sets, that one turn removes at most. 256 rows take some 0.1 ms.
 SWEPT_MAX: Final = 256
@@ -92,10 +91,6 @@ class KeyedStates:
         Whether the node acts on timers, whose rows are keyed behind an input with a key.
     is_batched : bool
         Whether the node gets batches and no messages, so that reducing by the column is cheaper.
-    makes_versions : bool
-        Whether a cut makes a version of the subtask's local database.
-    stores_rows : bool
-        Whether a cut captures changed rows for the store of snapshots.
     """
 
     def __init__(
@@ -110,10 +105,7 @@ class KeyedStates:
         edge_keys: Sequence[Key],
         has_timers: bool,
         is_batched: bool,
-        makes_versions: bool = False,
-        stores_rows: bool = True,
     ) -> None:
-        self.makes_versions, self.stores_rows = makes_versions, stores_rows
         self._owner = owner
         self._tier = tier
         self._groups = groups
@@ -140,6 +132,11 @@ class KeyedStates:
     def is_keyed(self) -> bool:
         """Whether each cut of the subtask has captured rows, perhaps none."""
         return self._has_keyed_timers or bool(self._asked) or self._adopted is not None or self._has_rows
+
+    @property
+    def owner(self) -> StateOwner:
+        """The subtask that the states belong to."""
+        return self._owner
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
@@ -320,7 +317,7 @@ class KeyedStates:
     def _captured(self, now: float, tables: tuple[DirtyRows, ...]) -> CapturedRows | None:
         grouping = None if self._adopted is None else self._adopted.grouping
         grouped_by = () if grouping is None else grouping.grouped_by
-        if not self.stores_rows:
+        if not self._owner.stores_rows:
             for table in tables:
                 table.release()
             return None

@@ -53,6 +53,10 @@ class StateOwner:
     version: int = 1
     #: whether nodes see keys in the sequence of their encoded forms, because a replay must see the same sequence
     sorts: bool = False
+    #: whether a cut makes a version of the subtask's local database
+    makes_versions: bool = False
+    #: whether a cut captures changed rows for the store of snapshots
+    stores_rows: bool = True
     #: sets that are no longer used; large ones are freed in steps, because freeing takes 20 ns for each entry
     garbage: list[set[Any]] = field(default_factory=list)
 

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from snapshot.errors import SnapshotAborted, SnapshotCorrupt
+from snapshot.ids import Subtask
 from snapshot.keyed.row_store import Steps
 from snapshot.keyed.rows import StateKind
 
 #: Seconds between two checks whether a version is made.
 _WAIT_SECONDS: Final = 0.005
+
+
+class LocalVersion(NamedTuple):
+    """A version of the local database of a subtask: the rows of its keyed state at a cut, on a disk of a worker."""
+
+    disk: str  #: id of the disk
+    run: str
+    subtask: Subtask
+    snapshot_id: int  #: snapshot at whose cut the version was made
 
 
 @dataclass(slots=True)

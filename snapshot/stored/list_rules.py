@@ -16,6 +16,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 from snapshot.ids import Subtask
+from snapshot.keyed.versions import LocalVersion as LocalVersion  # a field of a list, too
 from snapshot.stored.part import Handle, PartKind
 
 
@@ -36,15 +37,6 @@ class StepBase(NamedTuple):
     generation: int  #: newest generation of the subtask's log at that cut
     sent: tuple[int, ...]  #: numbers of the last messages sent at that cut, by output channel
     processed: tuple[int, ...]  #: numbers of the last messages processed at that cut, by input channel
-
-
-class LocalVersion(NamedTuple):
-    """A version of the local database of a subtask: the rows of its keyed state at a cut, on a disk of a worker."""
-
-    disk: str  #: id of the disk
-    run: str
-    subtask: Subtask
-    snapshot_id: int  #: snapshot at whose cut the version was made
 
 
 class Lists(NamedTuple):

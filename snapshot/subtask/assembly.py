@@ -282,8 +282,12 @@ def _keyed_states(
 ) -> KeyedStates:
     subtask = context.subtask
     mode = compiled.topology.mode
-    owner = StateOwner(subtask, context, environment.codec, node.stateVersion, sorts=mode is not None)
     makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
+    owner = StateOwner(
+        subtask, context, environment.codec, node.stateVersion,
+        sorts=mode is not None, makes_versions=makes_versions,
+        stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
+    )  # fmt: skip
     tier = environment.tier_of(subtask)
     edges = [
         compiled.edges[edge.source, edge.target]
@@ -295,8 +299,6 @@ def _keyed_states(
         owner, tier, context.keyGroups, timers, backpressure,
         parallelism=context.parallelism, edge_keys=keys, has_timers=defines(node, "onTimer"),
         is_batched=defines(node, "onBatch") and not defines(node, "onMessage") and not defines(node, "onMessages"),
-        makes_versions=makes_versions,
-        stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
     )  # fmt: skip
 
 

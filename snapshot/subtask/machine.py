@@ -753,9 +753,9 @@ class SubtaskMachine:
     def _capture_rows(self, snapshot_id: int) -> None:
         keyed, groups = self._parts.keyed, self.context.keyGroups
         rows = keyed.capture(self.context.now)
-        if keyed.stores_rows:
+        if keyed.owner.stores_rows:
             self._reports.append(RowsCaptured(snapshot_id, self.subtask, groups, rows))
-        if keyed.makes_versions:
+        if keyed.owner.makes_versions:
             self._reports.append(VersionBegun(snapshot_id, self.subtask, groups, keyed.begin_version(snapshot_id)))
 
     def _tick(self, now: float) -> None:

@@ -153,7 +153,7 @@ class WorkerMachine:
         self._is_coordinator_fenced = False
         self._assembler = DeploymentAssembler()
         #: `Deploy.hosts` of the last deployment
-        self._hosts: tuple[int, ...] = ()
+        self.hosts: tuple[int, ...] = ()
         self._data = _Data()
         self._is_reported_idle = False
         #: delayed report of a lost peer, or None
@@ -239,7 +239,7 @@ class WorkerMachine:
                 self._is_coordinator_fenced = False
                 is_running = self.stage is Stage.RUNNING
                 running = self.incarnation if is_running else 0
-                self._effects.append(Register(running, is_running and self._is_replaying, self._hosts))
+                self._effects.append(Register(running, is_running and self._is_replaying, self.hosts))
                 self._forget_idleness()
             case _:
                 assert_never(event)
@@ -285,12 +285,8 @@ class WorkerMachine:
                 self._pass(RequestAnswered(), now, [subtask])
             case control.DiscardSnapshotsBelow(_, min_snapshot_id):
                 self._discard_below(min_snapshot_id, now)
-            case control.AnnouncePublished(_, snapshot_id, min_snapshot_id, is_last):
-                self._data.rows.published(snapshot_id)
-                self._discard_below(min_snapshot_id, now)
-                if is_last:
-                    self._data.last_snapshot = snapshot_id
-                self._pass(SnapshotPublished(snapshot_id), now)
+            case control.AnnouncePublished():
+                self._published(message, now)
             case control.PruneVersions(_, kept):
                 self._effects.append(RemoveVersions(kept))
             case control.EndComponent(_, nodes):
@@ -298,6 +294,13 @@ class WorkerMachine:
                 self._forget_idleness()
             case _:
                 assert_never(message)
+
+    def _published(self, message: control.AnnouncePublished, now: float) -> None:
+        self._data.rows.published(message.snapshot_id)
+        self._discard_below(message.min_snapshot_id, now)
+        if message.is_last:
+            self._data.last_snapshot = message.snapshot_id
+        self._pass(SnapshotPublished(message.snapshot_id), now)
 
     def _welcome(self, claim: int, now: float) -> None:
         self._is_coordinator_fenced = claim < self._claim
@@ -327,7 +330,7 @@ class WorkerMachine:
         if whole is None:
             self._send(control.DeployTaken(self.number, self.incarnation))
         elif self.stage is Stage.RESTORING:
-            self._hosts = whole.hosts
+            self.hosts = whole.hosts
             self._effects.append(ReadParts(whole))
 
     def _ignore(self, message: control.CoordinatorMessage) -> None:
@@ -365,7 +368,7 @@ class WorkerMachine:
             replaying=dict.fromkeys(parts.steps),
         )
         self.stage = Stage.RESTORED
-        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self._hosts))
+        self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self.hosts))
         self._send(control.WorkerRestored(self.number, self.incarnation, parts.rerouted))
 
     @property

@@ -120,9 +120,8 @@ class Disk:
     def subtask(self, version: LocalVersion | None = None) -> Any:
         """A subtask, and a state of each kind."""
         tier = ColdTier(self._open, ColdLimits(memtable_rows=50, cached_rows=60, checked_keys=1))
-        subtask = KeyedSubtask(lambda: tier)
+        subtask = KeyedSubtask(lambda: tier, stores_rows=False)
         self.subtasks.append(subtask)
-        subtask.states.stores_rows = False
         if version is not None:
             subtask.states.restore((), subtask.context.now, version=version)
         states = (subtask.value(), subtask.value("vt", 9.0), subtask.list(), subtask.map())

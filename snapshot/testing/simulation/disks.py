@@ -65,6 +65,6 @@ class SimulatedDisk:
         return f"{version.disk}/{version.run}/{version.subtask}/{version.snapshot_id}"
 
 
-def disk_name(worker: int, launch: str, worker_count: int) -> str:
-    """Return the id of the disk that a worker of a stage sees."""
-    return f"disk-{(worker + crc32(launch.encode())) % worker_count}"
+def disk_name(worker: int, launch: str, disks: int) -> str:
+    """Return the id of the disk that a worker of a stage sees, of so many disks."""
+    return f"disk-{(worker + crc32(launch.encode())) % disks}"

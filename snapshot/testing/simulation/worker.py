@@ -22,6 +22,7 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection
+from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
@@ -104,8 +105,6 @@ class Worker(HostOwner):
         self.uploads = world.scheduler.group()
         self._world = world
         self._neighbours = neighbours
-        self._placement: Mapping[Subtask, int] = world.placement
-        self.disk = world.disk_of(number, launch)
         self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
         self._register = self.group.enabled_step(Register(process), self._on_register)
@@ -121,6 +120,11 @@ class Worker(HostOwner):
     def incarnation(self) -> int:
         """The incarnation of the last deployment."""
         return self.machine.incarnation
+
+    @property
+    def _disk(self) -> SimulatedDisk:
+        """The disk that the worker sees."""
+        return self._world.disk_of(self.number, self.launch)
 
     @property
     def is_started(self) -> bool:
@@ -216,7 +220,7 @@ class Worker(HostOwner):
             case events.Register(incarnation, is_replaying, hosts):
                 address = str(self.process).encode()
                 at = (self.number, self.launch, incarnation, address, self.process)
-                self.send(control.WorkerRegistered(*at, is_replaying, (self.disk.name,), hosts))
+                self.send(control.WorkerRegistered(*at, is_replaying, (self._disk.name,), hosts))
             case events.DisconnectCoordinator():
                 if self.connection is not None:
                     self.connection.close()
@@ -245,9 +249,8 @@ class Worker(HostOwner):
             case events.Leave():
                 self.leave()
             case events.RemoveVersions(kept):
-                self.disk.prune(kept)
+                self._disk.prune(kept)
             case events.OpenDataPlane(hosts=hosts):
-                self._placement = placed_on(hosts, self._world.placement)
                 if any(place != host for place, host in enumerate(hosts)):
                     self._world.see("a subtask is where its disk is")
             case events.AdmitPeers() | events.FlushLinks():
@@ -345,7 +348,7 @@ class Worker(HostOwner):
     def put_on_wire(self, channel: ChannelId, item: Item) -> None:
         """Send an item to the channel's receiver: see `HostOwner`."""
         assert self.peers is not None
-        peer = self.peers[self._placement[channel.target]]
+        peer = self.peers[placed_on(self.machine.hosts, self._world.placement)[channel.target]]
         if peer.is_connected(self.incarnation):
             peer.hosts[channel.target].receive(channel, item)
         else:
@@ -400,7 +403,7 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            at = (incarnation, self, self.data, self._world, self.disk)
+            at = (incarnation, self, self.data, self._world, self._disk)
             self.hosts[each.subtask] = make_host(each, channels, *at)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
 
@@ -417,7 +420,7 @@ class Worker(HostOwner):
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(
-            self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self.disk.name
+            self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self._disk.name
         )
         result: RowResult
         try:

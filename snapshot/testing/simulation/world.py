@@ -105,7 +105,6 @@ class World:
         self._validates = validates
         self._events = 0
         self._files = files
-        self._worker_count = settings.worker_count
         #: {handle: bytes} of every part that was ever published
         self._published_parts: dict[Handle, bytes] = {}
         self._store = self.open_store(None)
@@ -154,7 +153,8 @@ class World:
 
     def disk_of(self, worker: int, launch: str) -> SimulatedDisk:
         """Return the disk that a worker of a stage sees."""
-        return SimulatedDisk(disk_name(worker, launch, self._worker_count), self.run, self._files)
+        disks = max(self.placement.values()) + 1
+        return SimulatedDisk(disk_name(worker, launch, disks), self.run, self._files)
 
     def backend_of(self, process: int) -> SimulatedBackend:
         """Return the backend of a process, through which faults reach its store."""

@@ -56,15 +56,16 @@ class KeyedSubtask:
         edge_keys: Sequence[Key] = ("key",),
         is_batched: bool = False,
         sorts: bool = False,
+        stores_rows: bool = True,
     ) -> None:
         self.context = HandContext(now)
         self.timers = Timers()
         self.backpressure = BackpressureFlag()
         self.tier = make_tier()
+        owner = StateOwner(SUBTASK, self.context, CODEC, sorts=sorts, stores_rows=stores_rows)
         self.states = KeyedStates(
-            StateOwner(SUBTASK, self.context, CODEC, sorts=sorts), self.tier, groups_of(0, parallelism), self.timers,
-            self.backpressure, parallelism=parallelism, edge_keys=edge_keys, has_timers=True,
-            is_batched=is_batched,
+            owner, self.tier, groups_of(0, parallelism), self.timers, self.backpressure,
+            parallelism=parallelism, edge_keys=edge_keys, has_timers=True, is_batched=is_batched,
         )  # fmt: skip
         self.states.restore(segments, now)
 

@@ -188,7 +188,8 @@ def _on_any_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_placement, "_disk_of", lambda restored: "disk-0")
     hosts_of = disk_placement.hosts_of
     monkeypatch.setattr(
-        "snapshot.coordinator.deployment.hosts_of",
+        disk_placement,
+        "hosts_of",
         lambda plan, places, disks, is_copied: hosts_of(plan, places, [["disk-0"] for _ in disks], is_copied=is_copied),
     )
 
@@ -235,7 +236,7 @@ def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[mutant](monkeypatch)
     for seed in range(80):
         try:
-            history = _run(seed, MODES["versions"], faults=4)
+            history = _run(seed, PersistentState("/disk", every=3 + seed % 8), faults=4, retainedSnapshots=1 + seed % 3)
         except (AssertionError, KeyError, ValueError):
             return
         if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):

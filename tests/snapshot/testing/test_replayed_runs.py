@@ -345,8 +345,8 @@ def _with_too_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def _with_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows have expired by the time of the restore, and not by that of their state."""
 
-    def restore(self: KeyedStates, segments: Any, now: float, *, is_rescaled: bool) -> None:
-        rule(self, segments, now + 100.0, is_rescaled=is_rescaled)
+    def restore(self: KeyedStates, segments: Any, now: float, **how: Any) -> None:
+        rule(self, segments, now + 100.0, **how)
 
     rule = KeyedStates.restore
     monkeypatch.setattr(KeyedStates, "restore", restore)
