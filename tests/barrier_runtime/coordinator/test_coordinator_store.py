@@ -32,6 +32,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.stored.backend import StateBackend, StoreRefused
+from snapshot.stored.certificate import LocalVersion
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.pins import PinKind
@@ -286,3 +287,20 @@ def test_what_is_shared_with_a_lost_snapshot_is_not_counted_as_removed() -> None
     gone = manifest.snapshot_id + 1
     assert store.delete_snapshots((manifest.snapshot_id,), keep=(gone,), claim=9) == ()
     assert store.store.manifests() == (manifest.snapshot_id,)
+
+
+def test_listed_versions_are_those_of_all_stored_snapshots() -> None:
+    """Of the kept snapshots and of those that are pinned off their chain. Unknown where a manifest is missing."""
+    store = CoordinatorStore(MemoryBackend(), RUN)
+    for number, listed in ((1, 1), (2, 1), (4, 4), (5, 4)):
+        records = tuple(
+            replace(each, version=LocalVersion("disk", RUN, each.subtask, listed))
+            for each in make_manifest().records[:2]
+        )
+        store.store.write_manifest(replace(make_manifest(records), run=RUN, snapshot_id=number, pinned=False))
+    assert store.versions_of((5,), 9) == (4,)
+    assert store.versions_of((2, 4, 5), 9) == (1, 4)
+    assert store.versions_of((3, 5), 9) == ()
+    plain = make_manifest()
+    store.store.write_manifest(replace(plain, run=RUN, snapshot_id=6, pinned=False))
+    assert store.versions_of((6,), 9) == ()

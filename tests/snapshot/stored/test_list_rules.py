@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from snapshot.ids import Subtask
 from snapshot.plan.topology import KEY_GROUPS
-from snapshot.stored.certificate import ListEntry, problems
+from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, problems
 from snapshot.stored.list_rules import Lists, list_problems, list_problems_since
 from snapshot.stored.part import Handle
 from tests.snapshot import sample
@@ -275,3 +275,16 @@ def test_a_former_name_admits_restored_parts_only() -> None:
     assert any("has a part of another node" in problem for problem in third)
     made = list(list_problems(of_rows(rows(Subtask("Q"), (1, 1), ALL)), MADE, KEY_GROUPS, former))
     assert any("has a part that Q[0] made in this incarnation" in problem for problem in made)
+
+
+def test_a_version_is_that_of_the_base() -> None:
+    """Of the run, of the subtask, and made at the cut of the snapshot that has its state."""
+    base = StepBase(7, MADE.incarnation, 3, (), ())
+    version = LocalVersion("disk", MADE.run, P, 7)
+    assert found({P: Lists(ALL, (), (), (), base, version)}) == []
+    for wrong, due in (
+        (version._replace(run="other"), base), (version._replace(subtask=OTHER), base),
+        (version._replace(snapshot_id=6), base), (version, None), (version, base._replace(snapshot_id=8)),
+    ):  # fmt: skip
+        (problem,) = found({P: Lists(ALL, (), (), (), due, wrong)})
+        assert problem.startswith(f"{P}: lists the local version of run {wrong.run!r}, {wrong.subtask}, snapshot ")
