@@ -367,9 +367,9 @@ class SubtaskMachine:
         """
         if self.status not in (Status.RUNNING, Status.ENDED):
             return False
-        if self._replayer is not None:
-            return not self.backpressure.closed and self._replayer.is_possible
-        if not self.backpressure.closed and any(self._ready()):
+        if not self.backpressure.closed and (
+            any(self._ready()) if self._replayer is None else self._replayer.is_possible
+        ):
             return True
         return self._parts.keyed.needs_sweep and self._parts.keyed.is_due
 

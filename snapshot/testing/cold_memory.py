@@ -118,6 +118,12 @@ class LateWriter:
             return True
         return False
 
+    def do_one(self) -> None:
+        """Do the oldest job."""
+        if self._jobs:
+            for _ in self._jobs.popleft():
+                pass
+
     def finish(self) -> None:
         """Do all jobs."""
         while self.step():
@@ -131,10 +137,20 @@ class LateWriter:
         self._jobs.clear()
 
 
-class PromptWriter(LateWriter):
-    """A writer that does each job at once."""
+class NotifyingWriter(LateWriter):
+    """A writer that says when it has a job more.
+
+    Parameters
+    ----------
+    notify : callable
+        Called behind each `submit`.
+    """
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        super().__init__()
+        self._notify = notify
 
     def submit(self, job: Job) -> None:
         """See `Writer`."""
         super().submit(job)
-        self.finish()
+        self._notify()

@@ -14,7 +14,7 @@ from snapshot.ids import Subtask
 from snapshot.keyed.cold_tier import ColdLimits, ColdTier
 from snapshot.keyed.row_store import RowStore, Writer
 from snapshot.stored.list_rules import LocalVersion
-from snapshot.testing.cold_memory import MemoryRowStore, PromptWriter
+from snapshot.testing.cold_memory import MemoryRowStore
 
 #: few rows, so that short runs seal rows, drop caches and load timers
 _LIMITS = ColdLimits(memtable_rows=3, cached_rows=4, checked_keys=1, near_timers=4, loaded_timers=2)
@@ -37,14 +37,14 @@ class SimulatedDisk:
     run: str
     files: dict[str, bytes]
 
-    def tier(self, subtask: Subtask) -> ColdTier:
-        """Make the tier of a subtask, whose database is on this disk."""
+    def tier(self, subtask: Subtask, writer: Writer) -> ColdTier:
+        """Make the tier of a subtask, whose database is on this disk. `writer` writes to the database."""
 
         def keep(snapshot_id: int, version: bytes) -> None:
             self.files[self._path(LocalVersion(self.name, self.run, subtask, snapshot_id))] = version
 
         def open_store(version: LocalVersion | None) -> tuple[RowStore, Writer]:
-            return MemoryRowStore(keep, None if version is None else self._read(version)), PromptWriter()
+            return MemoryRowStore(keep, None if version is None else self._read(version)), writer
 
         return ColdTier(open_store, _LIMITS)
 

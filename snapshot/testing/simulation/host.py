@@ -18,9 +18,8 @@ from snapshot.channel.object_frame import AnyFrame
 from snapshot.coordinator import control
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.heap import HeapTier
+from snapshot.keyed.heap import Tier
 from snapshot.node import Node, defines
-from snapshot.plan.modes import PersistentState
 from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, assemble
 from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
@@ -28,7 +27,6 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.observer import JoinedObserver
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.lists import ListSink
-from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.history_log import SubtaskHistory
 from snapshot.testing.simulation.scheduler import EnabledStep, Group, Scheduler
 from snapshot.testing.simulation.world import World
@@ -314,7 +312,7 @@ def make_host(
     owner: HostOwner,
     group: Group,
     world: World,
-    disk: SimulatedDisk,
+    tier_of: Callable[[Subtask], Tier],
 ) -> Host:
     """Assemble the machine of a subtask, whose state is restored later.
 
@@ -332,7 +330,7 @@ def make_host(
     environment = SubtaskEnvironment(
         world.run, incarnation, world.codec, _LIMITS, lambda _: MemorySpill(partial(world.see, "a frame was spilled")),
         lambda _: world.logger, lambda _: chance, lambda: world.now, lambda _: observer,
-        disk.tier if isinstance(world.compiled.topology.mode, PersistentState) else lambda _: HeapTier(),
+        tier_of,
     )  # fmt: skip
     try:
         machine = world.mutation.machine(assemble(restored.subtask, world.compiled, environment, channels))

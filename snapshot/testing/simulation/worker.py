@@ -15,12 +15,15 @@ from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.heap import HeapTier, Tier
+from snapshot.plan.modes import PersistentState
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, Part
 from snapshot.subtask.events import SnapshotRequested
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.recorder import Phase
 from snapshot.testing.checking.verdict import CheckFailed
+from snapshot.testing.cold_memory import NotifyingWriter
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
@@ -107,6 +110,8 @@ class Worker(HostOwner):
         self._neighbours = neighbours
         self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
+        #: versions that the writers of databases have not made yet
+        self._awaited: list[tuple[AwaitVersion, int]] = []
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
         self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
@@ -236,9 +241,10 @@ class Worker(HostOwner):
                 for each in uploads:
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
+            case events.WorkOnRows(incarnation, AwaitVersion() as task) if not task.version.is_over:
+                self._awaited.append((task, incarnation))
             case events.WorkOnRows(incarnation, task):
-                name = WorkRows(task.subtask, type(task).__name__)
-                self.uploads.once(name, lambda: self._work_on_rows(task, incarnation))
+                self._begin_work(task, incarnation)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -403,9 +409,29 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            at = (incarnation, self, self.data, self._world, self._disk)
+            at = (incarnation, self, self.data, self._world, self._tier_of)
             self.hosts[each.subtask] = make_host(each, channels, *at)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
+
+    def _tier_of(self, subtask: Subtask) -> Tier:
+        if not isinstance(self._world.compiled.topology.mode, PersistentState):
+            return HeapTier()
+
+        def notify() -> None:
+            self.data.once(WorkRows(subtask, "Write"), lambda: self._write(subtask, writer))
+
+        writer = NotifyingWriter(notify)
+        return self._disk.tier(subtask, writer)
+
+    def _write(self, subtask: Subtask, writer: NotifyingWriter) -> None:
+        """Do the oldest job of a subtask's database, as its thread would at any time."""
+        writer.do_one()
+        over = [each for each in self._awaited if each[0].version.is_over]
+        self._awaited = [each for each in self._awaited if each not in over]
+        for task, incarnation in over:
+            self._begin_work(task, incarnation)
+        if (host := self.hosts.get(subtask)) is not None:
+            host.sweep()
 
     def _upload(self, upload: PendingUpload, incarnation: int) -> None:
         taken = upload.taken
@@ -417,6 +443,10 @@ class Worker(HostOwner):
             self.step(events.PartsStored((declined,)))
         else:
             self.acknowledge(upload, incarnation, handles)
+
+    def _begin_work(self, task: RowTask, incarnation: int) -> None:
+        name = WorkRows(task.subtask, type(task).__name__)
+        self.uploads.once(name, lambda: self._work_on_rows(task, incarnation))
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(

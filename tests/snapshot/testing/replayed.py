@@ -145,6 +145,25 @@ class Keyed(Node):
         self.note(("timer", at, self.last.get()), context)
 
 
+class KeyedLists(Node):
+    """Sends a chain for each key, from keyed state; takes messages in lists, so that a call changes many rows."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.chain = context.getValueState("chain")
+
+    def onMessages(self, messages: list[tuple[str, int]], context: Context) -> None:
+        for key, number in messages:
+            [before] = self.chain.getAll([key])
+            count, link = before or (0, "")
+            chance = context.random.random()
+            link = digest(link, repr(number), context.now, chance)
+            self.chain.updateAll([key], [(count + 1, link)])
+            self.chain.updateAll([f"{key}/{number % 7}", f"{key}+{number % 5}"], [number, number])
+            context.send((key, count + 1, repr(number), context.now, chance, link, 1))
+
+
 class Divided(Node):
     """Sends a chain for each key, from own state in deltas by partitions."""
 

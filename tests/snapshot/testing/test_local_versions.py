@@ -26,7 +26,7 @@ from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinat
 from snapshot.testing.steps import Crash, RequestSnapshot
 from snapshot.worker.restored_parts import RestoredParts
 from tests.run_size import FACTOR, scaled
-from tests.snapshot.testing.replayed import Keyed, chain_problems, chained
+from tests.snapshot.testing.replayed import Keyed, KeyedLists, chain_problems, chained
 
 SIZES = {"a": 24, "b": 18, "c": 14}
 LATE_FAULTS = Odds(fault=400, worst=400)
@@ -62,8 +62,11 @@ def seen() -> Iterator[Counter[str]]:
 # ---------------------------------------------------------------- restores
 
 
+NODES = (Keyed, KeyedLists)
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(4))
 def test_a_restore_is_exact(mode: str, block: int, seen: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With faults of all kinds at random: one chain for each key, nothing lost, nothing doubled."""
     read = SimulatedDisk._read
@@ -75,7 +78,8 @@ def test_a_restore_is_exact(mode: str, block: int, seen: Counter[str], monkeypat
     monkeypatch.setattr(SimulatedDisk, "_read", noting)
     for seed in range(scaled(20)):
         files: dict[str, bytes] = {}
-        history = _run(1000 * block + seed, MODES[mode], faults=4, files=files)
+        graph = chained(NODES[block % 2](), SIZES)
+        history = _run(1000 * block + seed, MODES[mode], graph, faults=4, files=files)
         _check(history, seed)
         assert all(verdict.holds for verdict in judge(history)), (seed, list(map(str, judge(history))))
         seen.update(history.seen)
