@@ -186,22 +186,44 @@ def _await_newer(run: Run, snapshot_id: int) -> None:
     wait_for("snapshots after the fault", lambda: any(each.id > snapshot_id for each in run.snapshots()))
 
 
-@pytest.mark.parametrize("mode", ["inputLogging", Deltas(every=2)], ids=["log", "deltas"])
-def test_rows_of_a_dataframe_come_once(live: Live, mode: ModeWish) -> None:
-    """A worker is killed between batches. The same batches are read again, and the rest behind them."""
-    rows = 6_000
-    df = live.spark.range(0, rows, numPartitions=12).selectExpr(f"elt(id % {len(WORDS)} + 1, {str(WORDS)[1:-1]}) word")
+ROWS = 6_000
+
+
+def rows(live: Live, word: str) -> Graph:
+    """Rows of a DataFrame, counted by an expression's word. Half of them come when a file is there."""
+    df = live.spark.range(0, ROWS, numPartitions=12).selectExpr(f"{word} AS word")
     graph = Graph("rows").add("rows", Gated(df, live.folder / "enough"), parallelism=2)
     graph.add("count", CountRows(), parallelism=2)
     graph.add("out", ParquetSink(str(live.folder / "out"), "word STRING, n LONG"))
-    graph.connect("rows", "count", key="word").connect("count", "out")
+    return graph.connect("rows", "count", key="word").connect("count", "out")
+
+
+def _submit_rows(live: Live, mode: ModeWish) -> Run:
+    """Return a run of which half the rows are counted, and written."""
+    graph = rows(live, f"elt(id % {len(WORDS)} + 1, {str(WORDS)[1:-1]})")
     run = live.submit(live.runtime(snapshotInterval=0.2), graph, mode=mode)
     await_snapshots(run, 1)
     output = str(live.folder / "out")
-    wait_for("the rows of three batches of each subtask", lambda: live.spark.read.parquet(output).count() == rows / 2)
+    wait_for("the rows of three batches of each subtask", lambda: live.spark.read.parquet(output).count() == ROWS / 2)
+    return run
+
+
+@pytest.mark.parametrize("mode", ["inputLogging", Deltas(every=2)], ids=["log", "deltas"])
+def test_rows_of_a_dataframe_come_once(live: Live, mode: ModeWish) -> None:
+    """A worker is killed between batches. The same batches are read again, and the rest behind them."""
+    run = _submit_rows(live, mode)
     _kill_worker(run)
     _await_newer(run, 1_999_999)  # the last id that the first incarnation could give
-    assert _finished(live, run) == rows
+    assert _finished(live, run) == ROWS
+
+
+def test_a_fork_repeats_the_rows_of_its_origin(live: Live) -> None:
+    """And goes on with the rest of them, whatever DataFrame it has."""
+    run = _submit_rows(live, "inputLogging")
+    run.stop(withSnapshot=True)
+    graph, snapshot = rows(live, "'other'"), run.snapshots()[-1]
+    fork = live.submit(live.runtime(), graph, name="fork", restoreFrom=snapshot, mode="inputLogging")
+    assert _finished(live, fork) == ROWS
 
 
 def test_the_page_counts_words_of_a_dataframe(live: Live) -> None:
