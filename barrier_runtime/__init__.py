@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from barrier_runtime.dataframes.line_source import LineSource
     from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
     from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
     from barrier_runtime.driver.run import Run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BarrierRuntime",
     "DataFrameSource",
+    "LineSource",
     "Page",
     "ParquetSink",
     "RestartPolicy",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "BarrierRuntime": "barrier_runtime.driver.runtime",
     "DataFrameSource": "barrier_runtime.dataframes.nodes",
+    "LineSource": "barrier_runtime.dataframes.line_source",
     "Page": "barrier_runtime.page.settings",
     "ParquetSink": "barrier_runtime.dataframes.nodes",
     "RestartPolicy": "snapshot.coordinator.restart_policy",

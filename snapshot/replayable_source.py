@@ -31,7 +31,10 @@ class ReplayableSource(Source):
     #: Seconds until `available` is called again when no partition has anything.
     pollSeconds: ClassVar[float] = 0.05
 
-    #: {partition: offset}; None before the first poll
+    #: Whether partitions are read one behind the other, each to its END. Else a slice of each is read in turn.
+    sequential: ClassVar[bool] = False
+
+    #: {partition: offset}; None before the first poll of a fresh source
     _offsets: dict[str, Any] | None = None
     #: partitions that have not ended, in the order of their turns; None before the first poll
     _open: list[str] | None = None
@@ -70,15 +73,18 @@ class ReplayableSource(Source):
         self.last_read = None
         self._begin(context)
         assert self._open is not None
-        for _ in range(len(self._open)):
-            partition = self._open.pop(0)
+        for partition in list(self._open):
             stop = self.available(partition, self._offset(partition))
             if stop is END:
+                self._open.remove(partition)
                 continue
-            self._open.append(partition)
+            if not self.sequential:
+                self._open.append(self._open.pop(0))
             if stop is not None:
                 self._read(partition, stop, context)
                 return None
+            if self.sequential:
+                break
         return self.pollSeconds if self._open else END
 
     @final

@@ -8,6 +8,7 @@
     live_run                        cutline stop, and commands to a run through its page
     demo_commands                   cutline demo wordcount | bank
     run_command, run_options        cutline run | restore | fork: graph_loader, session, progress, interrupts
+    mode_option                     the option --mode
     top                             cutline top: page_client, top_view
     stored, records, difference     the content of a store, as plain data
     difference_tables, formatting   output for terminals and as JSON

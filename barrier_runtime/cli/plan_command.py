@@ -11,6 +11,7 @@ import typer
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.formatting import print_all, print_json
 from barrier_runtime.cli.graph_loader import find_graph
+from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
 from barrier_runtime.cli.run_options import DEFAULT_BACKEND
 from barrier_runtime.cli.session import default_master, spark_session
 from barrier_runtime.cli.snapshot_commands import JsonOption, KeyOption
@@ -39,6 +40,7 @@ def plan(
     allow: Annotated[
         list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
     ] = None,
+    mode: Annotated[str | None, MODE_OPTION] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master, for a function of the SparkSession.")] = None,
     log: Annotated[Path | None, typer.Option(help="Log of Spark; default: a temporary file.")] = None,
     key_file: KeyOption = None,
@@ -46,7 +48,8 @@ def plan(
 ) -> None:
     """Show what `cutline run` would restore, line by line, or why it would refuse. Nothing starts or changes.
 
-    Exits with 1 if the restore is refused. Spark starts only for a graph that a function of the session makes.
+    Without --mode the mode is that of the snapshot. Exits with 1 if the restore is refused. Spark starts only for a
+    graph that a function of the session makes.
 
     Example: `cutline plan jobs.bank:graph --backend /data/snapshots`
     """
@@ -60,10 +63,11 @@ def plan(
             raise typer.BadParameter(
                 f"--restore-from {restore_from}: give latest, none, or the id of a snapshot"
             ) from None
+    of_run = None if mode is None else mode_wish(mode)
     records = open_backend(backend, key_file)
     made = _graph(graph, master, log)
     try:
-        found = plan_of(name or made.name, made, wish, allow or (), lambda run: RunStore(records, run))
+        found = plan_of(name or made.name, made, wish, allow or (), lambda run: RunStore(records, run), of_run)
     except ValueError as error:  # an unknown name in --allow
         raise typer.BadParameter(str(error)) from error
     if as_json:

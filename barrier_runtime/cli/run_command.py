@@ -127,7 +127,9 @@ def _submit(request: RunRequest, graph: Graph, spark: SparkSession) -> Run:
         spark, backend=request.backend, snapshotTimeout=request.snapshot_timeout, **request.options
     )
     with signals_as_before():
-        return runtime.submit(graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow)
+        return runtime.submit(
+            graph, name=request.name, restoreFrom=request.restore_from, allow=request.allow, mode=request.mode
+        )
 
 
 def _print_end(run: Run, interrupts: Interrupts, command: str, console: Console) -> int:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from barrier_runtime.cli.completion import complete_run
+from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
 from barrier_runtime.cli.session import default_master
 from barrier_runtime.cli.snapshot_commands import KeyOption
 from barrier_runtime.cli.stored import open_unsigned, signing_key
 from barrier_runtime.page.settings import PORT_DEFAULT, Page
+from snapshot.plan.modes import MARKERS, ModeWish
 
 if TYPE_CHECKING:
     from snapshot.stored.backend import StateBackend
@@ -43,6 +45,7 @@ class RunRequest:
     restore_from: str | int | Snapshot | None
     needs_snapshot: bool  #: whether a run without the snapshot is refused instead of started afresh
     allow: Collection[str]
+    mode: ModeWish
     options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
     as_json: bool  #: whether progress goes to standard output as JSON lines
 
@@ -65,6 +68,7 @@ def run_request(
     alignment: Annotated[
         str, typer.Option(metavar="WISH", help="unaligned, aligned, or seconds: aligned for so long.")
     ] = "unaligned",
+    mode: Annotated[str, MODE_OPTION] = MARKERS,
     allow: Annotated[
         list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
     ] = None,
@@ -101,6 +105,7 @@ def run_request(
         restore_from="latest",
         needs_snapshot=False,
         allow=allow or [],
+        mode=mode_wish(mode),
         options={
             "workers": workers,
             "snapshotInterval": interval or None,

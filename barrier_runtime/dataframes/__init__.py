@@ -1,1 +1,1 @@
-"""DataFrames as input and output: the nodes, and their files."""
+"""DataFrames and text files as input, DataFrames as output: the nodes, and their files."""

@@ -7,7 +7,8 @@ Owns the log's files and its manifest. Must not know contexts, nor how readers s
     <root>/<run>/input/<node>/manifest                     write-once, written last: it makes the log exist
     <root>/<run>/input/<node>/<name>/part-….parquet        Spark's files; each attempt has its own name
 
-Replay is exact for any lineage of the DataFrame, because the DataFrame is never computed again.
+Replay is exact for any lineage of the DataFrame, because the DataFrame is never computed again. The manifest of a fork
+may name the log of another run.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class LogFile(NamedTuple):
 class InputLog:
     """A complete input log."""
 
+    #: location of the files; of the manifest too, unless a fork shares the log
     place: LogPlace
     #: folder of the log's files, unique to the log, so that the name identifies the log
     name: str
@@ -161,7 +163,16 @@ def find_log(place: LogPlace) -> InputLog | None:
     record: Any = unpack_plain(unseal(INPUT_LOG_MAGIC, data, name), name)
     schema = pa.ipc.read_schema(pa.py_buffer(record["schema"]))
     files = tuple(LogFile(each, size, tuple(counts)) for each, size, counts in record["files"])
-    return InputLog(place, record["name"], schema, files)
+    return InputLog(place._replace(path=record.get("path", place.path)), record["name"], schema, files)
+
+
+def share_log(origin: LogPlace, place: LogPlace) -> InputLog | None:
+    """Make the log at `origin` that of `place` too, unless `place` has one. Return None without a log at `origin`."""
+    log = find_log(origin)
+    if log is None:
+        return None
+    _complete(place, log)
+    return find_log(place)
 
 
 def write_log(df: DataFrame, place: LogPlace) -> InputLog:
@@ -222,9 +233,16 @@ def _try_to_complete(df: DataFrame, schema: pa.Schema, place: LogPlace) -> None:
     name = uuid.uuid4().hex
     folder = f"{place}/{name}"
     row_count = _write_files(df, folder)
-    record = {"name": name, "schema": schema.serialize().to_pybytes(), "files": _durable_files(folder, row_count)}
+    log = InputLog(place, name, schema, tuple(_durable_files(folder, row_count)))
     Disk().sync_folder(str(place))
-    content = seal(INPUT_LOG_MAGIC, [pack_plain(record)])
+    _complete(place, log)
+
+
+def _complete(place: LogPlace, log: InputLog) -> None:
+    """Write the manifest at `place`, unless there is one."""
+    record = {"name": log.name, "schema": log.schema.serialize().to_pybytes(), "files": log.files}
+    shared = {"path": log.place.path} if log.place != place else {}
+    content = seal(INPUT_LOG_MAGIC, [pack_plain(record | shared)])
     FileSystemBackend(place.root).put_if_absent(f"{place.path}/{_MANIFEST}", content)
 
 

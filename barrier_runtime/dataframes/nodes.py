@@ -6,7 +6,7 @@ and `barrier_runtime.dataframes.unread` its offsets. `barrier_runtime.dataframes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,21 +18,23 @@ from barrier_runtime.dataframes.input_log import (
     find_log,
     place_of,
     remove_other_attempts,
+    share_log,
     write_log,
 )
 from barrier_runtime.dataframes.row_file import empty_file
 from barrier_runtime.dataframes.staging import Staging
-from barrier_runtime.dataframes.unread import PARTITIONS, Unread, share
+from barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
 from snapshot.errors import GraphError, RestoreRefused, SnapshotCorrupt
-from snapshot.node import END, Context, End, Guarantee, Sink, Source
+from snapshot.node import END, Context, Guarantee, Sink
 from snapshot.plan.schemas import to_arrow_schema
+from snapshot.replayable_source import ReplayableSource
 from state_backends.filesystem import FileSystemBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class DataFrameSource(Source):
+class DataFrameSource(ReplayableSource):
     """Sends the rows of a DataFrame once, as Arrow batches. Replay is exact for any lineage of the DataFrame.
 
     At the first submission under a run's name, Spark writes the rows into the run's input log. Later submissions of
@@ -53,7 +55,8 @@ class DataFrameSource(Source):
         if `df` is no DataFrame, or a streaming DataFrame.
     """
 
-    guarantee: Guarantee | None = "exactly_once"
+    #: True, because a row group is decoded from its start when another one was read in between.
+    sequential = True
 
     def __init__(self, df: DataFrame, *, logPath: str | None = None) -> None:
         from pyspark.sql import DataFrame
@@ -65,15 +68,15 @@ class DataFrameSource(Source):
         self._df: DataFrame | None = df
         self._log_root = logPath
         self._place: LogPlace | None = None
-        self._restored: dict[str, Any] | None = None
-        #: {partition: its unread rows, or None when it has none}
-        self._unread: dict[str, Unread | None] = {}
-        self._batches: Iterator[tuple[str, Unread, pa.RecordBatch]] = iter(())
+        self._log: InputLog | None = None
+        #: {partition: the rows that it begins with, or None}; empty for a restored source
+        self._shares: Mapping[str, Unread | None] = {}
+        self._reader = BatchReader()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_df": None}  # a DataFrame is of use only in the driver
 
-    def prepare(self, root: str | None, run: str, node: str) -> None:
+    def prepare(self, root: str | None, run: str, node: str, origin: str | None = None) -> None:
         """Complete the input log. Called in the driver, before the graph is pickled for the workers.
 
         Idempotent. Blocks until Spark has written the rows, if no log exists.
@@ -82,6 +85,8 @@ class DataFrameSource(Source):
         ----------
         root : str or None
             The folder of the run's backend, or None if the backend has no folder.
+        origin : str, optional
+            The run whose steps a fork repeats. The fork reads the log of that run, because its reads must be the same.
 
         Raises
         ------
@@ -98,7 +103,8 @@ class DataFrameSource(Source):
                 "give DataFrameSource(df, logPath=...) one that the driver and all executors share"
             )
         place = place_of(root, run, node)
-        log = find_log(place) or write_log(self._df, place)
+        shared = None if origin is None else share_log(place_of(root, origin, node), place)
+        log = shared or find_log(place) or write_log(self._df, place)
         _check_columns(log, self._df, node)
         remove_other_attempts(log)
         self._place = place
@@ -107,45 +113,47 @@ class DataFrameSource(Source):
         """Return the same names for each log, because a fork continues the log of another run."""
         return PARTITIONS
 
-    def restoreState(self, state: Any) -> None:
-        """Store the offsets and their log, for `open`."""
-        self._restored = state
-
     def open(self, context: Context) -> None:
-        """Find the log and start reading."""
+        """Find the log, and the rows of this subtask."""
         if self._place is None:
             raise GraphError("this DataFrameSource has no input log: it runs under BarrierRuntime.submit only")
-        log = _open_log(self._place)
-        if self._restored is None:
-            self._unread = _fresh_share(log, context)
-        elif "parallelism" in self._restored:
-            self._unread = _share_of_one_offset(log, self._restored, context)
+        log, restored = _open_log(self._place), self._offsets
+        if restored is not None and "parallelism" not in restored:
+            self._log = _restored_log(restored, log, context)
+            return
+        if restored is None:
+            self._log, self._shares = log, _fresh_share(log, context)
         else:
-            self._unread = _restored_share(log, self._restored, context)
-        self._batches = self._read()
+            self._log = _log_of(restored, log)
+            self._shares = _share_of_one_offset(self._log, restored, context)
+        # Taken now, because a later parallelism has other shares, and a snapshot may come ahead of the first read.
+        self._offsets = {name: self.first(name) for name in context.partitions}
 
-    def poll(self, context: Context) -> float | End | None:
+    def first(self, partition: str) -> Any:
+        """Return the offset at which a partition begins, or None for a partition without rows."""
+        unread = self._shares[partition]
+        return None if unread is None else unread.as_offset()
+
+    def available(self, partition: str, start: Any) -> Any:
+        """Return the offset behind the next batch."""
+        found = None if start is None else self._reader.next_batch(self._unread(start))
+        return END if found is None else found[0].as_offset()
+
+    def read(self, partition: str, start: Any, stop: Any, context: Context) -> None:
         """Send one batch."""
-        for partition, unread, batch in self._batches:
+        for batch in self._reader.slice(self._unread(start), self._unread(stop)):
             context.send(batch)
-            self._unread[partition] = unread
-            return None
-        return END
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        """Return the offset of each partition, and None for a partition that is read to its end."""
-        return {name: None if unread is None else unread.as_offset() for name, unread in self._unread.items()}
 
     def close(self) -> None:
         """Close the file that is being read."""
-        self._batches = iter(())
+        self._reader = BatchReader()
 
-    def _read(self) -> Iterator[tuple[str, Unread, pa.RecordBatch]]:
-        for partition, unread in list(self._unread.items()):
-            if unread is not None:
-                for rest, batch in unread.read():
-                    yield partition, rest, batch
-                self._unread[partition] = None
+    def _unread(self, offset: Mapping[str, Any]) -> Unread:
+        log = self._log
+        assert log is not None, "open is called before any other hook"
+        if offset["log"] != log.name:
+            raise _other_log(offset, log)
+        return Unread.of_offset(log, offset)
 
 
 class ParquetSink(Sink):
@@ -245,11 +253,15 @@ def _log_of(offset: Mapping[str, Any], log: InputLog) -> InputLog:
         return log
     found = _open_log(LogPlace(*offset["place"]))
     if offset["log"] != found.name:
-        raise RestoreRefused(
-            f"the snapshot was reading the input log {offset['log']}, but at {found.place} is {found.name} "
-            "now: its offsets mean other rows there. Bring the old log back, or submit under another name"
-        )
+        raise _other_log(offset, found)
     return found
+
+
+def _other_log(offset: Mapping[str, Any], log: InputLog) -> RestoreRefused:
+    return RestoreRefused(
+        f"the snapshot was reading the input log {offset['log']}, but at {log.place} is {log.name} "
+        "now: its offsets mean other rows there. Bring the old log back, or submit under another name"
+    )
 
 
 def _fresh_share(log: InputLog, context: Context) -> dict[str, Unread | None]:
@@ -258,17 +270,12 @@ def _fresh_share(log: InputLog, context: Context) -> dict[str, Unread | None]:
     return share(log, context.partitions, context.subtask.index, min(context.parallelism, len(PARTITIONS)))
 
 
-def _restored_share(log: InputLog, offsets: Mapping[str, Any], context: Context) -> dict[str, Unread | None]:
+def _restored_log(offsets: Mapping[str, Any], log: InputLog, context: Context) -> InputLog:
+    """Return the log in which all offsets count. Refuse a state without an offset of each partition."""
     missing = [name for name in context.partitions if name not in offsets]
     if missing:
         raise SnapshotCorrupt(f"{context.subtask}: the snapshot has no offset of its partitions {missing}")
-    unread: dict[str, Unread | None] = {}
-    for name in context.partitions:
-        offset = offsets[name]
-        if offset is not None:
-            log = _log_of(offset, log)  # one log for all offsets, so it is read once
-        unread[name] = None if offset is None else Unread.of_offset(log, offset)
-    return unread
+    return next((_log_of(each, log) for each in offsets.values() if each is not None), log)
 
 
 def _share_of_one_offset(log: InputLog, state: Mapping[str, Any], context: Context) -> dict[str, Unread | None]:
@@ -285,7 +292,6 @@ def _share_of_one_offset(log: InputLog, state: Mapping[str, Any], context: Conte
             f"{context.subtask}: an older Cutline shared its input among {parallelism} subtasks, of which only "
             f"{len(PARTITIONS)} would read now: rows would be lost; submit under another name"
         )
-    log = _log_of(state, log)
     return share(log, context.partitions, context.subtask.index, parallelism, state["offset"])
 
 

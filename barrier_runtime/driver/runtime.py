@@ -189,7 +189,7 @@ class BarrierRuntime:
             settings.keyed_state_of(of_run).check()
             settings.backend.probe(run_folder(run_name), secrets.token_hex(8))
             submitter = Submitter(settings, graph, run_name, origin, allowed, of_run)
-            compiled = settings.compile(submitter.graph, run_name, of_run)
+            compiled = settings.compile(submitter.graph, run_name, of_run, origin)
             check_cluster(settings.spark, settings.worker_count(compiled), held_slots(application_of(settings.spark)))
             check_restore(run_name, compiled, origin, allowed, self._store)
             self._live[run_name] = self._start_shown(submitter, compiled)

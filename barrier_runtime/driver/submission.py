@@ -111,7 +111,7 @@ class RuntimeSettings:
         """Return the number of workers of a graph."""
         return self.workers or max(node.parallelism for node in compiled.topology.nodes)
 
-    def compile(self, graph: Graph, run: str, mode: Mode | None) -> CompiledGraph:
+    def compile(self, graph: Graph, run: str, mode: Mode | None, origin: Origin = GOES_ON) -> CompiledGraph:
         """Compile a graph for a run. Write the input logs of DataFrames, and list the partitions of sources.
 
         Raises
@@ -123,9 +123,10 @@ class RuntimeSettings:
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
         self.check_mode(graph, mode)
+        repeated = None if mode is None or origin.fork is None else origin.fork[0]
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
-                declared.node.prepare(root, run, declared.name)
+                declared.node.prepare(root, run, declared.name, repeated)
         return with_partitions(build(graph, self.alignment, mode), graph)
 
     def check_mode(self, graph: Graph, mode: Mode | None) -> None:

@@ -74,6 +74,16 @@ def test_a_source_waits_while_nothing_is_there() -> None:
     assert polled(source, context, 2) == [(None, ("b", 1)), (END, None)]
 
 
+def test_partitions_are_read_one_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sequential source: none is begun before the one ahead has ended, also while that has nothing."""
+    monkeypatch.setattr(Numbers, "sequential", True)
+    context: Any = Sent("a", "b", "c")
+    source = Numbers(a=3, b=None, c=1)
+    assert polled(source, context, 4) == [(None, ("a", 2)), (None, ("a", 3)), (3.0, None), (3.0, None)]
+    source.ends["b"] = 1
+    assert polled(source, context, 3) == [(None, ("b", 1)), (None, ("c", 1)), (END, None)]
+
+
 def test_a_restored_source_goes_on_at_its_offsets() -> None:
     """A new partition begins with its first offset."""
     context: Any = Sent("a", "b")

@@ -257,8 +257,14 @@ class Balls(Node):
 class SlowRows(DataFrameSource):
     """Sends a batch of a DataFrame now and then, so that a snapshot falls between two."""
 
-    def poll(self, context: Context) -> Any:
-        return super().poll(context) or SECONDS_BETWEEN_ROWS
+    pollSeconds = SECONDS_BETWEEN_ROWS
+    pauses = True
+
+    def available(self, partition: str, start: Any) -> Any:
+        stop = super().available(partition, start)
+        if stop is not END:
+            self.pauses = not self.pauses
+        return None if self.pauses and stop is not END else stop
 
 
 class Written(ParquetSink):

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from barrier_runtime import Run
-from barrier_runtime.dataframes.nodes import ParquetSink
+from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
 from snapshot import END, Context, Deltas, Graph, GraphError, Node, PersistentState, ReplayableSource
 from snapshot.errors import RestoreRefused, RunFailed
 from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from state_backends import HeapState, MemoryBackend
+from tests.barrier_runtime.driver.test_modes_page import blocks
 from tests.system.other_driver import other_driver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
@@ -66,6 +70,32 @@ class Random(Count):
         import random
 
         context.send({"word": word, "n": random.randrange(10**9)})
+
+
+class Gated(DataFrameSource):
+    """Sends the rows of a DataFrame, at first a few batches, and the rest when a file is there."""
+
+    pollSeconds = 0.01
+    batches = 0
+
+    def __init__(self, df: DataFrame, gate: Path) -> None:
+        super().__init__(df)
+        self.gate = gate
+
+    def available(self, partition: str, start: Any) -> Any:
+        stop = super().available(partition, start)
+        return None if self.batches >= 3 and not self.gate.exists() else stop
+
+    def read(self, partition: str, start: Any, stop: Any, context: Context) -> None:
+        self.batches += 1
+        super().read(partition, start, stop, context)
+
+
+class CountRows(Count):
+    """Counts words in rows."""
+
+    def onMessage(self, row: Any, context: Context) -> None:
+        super().onMessage(row["word"], context)
 
 
 def itself(word: str) -> str:
@@ -185,6 +215,59 @@ def test_a_lost_disk_costs_time_or_is_named(live: Live, mode: str) -> None:
     else:
         with pytest.raises(RunFailed, match=rf"subtask \d is on disk {found}, which no worker sees; bring it back"):
             run.awaitTermination(DEADLINE_S)
+
+
+ROWS = 6_000
+
+
+def rows(live: Live, word: str) -> Graph:
+    """Rows of a DataFrame, counted by an expression's word. Half of them come when a file is there."""
+    df = live.spark.range(0, ROWS, numPartitions=12).selectExpr(f"{word} AS word")
+    graph = Graph("rows").add("rows", Gated(df, live.folder / "enough"), parallelism=2)
+    graph.add("count", CountRows(), parallelism=2)
+    graph.add("out", ParquetSink(str(live.folder / "out"), "word STRING, n LONG"))
+    return graph.connect("rows", "count", key="word").connect("count", "out")
+
+
+def _submit_rows(live: Live, mode: ModeWish) -> Run:
+    """Return a run of which half the rows are counted, and written."""
+    graph = rows(live, f"elt(id % {len(WORDS)} + 1, {str(WORDS)[1:-1]})")
+    run = live.submit(live.runtime(snapshotInterval=0.2), graph, mode=mode)
+    await_snapshots(run, 1)
+    output = str(live.folder / "out")
+    wait_for("the rows of three batches of each subtask", lambda: live.spark.read.parquet(output).count() == ROWS / 2)
+    return run
+
+
+@pytest.mark.parametrize("mode", ["inputLogging", Deltas(every=2)], ids=["log", "deltas"])
+def test_rows_of_a_dataframe_come_once(live: Live, mode: ModeWish) -> None:
+    """A worker is killed between batches. The same batches are read again, and the rest behind them."""
+    run = _submit_rows(live, mode)
+    _kill_worker(run)
+    _await_newer(run, 1_999_999)  # the last id that the first incarnation could give
+    assert _finished(live, run) == ROWS
+
+
+def test_a_fork_repeats_the_rows_of_its_origin(live: Live) -> None:
+    """And goes on with the rest of them, whatever DataFrame it has."""
+    run = _submit_rows(live, "inputLogging")
+    run.stop(withSnapshot=True)
+    graph, snapshot = rows(live, "'other'"), run.snapshots()[-1]
+    fork = live.submit(live.runtime(), graph, name="fork", restoreFrom=snapshot, mode="inputLogging")
+    assert _finished(live, fork) == ROWS
+
+
+def test_the_page_counts_words_of_a_dataframe(live: Live) -> None:
+    """docs/MODES.md: the graph of a DataFrame is submitted as it stands there."""
+    page: dict[str, Any] = {"__name__": "page"}  # no module, so that its classes go to the workers
+    for code in blocks()[1:]:
+        if "runtime" not in code.replace("barrier_runtime", ""):
+            exec(code, page)
+    (live.folder / "books").mkdir()
+    (live.folder / "books" / "play.txt").write_text(f"{' '.join(WORDS)}\n" * 30)
+    sink = ParquetSink(str(live.folder / "out"), "word STRING, n LONG")
+    graph = page["words_of_rows"](live.spark.read.text(str(live.folder / "books")), sink)
+    assert _finished(live, live.submit(live.runtime(), graph, mode="inputLogging")) == 30 * len(WORDS)
 
 
 def test_a_node_that_is_not_deterministic_ends_the_run(live: Live) -> None:

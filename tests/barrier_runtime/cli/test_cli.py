@@ -151,6 +151,7 @@ def test_a_group_without_a_command_shows_its_commands(group: tuple[str, ...], co
         ("--workers", "0", "greater than or equal to 1"),
         ("--page", "somewhere", "a port, or HOST:PORT"),
         ("--page", "70000", "a port is 0 to 65535"),
+        ("--mode", "deltas:every=0", "every is a whole number from 1"),
     ],
 )
 def test_wrong_options_are_refused(option: str, value: str, said: str) -> None:

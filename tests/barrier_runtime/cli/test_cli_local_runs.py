@@ -28,7 +28,8 @@ from tests.leaks import LeakCheck
 _JOBS = """
 import os, signal
 from pathlib import Path
-from snapshot import END, Graph, Sink, Source
+from barrier_runtime import LineSource
+from snapshot import END, Graph, Node, Sink, Source
 
 class Numbers(Source):
     '''0 to 1,499. Presses Ctrl-C at 500 and 501 and fails once at 700, where a file says so.'''
@@ -52,6 +53,14 @@ class Total(Sink):
     def onMessage(self, message, context): self.total += message
     def snapshotState(self, snapshotId, timestamp): return self.total
     def restoreState(self, state): self.total = state
+
+class Lengths(Node):
+    deterministic = True
+    def onMessage(self, message, context): context.send(len(message))
+
+def lines():
+    graph = Graph("lines").add("lines", LineSource("local_jobs.py")).add("lengths", Lengths()).add("total", Total())
+    return graph.connect("lines", "lengths").connect("lengths", "total")
 
 def numbers(spark):
     graph = Graph("numbers").add("numbers", Numbers()).add("total", Total()).connect("numbers", "total")
@@ -121,6 +130,20 @@ def test_ctrl_c_stops_and_the_printed_command_goes_on(cluster: LocalCluster, tmp
     last = documents[-1]
     assert (last["event"], last["outcome"], last["snapshot"]) == ("end", "finished", None)
     assert int(snapshot) < last["snapshots"][-1] and shlex.split(last["goOn"])[-4:] == words[-4:]
+
+
+def test_a_run_has_the_chosen_mode(cluster: LocalCluster) -> None:
+    """Also in the command that goes on. Another mode is refused, and so is a graph that the mode cannot run."""
+    words = ("run", "local_jobs:lines", "--page", "none", "--backend", "store", "--mode", "deltas:every=2")
+    done = invoke(*words, "--json")
+    assert done.exit_code == 0, done.output
+    end = json.loads(next(line for line in done.output.splitlines() if line.startswith('{"event":"end"')))
+    assert end["mode"]["name"] == "deltas" and "--mode deltas:every=2" in end["goOn"]
+    assert "made in mode 'deltas'; submit it so" in str(invoke(*words[:-2]).exception)
+    planned = invoke("plan", "local_jobs:lines", "--backend", "store", "--mode", "inputLogging")
+    assert planned.exit_code == 1 and "made in mode 'deltas'; submit it so" in planned.output
+    assert invoke("plan", "local_jobs:lines", "--backend", "store").exit_code == 0
+    assert "source 'numbers' is no ReplayableSource" in str(run("--mode", "inputLogging").exception)
 
 
 def test_a_second_ctrl_c_stops_at_once(cluster: LocalCluster, tmp_path: Path) -> None:

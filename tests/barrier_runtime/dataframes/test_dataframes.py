@@ -62,10 +62,10 @@ class Worker:
         return Codec(safe=True).encode(self.source.snapshotState(1, 0.0))
 
 
-def ship(df: DataFrame, root: Path | None, run: str = "run", **options: Any) -> bytes:
+def ship(df: DataFrame, root: Path | None, run: str = "run", origin: str | None = None, **options: Any) -> bytes:
     """What a submit does: complete the log, then pickle."""
     source = DataFrameSource(df, **options)
-    source.prepare(None if root is None else str(root), run, "rows")
+    source.prepare(None if root is None else str(root), run, "rows", origin)
     shipped: bytes = cloudpickle.dumps(source)
     return shipped
 
@@ -220,6 +220,62 @@ def test_a_fork_reads_on_where_it_was(spark: SparkSession, tmp_path: Path) -> No
     fork = ship(spark.range(30_000, 60_000, numPartitions=1), tmp_path, run="fork")
     after = Worker(fork, state=worker.state(), run="fork").poll()
     assert [row["id"] for row in before + after] == list(range(30_000))
+
+
+def reads_of(worker: Worker) -> list[tuple[str, Any]]:
+    """Read all rows, and return what a log of steps has of the reads."""
+    found = []
+    while worker.poll(1):
+        assert worker.source.last_read is not None
+        found.append(worker.source.last_read)
+    return found
+
+
+def repeat(worker: Worker, reads: list[tuple[str, Any]]) -> list[int]:
+    """Read the slices of a log of steps again."""
+    worker.context.sent.clear()
+    for partition, stop in reads:
+        worker.source.read_again(partition, Codec(safe=True).decode(Codec(safe=True).encode(stop)), worker.context)
+    return [row["id"] for batch in worker.context.sent for row in batch.to_pylist()]
+
+
+def test_slices_are_read_again(shipped: bytes) -> None:
+    """A replay sends the same rows, and polls go on behind them. A log has one row group after the other."""
+    reads = reads_of(Worker(shipped, 0, 2))
+    ids = [row["id"] for row in Worker(shipped, 0, 2).poll()]
+    assert len(reads) > len({partition for partition, _ in reads}) == 2
+    for count in range(len(reads) + 1):
+        worker = Worker(shipped, 0, 2)
+        assert repeat(worker, reads[:count]) + [row["id"] for row in worker.poll()] == ids
+
+
+def test_a_snapshot_ahead_of_the_first_read_has_all_offsets(shipped: bytes) -> None:
+    """Because the subtasks of another parallelism would begin elsewhere."""
+    workers = [Worker(shipped, index, 2) for index in range(2)]
+    ids = [row["id"] for row in workers[0].poll(1)]
+    ids += [row["id"] for worker in rescaled(shipped, workers, 3) for row in worker.poll()]
+    assert Counter(ids) == Counter(range(ROWS))
+
+
+def test_a_fork_that_repeats_steps_reads_the_log_of_their_run(spark: SparkSession, tmp_path: Path) -> None:
+    """At each of its submissions, and so does its fork. A run whose origin has no log writes its own."""
+    original = Worker(ship(spark.range(0, 30_000, numPartitions=2), tmp_path))
+    reads = reads_of(original)
+    other = spark.range(30_000, 60_000, numPartitions=1)
+    fork = ship(other, tmp_path, "fork", "run")
+    again = ship(other, tmp_path, "fork")
+    of_fork = ship(other, tmp_path, "fork of fork", "fork")
+    for shipped in (fork, again, of_fork):
+        assert repeat(Worker(shipped), reads) == list(range(30_000))
+    assert Worker(ship(other, tmp_path, "another", "nobody")).poll(1)[0] == {"id": 30_000}
+
+
+def test_a_replay_of_another_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The log was removed, and written again with other rows."""
+    reads = reads_of(Worker(ship(spark.range(3), tmp_path)))
+    shutil.rmtree(str(place_of(str(tmp_path), "run", "rows")))
+    with pytest.raises(RestoreRefused, match="its offsets mean other rows"):
+        repeat(Worker(ship(spark.range(3, 6), tmp_path)), reads)
 
 
 def test_a_log_that_was_replaced_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barrier_runtime.dataframes.input_log import InputLog, LogFile, LogPlace
-from barrier_runtime.dataframes.unread import PARTITIONS, Unread, share
+from barrier_runtime.dataframes.unread import PARTITIONS, BatchReader, Unread, share
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.partition_assignment import assign_afresh
+from snapshot.errors import SnapshotCorrupt
 from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
 
 Offsets = dict[str, Unread | None]
@@ -146,3 +149,53 @@ def test_names_are_sorted_and_few() -> None:
     """The framework sorts them as text, and each manifest holds them."""
     assert list(PARTITIONS) == sorted(set(PARTITIONS))
     assert len(PARTITIONS) == 480
+
+
+def slices_of(reader: BatchReader, start: Unread) -> list[tuple[Unread, Unread, list[int]]]:
+    """The slices from `start` to the end, each with its rows."""
+    found = []
+    while (batch := reader.next_batch(start)) is not None:
+        found.append((start, batch[0], ids_of(list(reader.slice(start, batch[0])))))
+        start = batch[0]
+    return found
+
+
+@given(shape=shapes, data=st.data())
+def test_a_slice_has_the_same_rows_at_each_read(shape: list[list[int]], data: st.DataObject) -> None:
+    """In any order of reads, by one reader, also where Arrow would cut other batches."""
+    with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        log, groups = make_log(root, shape)
+        whole = Unread(log, range(len(log.row_groups)))
+        slices = slices_of(BatchReader(), whole)
+        assert [row for *_, rows in slices for row in rows] == list(itertools.chain(*groups.values()))
+        rows_max = data.draw(st.sampled_from([1000, 8192, 10_000]), label="rows of a batch")
+        patch.setattr("barrier_runtime.dataframes.input_log.BATCH_ROWS_MAX", rows_max)
+        reader = BatchReader()
+        for start, stop, rows in data.draw(st.permutations(slices), label="order"):
+            assert ids_of(list(reader.slice(start, stop))) == rows
+        assert [ids_of(list(reader.slice(start, stop))) for start, stop, _ in slices] == [rows for *_, rows in slices]
+
+
+def test_adjacent_slices_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group is opened once, and one that was read to its end is not opened again."""
+    log, _ = make_log(str(tmp_path), [[20_000, 9_000]])
+    opened: list[tuple[tuple[int, int], int]] = []
+    read = InputLog.read
+
+    def counted(self: InputLog, row_group: tuple[int, int], first_row: int = 0) -> Any:
+        opened.append((row_group, first_row))
+        return read(self, row_group, first_row)
+
+    monkeypatch.setattr(InputLog, "read", counted)
+    slices = slices_of(BatchReader(), Unread(log, range(2)))
+    assert len(slices) == 5 and opened == [((0, 0), 0), ((0, 1), 0)]
+    assert BatchReader().next_batch(slices[-1][1]) is None
+    assert len(opened) == 2
+
+
+def test_a_slice_beyond_the_log_is_damage(tmp_path: Path) -> None:
+    """Rows that a replay needs are not left out in silence."""
+    log, _ = make_log(str(tmp_path), [[30]])
+    start = Unread(log, range(1))
+    with pytest.raises(SnapshotCorrupt, match=r"input log has no row 31 at range\(0, 1\)"):
+        list(BatchReader().slice(start, Unread(log, range(1), 31)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from snapshot.channel.partitioning import key_group
@@ -270,3 +272,23 @@ def test_a_busy_store_gets_no_rows() -> None:
         if not tier.memtables:
             break
     assert tier.rows.rows
+
+
+def test_a_replay_frees_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memtables that wait stop a replay. When they are applied, it has a turn, or it would wait for itself."""
+    tier = LateTier()
+    graph = Graph("cold").add("a", _Numbers()).add("b", _Stores()).connect("a", "b", key=int)
+    host = Hosted(graph, tier_of=lambda subtask: tier if subtask == Subtask("b") else LateTier())
+    machine = host["b"]
+    monkeypatch.setattr(machine, "_replayer", SimpleNamespace(is_possible=True))
+    assert machine.runnable
+    for key in range(2):
+        host.node("b").v.updateAll([key], [key])
+        tier.seal()
+    assert machine.runnable, "the rows that were sealed are to be reported"
+    machine.sweep()
+    assert (machine.backpressure.closed, machine.runnable) == (1, False)
+    tier.writer.finish()
+    assert machine.runnable
+    machine.sweep()
+    assert machine.backpressure.closed == 0

@@ -1,0 +1,88 @@
+"""The option --mode: a mode with its settings, as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+import pytest
+import typer
+
+from barrier_runtime.cli import mode_option
+from barrier_runtime.cli.mode_option import complete_mode, mode_wish
+from snapshot.plan.modes import Deltas, InputLogging, Mode
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A mode that nobody has written yet."""
+
+    folder: str
+    count: int = 3
+    copy: bool = False
+
+    name: ClassVar[str] = "shelved"
+
+
+@pytest.fixture
+def shelved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more mode, with a setting that has no default."""
+    monkeypatch.setitem(mode_option._CLASSES, "shelved", Shelved)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("markers", "markers"),
+        ("inputLogging", InputLogging()),
+        ("deltas", Deltas()),
+        ("deltas:every=5", Deltas(every=5)),
+        ("deltas:fullFactor=3,every=5", Deltas(every=5, fullFactor=3.0)),
+        ("shelved:folder=/a=b", Shelved("/a=b")),
+        ("shelved:folder=x,copy=true,count=1", Shelved("x", 1, copy=True)),
+        ("shelved:folder=,copy=False", Shelved("")),
+    ],
+)
+def test_a_text_is_a_mode(shelved: None, text: str, mode: Any) -> None:
+    """Each setting by its type; those that are left out have their defaults."""
+    assert mode_wish(text) == mode
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("delta", r"mode 'delta' is unknown; there are 'markers', 'inputLogging', 'deltas'"),
+        ("markers:every=2", "'every=2' is no setting, or is given twice; write markers"),
+        ("inputLogging:", "'' is no setting, or is given twice; write inputLogging"),
+        ("deltas:often=2", "'often=2' is no setting, or is given twice; write deltas:every=10,fullFactor=2.0"),
+        ("deltas:every", "'every' is no setting, or is given twice; write deltas:every=10,fullFactor=2.0"),
+        ("deltas:every=1,every=2", "'every=2' is no setting, or is given twice"),
+        ("deltas:every=few", "every is a whole number, not 'few'"),
+        ("deltas:fullFactor=", "fullFactor is a number, not ''"),
+        ("deltas:every=0", "Deltas: every is a whole number from 1, not 0"),
+        ("shelved", "folder is not given; write shelved:folder=...,count=3,copy=False"),
+        ("shelved:folder=x,copy=no", "copy is true or false, not 'no'"),
+    ],
+)
+def test_a_wrong_text_is_refused(shelved: None, text: str, said: str) -> None:
+    """With what would be right."""
+    with pytest.raises(typer.BadParameter) as refused:
+        mode_wish(text)
+    assert str(refused.value).startswith(f"--mode {text}: ") and said in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_each_mode_can_be_chosen(mode: type[Mode]) -> None:
+    """As the help writes it, also a mode that is new."""
+    written = mode_option._form(mode.name)
+    assert written in mode_option.MODE_OPTION.help
+    assert type(mode_wish(written.replace("...", "/folder"))) is mode
+
+
+def test_modes_and_settings_are_completed(shelved: None) -> None:
+    """Modes first, behind the colon the settings of the mode."""
+    assert complete_mode("") == ["markers", *(each.name for each in get_args(Mode)), "shelved"]
+    assert complete_mode("de") == ["deltas"]
+    assert complete_mode("deltas:") == ["deltas:every=", "deltas:fullFactor="]
+    assert complete_mode("shelved:folder=x,co") == ["shelved:folder=x,count=", "shelved:folder=x,copy="]
+    assert complete_mode("markers:") == complete_mode("none:e") == []
