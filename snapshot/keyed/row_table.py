@@ -76,14 +76,18 @@ class RowTable(StateTable):
 
     def read_all(self, keys: list[Any]) -> list[Any]:
         """Return the values of many keys, and None for each absent value."""
-        if self.cold is not None:
-            self.cold.load_all([key for key in keys if key not in self.live])
+        self.fetch(keys)
         values = list(map(self.live.get, keys))
         if self.ends is not None:
             values = [None if self._has_expired(key) else each for key, each in zip(keys, values, strict=True)]
         if bytes in set(map(type, values)):
             return [self.value_of(stored, key) for key, stored in zip(keys, values, strict=True)]
         return values
+
+    def fetch(self, keys: list[Any]) -> None:
+        """Load rows that are not in memory together, because one by one takes twice as long."""
+        if self.cold is not None:
+            self.cold.load_all([key for key in keys if key not in self.live])
 
     def write(self, key: Any, stored: Any) -> None:
         """Write the row of a key."""

@@ -104,6 +104,7 @@ class _Reducing(_Bulk, ReducingState):
     def addAll(self, keys: Any, values: Any) -> None:
         table, reduced = self._table, self.reduced
         listed, added = _pairs(table, keys, values)
+        table.fetch(listed)
         for key, value in zip(listed, added, strict=True):
             if value is not None:
                 table.write(key, reduced(table.read(key), value, key))
