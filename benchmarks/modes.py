@@ -16,14 +16,14 @@ from typing import NamedTuple
 from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots
 from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
-from benchmarks.replayed_nodes import JOBS, Progress, sums_graph
+from benchmarks.replayed_nodes import JOBS, LARGE_KEYS, Progress, sums_graph
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
 from snapshot import Deltas, PersistentState
 from snapshot.errors import CutlineError
 from snapshot.plan.modes import ModeWish, mode_of
-from state_backends import FileSystemBackend
+from state_backends import FileSystemBackend, HeapState, RocksDBState
 
 #: Subtasks of the source and of the node, and workers.
 PARALLELISM = 2
@@ -35,6 +35,9 @@ MODES = ("markers", "inputLogging", "deltas", "persistentState")
 _WITH_STATE = ("deltas", "persistentState")
 #: Seconds of run before the kill, and of a quick run.
 RUN_S, QUICK_RUN_S = (10, 60), (2,)
+#: A job that is killed when all its keys are in the state, 4 GB, and the memory for rows of its workers.
+LARGE = "large_state"
+_ROW_BYTES_MAX = 512 * 1024 * 1024
 #: Seconds that a run may take to resume, for each second of run before. A replay takes at most some seconds a second.
 _RESUME_S_MAX = 10.0
 #: Seconds between two polls of the progress of a run, and of its phase.
@@ -72,6 +75,7 @@ def configurations(size: RunSize) -> Cases:
         for job in JOBS
         for run_s in size.choose(RUN_S, QUICK_RUN_S)
         for mode in MODES
+        if job != LARGE or (mode == "persistentState" and run_s == RUN_S[0])
     }  # fmt: skip
 
 
@@ -106,7 +110,8 @@ def _result(configuration: Configuration, measured: Measured, ratios: dict[str, 
 def _measure(live: Live, folder: Path, case: Case) -> Measured:
     progress = Progress(folder / "progress")
     backend = FileSystemBackend(folder / "snapshots")
-    runtime = live.runtime(backend=backend, snapshotInterval=INTERVAL_S, workers=PARALLELISM)
+    keyed_state = RocksDBState(memory=_ROW_BYTES_MAX) if case.mode == "persistentState" else HeapState()
+    runtime = live.runtime(backend=backend, snapshotInterval=INTERVAL_S, workers=PARALLELISM, keyedState=keyed_state)
     run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=_mode(case.mode, folder))
     await_snapshots(run, 2)
     incarnation = run.status["incarnation"]
@@ -114,6 +119,8 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     written = sum(map(written_bytes, writers))
     records, began = progress.until(incarnation), time.monotonic()
     threading.Event().wait(case.run_s)
+    while case.job == LARGE and progress.until(incarnation) < LARGE_KEYS:
+        threading.Event().wait(_PHASE_S)
     ran = time.monotonic() - began
     rate = (progress.until(incarnation) - records) / ran
     written = sum(map(written_bytes, writers)) - written

@@ -5,12 +5,13 @@ The module has few imports, because forked workers import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.keyed_rows import BURST_MESSAGES, bursts
 from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
@@ -20,6 +21,9 @@ SUM_KEYS = 1_000_000
 #: Incarnations of a run that can be told apart.
 _INCARNATIONS = 64
 _PARTITIONS = ("a", "b", "c", "d")
+#: Keys of the job `large_state`, bytes of each value, and of the noise that values are cut from.
+LARGE_KEYS, BLOB_BYTES = 4_000_000, 1_000
+_NOISE_BYTES = 1 << 20
 
 Record = tuple[Any, int]
 
@@ -36,8 +40,13 @@ def _numbers() -> list[list[Record]]:
     return [table[at : at + BURST_MESSAGES] for at in range(0, SUM_KEYS, BURST_MESSAGES)]
 
 
+def _large() -> list[npt.NDArray[np.int64]]:
+    """Return bursts of numbers, in which each of 4 M is there once, in mixed order. A record is (number, 0)."""
+    return np.array_split(np.random.default_rng(7).permutation(LARGE_KEYS), LARGE_KEYS // BURST_MESSAGES)
+
+
 #: {job: returns its bursts}
-JOBS: dict[str, Callable[[], list[list[Record]]]] = {"wordcount": _words, "keyed_sum": _numbers}
+JOBS: dict[str, Callable[[], Sequence[Any]]] = {"wordcount": _words, "keyed_sum": _numbers, "large_state": _large}
 
 
 class Records(ReplayableSource):
@@ -61,7 +70,8 @@ class Records(ReplayableSource):
     def read(self, partition: str, start: int, stop: int, context: Context) -> None:
         behind = _PARTITIONS.index(partition) * len(self.bursts) // len(_PARTITIONS)
         for number in range(start, stop):
-            context.sendAll(self.bursts[(number + behind) % len(self.bursts)])
+            burst = self.bursts[(number + behind) % len(self.bursts)]
+            context.sendAll(burst if isinstance(burst, list) else [(key, 0) for key in burst.tolist()])
 
 
 class Sums(Node):
@@ -79,6 +89,28 @@ class Sums(Node):
 
     def onEnd(self, context: Context) -> None:
         context.send((0, -sum(value for _, value in self.sums.items())))
+
+
+class Blobs(Node):
+    """Keeps a value of 1,000 bytes for each key. Sends (records, 0) of each list. At the end compares all values."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.blobs = context.getValueState("blobs")
+        self.noise = np.random.default_rng(7).bytes(_NOISE_BYTES)
+
+    def onMessages(self, messages: list[Record], context: Context) -> None:
+        keys = [key for key, _ in messages]
+        self.blobs.updateAll(keys, [self._blob(key) for key in keys])
+        context.send((len(messages), 0))
+
+    def onEnd(self, context: Context) -> None:
+        context.send((0, sum(blob != self._blob(key) for key, blob in self.blobs.items())))
+
+    def _blob(self, key: int) -> bytes:
+        at = key * 37 % (_NOISE_BYTES - BLOB_BYTES)
+        return self.noise[at : at + BLOB_BYTES]
 
 
 class Progress:
@@ -141,5 +173,6 @@ class Balance(Sink):
 def sums_graph(job: str, folder: Path, parallelism: int) -> Graph:
     """Make a job. It ends when the file ``enough`` is in the folder, and notes progress in the file ``progress``."""
     graph = Graph(job).add("records", Records(job, folder / "enough"), parallelism=parallelism)
-    graph.add("sums", Sums(), parallelism=parallelism).add("balance", Balance(folder / "progress"))
+    node = Blobs() if job == "large_state" else Sums()
+    graph.add("sums", node, parallelism=parallelism).add("balance", Balance(folder / "progress"))
     return graph.connect("records", "sums", key=itemgetter(0)).connect("sums", "balance")

@@ -17,6 +17,7 @@ from snapshot.keyed.row_store import Steps
 from snapshot.keyed.segment import Segment, no_rows
 from snapshot.node import Context, Node, Source
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.replaying import Replayer
 from snapshot.subtask.reports import RowsSealed
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.keyed.cold_tiers import LateTier
@@ -281,7 +282,7 @@ def test_a_replay_frees_rows_too() -> None:
     graph = Graph("cold").add("a", _Numbers()).add("b", _Stores()).connect("a", "b", key=int)
     host = Hosted(graph, tier_of=lambda subtask: tier if subtask == Subtask("b") else LateTier())
     machine = host["b"]
-    machine._replayer = cast("Any", SimpleNamespace(is_possible=True))
+    machine._replayer = cast("Replayer", SimpleNamespace(is_possible=True))
     assert machine.runnable
     for key in range(2):
         host.node("b").v.updateAll([key], [key])
