@@ -41,7 +41,7 @@ from snapshot.keyed.rows_codec import NOT_DECODABLE, decode_keys, decode_values
 from snapshot.keyed.segment import Segment, clipped
 from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.keyed_state import read_segments
+from snapshot.stored.keyed_state import read_segments, stored_rows
 from snapshot.stored.own_changes import decode_changes
 from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.stored.snapshot import Snapshot
@@ -195,7 +195,7 @@ def read(pieces: Iterable[Piece], snapshot_id: int, of: Read, opening: Opening) 
 
 
 def _row_pieces(record: SubtaskRecord) -> Iterator[RowsPiece]:
-    entries = record.rows or ()
+    entries = stored_rows(record)
     refs = [PieceRef(entry.lo, entry.hi, _share(entry), entry) for entry in entries]
     for lo, hi in merge_ranges(refs, _TOGETHER_BYTES_MAX):
         inside = tuple(

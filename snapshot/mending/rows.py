@@ -19,7 +19,7 @@ from snapshot.keyed.segment import Segment, decode_piece
 from snapshot.keyed.state_rules import StateOwner, StateRules
 from snapshot.operators.aggregate import GROUPS_STATE
 from snapshot.stored.certificate import ListEntry, SubtaskRecord
-from snapshot.stored.keyed_state import read_segments
+from snapshot.stored.keyed_state import read_segments, stored_rows
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import Handle
 
@@ -153,7 +153,7 @@ class RowEdits:
 
     @property
     def _entries(self) -> Sequence[ListEntry]:
-        return self._record.rows or ()
+        return stored_rows(self._record)
 
     def _newest(self) -> float:
         """Return the time of the newest rows, because the time of a newer generation never goes back."""

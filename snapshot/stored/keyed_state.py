@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from snapshot.channel.serialization import Codec
+from snapshot.errors import GraphError
 from snapshot.keyed.decoding import rows_of
 from snapshot.keyed.merging import merged
 from snapshot.keyed.rows import StateKind
 from snapshot.keyed.segment import Segment, clipped, decode_piece
+from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.list_rules import ListEntry
 from snapshot.stored.part import Handle
 
@@ -36,6 +38,22 @@ def read_segments(entries: Sequence[ListEntry], read: Callable[[Handle], memoryv
 
 def _segment(entry: ListEntry, read: Callable[[Handle], memoryview]) -> Segment:
     return clipped(decode_piece(read(entry.handle), entry.handle.name), entry.lo, entry.hi)
+
+
+def stored_rows(record: SubtaskRecord) -> tuple[ListEntry, ...]:
+    """Return the list of a subtask's rows that the store has.
+
+    Raises
+    ------
+    GraphError
+        if the rows are in a local database only.
+    """
+    if record.version is not None and not record.rows:
+        raise GraphError(
+            f"the keyed state of {record.subtask} is in a local database on disk {record.version.disk}, and not in the "
+            "store: run it with PersistentState(copy=True), which stores the rows too"
+        )
+    return record.rows or ()
 
 
 class StoredSegments(Sequence[Segment]):

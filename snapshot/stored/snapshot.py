@@ -21,7 +21,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord, problems
-from snapshot.stored.keyed_state import keyed_state
+from snapshot.stored.keyed_state import keyed_state, stored_rows
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.own_changes import decode_changes
@@ -295,10 +295,10 @@ class NodeSnapshot:
         Raises
         ------
         GraphError
-            if no key has a row of this state.
+            if no key has a row of this state, or its rows are in a local database only.
         """
         try:
-            return keyed_state([record.rows or () for record in self._records], name, self._read, self._codec)
+            return keyed_state(list(map(stored_rows, self._records)), name, self._read, self._codec)
         except KeyError as error:
             names = error.args[0]
             raise GraphError(f"node {self._name!r} has no rows of a state {name!r}; there are {names}") from None

@@ -27,6 +27,7 @@ from snapshot.testing.cold_memory import NotifyingWriter
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
+from snapshot.testing.simulation.row_queue import RowQueue
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
 from snapshot.trace_events import Kind
@@ -110,8 +111,7 @@ class Worker(HostOwner):
         self._neighbours = neighbours
         self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
-        #: versions that the writers of databases have not made yet
-        self._awaited: list[tuple[AwaitVersion, int]] = []
+        self._row_tasks = RowQueue()
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
         self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
@@ -241,8 +241,6 @@ class Worker(HostOwner):
                 for each in uploads:
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
-            case events.WorkOnRows(incarnation, AwaitVersion() as task) if not task.version.is_over:
-                self._awaited.append((task, incarnation))
             case events.WorkOnRows(incarnation, task):
                 self._begin_work(task, incarnation)
             case events.DropConnections():
@@ -426,10 +424,8 @@ class Worker(HostOwner):
     def _write(self, subtask: Subtask, writer: NotifyingWriter) -> None:
         """Do the oldest job of a subtask's database, as its thread would at any time."""
         writer.do_one()
-        over = [each for each in self._awaited if each[0].version.is_over]
-        self._awaited = [each for each in self._awaited if each not in over]
-        for task, incarnation in over:
-            self._begin_work(task, incarnation)
+        for made in self._row_tasks.take_made():
+            self._begin_work(*made)
         if (host := self.hosts.get(subtask)) is not None:
             host.sweep()
 
@@ -445,8 +441,9 @@ class Worker(HostOwner):
             self.acknowledge(upload, incarnation, handles)
 
     def _begin_work(self, task: RowTask, incarnation: int) -> None:
-        name = WorkRows(task.subtask, type(task).__name__)
-        self.uploads.once(name, lambda: self._work_on_rows(task, incarnation))
+        step = self._row_tasks.add(task, incarnation)
+        if step is not None:
+            self.uploads.once(step, lambda: self._work_on_rows(*self._row_tasks.take(step)))
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot import Deltas, Graph, PersistentState
+from snapshot import Deltas, Graph, GraphError, PersistentState
 from snapshot.coordinator import disk_placement, step_records
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
@@ -246,3 +246,15 @@ def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):
             return
     pytest.fail("80 runs were right without the rule")
+
+
+def test_rows_on_local_disks_cannot_be_read_from_the_store() -> None:
+    """The error says so, and what stores them. Copies can be read."""
+    for name, mode in MODES.items():
+        history = _run(3, mode, chained(Keyed(), SIZES))
+        node = next(each for each in history.snapshots if each.manifest.final).node("node")
+        if name == "copied":
+            assert node.keyedState("chain")
+        else:
+            with pytest.raises(GraphError, match=r"node\[0\] is in a local database on disk disk-\d, and not in the"):
+                node.keyedState("chain")
