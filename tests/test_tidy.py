@@ -48,7 +48,7 @@ _STILL_LARGE = {
     "ChannelSender": (13, 16),
     "SnapshotTable": (25, 10),
     "SubtaskMachine": (12, 21),
-    "Worker": (19, 23),
+    "Worker": (19, 22),
     "World": (14, 23),
 }
 #: Lines of a body, without its docstring. Wanted are 30; this is where the build stops.

@@ -27,7 +27,7 @@ from snapshot.testing.cold_memory import NotifyingWriter
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
-from snapshot.testing.simulation.row_queue import RowQueue
+from snapshot.testing.simulation.uploads import Uploads
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
 from snapshot.trace_events import Kind
@@ -106,12 +106,11 @@ class Worker(HostOwner):
         self.group = world.scheduler.group()
         #: steps on data, which end with the incarnation
         self.data = world.scheduler.group()
-        self.uploads = world.scheduler.group()
+        self.uploads = Uploads(world.scheduler)
         self._world = world
         self._neighbours = neighbours
         self._store = world.open_store(process)
         self._received: deque[control.CoordinatorMessage] = deque()
-        self._row_tasks = RowQueue()
         self._register = self.group.enabled_step(Register(process), self._on_register)
         self._receive = self.group.enabled_step(Receive(process), self._on_receive)
         self._notice_loss = self.group.enabled_step(NoticeLoss(process), self._on_loss)
@@ -242,7 +241,7 @@ class Worker(HostOwner):
                     step = Store(each.taken.subtask, each.taken.snapshot_id)
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
             case events.WorkOnRows(incarnation, task):
-                self._begin_work(task, incarnation)
+                self.uploads.work(task, incarnation, self._work_on_rows)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -424,8 +423,7 @@ class Worker(HostOwner):
     def _write(self, subtask: Subtask, writer: NotifyingWriter) -> None:
         """Do the oldest job of a subtask's database, as its thread would at any time."""
         writer.do_one()
-        for made in self._row_tasks.take_made():
-            self._begin_work(*made)
+        self.uploads.versions_made(self._work_on_rows)
         if (host := self.hosts.get(subtask)) is not None:
             host.sweep()
 
@@ -439,11 +437,6 @@ class Worker(HostOwner):
             self.step(events.PartsStored((declined,)))
         else:
             self.acknowledge(upload, incarnation, handles)
-
-    def _begin_work(self, task: RowTask, incarnation: int) -> None:
-        step = self._row_tasks.add(task, incarnation)
-        if step is not None:
-            self.uploads.once(step, lambda: self._work_on_rows(*self._row_tasks.take(step)))
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(

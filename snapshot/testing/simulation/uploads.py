@@ -1,0 +1,49 @@
+"""What the threads of a simulated worker do for storage. Tasks of one kind and one subtask are performed in order.
+
+So two steps of one name are interchangeable, and a schedule by names repeats a history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from snapshot.testing.simulation.scheduler import Group, Scheduler
+from snapshot.testing.step_types.control import WorkRows
+from snapshot.worker.generations import AwaitVersion, RowTask
+
+#: a task, and the incarnation that it is of
+_Work = tuple[RowTask, int]
+
+
+class Uploads(Group):
+    """What the threads of one worker do for storage. Goes on over a rollback.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    """
+
+    __slots__ = ("_awaited", "_ready")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._ready: dict[WorkRows, deque[_Work]] = {}
+        #: versions that the writers of databases have not made yet
+        self._awaited: list[tuple[AwaitVersion, int]] = []
+
+    def work(self, task: RowTask, incarnation: int, perform: Callable[[RowTask, int], None]) -> None:
+        """Perform a task in a step. A task that awaits a version waits for `versions_made`."""
+        if isinstance(task, AwaitVersion) and not task.version.is_over:
+            self._awaited.append((task, incarnation))
+            return
+        step = WorkRows(task.subtask, type(task).__name__)
+        ready = self._ready.setdefault(step, deque())
+        ready.append((task, incarnation))
+        self.once(step, lambda: perform(*ready.popleft()))
+
+    def versions_made(self, perform: Callable[[RowTask, int], None]) -> None:
+        """Go on with the tasks whose versions are made by now."""
+        awaited, self._awaited = self._awaited, []
+        for task, incarnation in awaited:
+            self.work(task, incarnation, perform)
