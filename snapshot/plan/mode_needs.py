@@ -28,6 +28,8 @@ def mode_refusal(
     problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
     if isinstance(mode, Deltas):
         problems += _state_problems(graph)
+    if mode.hashes_states:
+        problems += _hash_problems(graph)
     head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
     if len(problems) > 1:
         return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
@@ -63,3 +65,11 @@ def _state_problems(graph: DeclaredGraph) -> Iterator[str]:
         is_exempt = isinstance(node, Sink | ReplayableSource) or hasattr(node, "united_state")
         if defines(node, "snapshotState") and not node.partitioned and not is_exempt:
             yield f"node {each.name!r} has state that is neither keyed nor partitioned"
+
+
+def _hash_problems(graph: DeclaredGraph) -> Iterator[str]:
+    """Yield the nodes with attributes that no `snapshotState` gives, because such attributes have no hash."""
+    for each in graph.nodes:
+        attributes = ", ".join(vars(each.node))
+        if attributes and not isinstance(each.node, Sink | Source) and not defines(each.node, "snapshotState"):
+            yield f"node {each.name!r} has attributes ({attributes}) that no snapshotState gives, so they have no hash"

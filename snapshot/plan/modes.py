@@ -20,9 +20,26 @@ class InputLogging:
     """Store no state: log what the sources read and what each subtask chose, and repeat the work from the start.
 
     The designers of DBSP call the method so (Feldera, "Approaches to fault tolerance").
+
+    Parameters
+    ----------
+    hashes : str
+        ``"outputs"``: a replay compares the messages of each step. ``"states"``: the state of each subtask too, which
+        takes time in proportion to the state, at each cut.
     """
 
+    hashes: Literal["outputs", "states"] = "outputs"
+
     name: ClassVar[str] = "inputLogging"
+
+    def __post_init__(self) -> None:
+        if self.hashes not in ("outputs", "states"):
+            raise ValueError(f"InputLogging: hashes is 'outputs' or 'states', not {shown(self.hashes)}")
+
+    @property
+    def hashes_states(self) -> bool:
+        """Whether each step has hashes of the states at its cut."""
+        return self.hashes == "states"
 
     def captures_state(self, snapshot_id: int) -> bool:
         """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
@@ -51,6 +68,11 @@ class Deltas:
             raise ValueError(f"Deltas: every is a whole number from 1, not {shown(self.every)}")
         if type(self.fullFactor) not in (int, float) or not 0 < self.fullFactor < float("inf"):
             raise ValueError(f"Deltas: fullFactor is a number above 0, not {shown(self.fullFactor)}")
+
+    @property
+    def hashes_states(self) -> bool:
+        """Whether each step has hashes of the states at its cut."""
+        return False
 
     def captures_state(self, snapshot_id: int) -> bool:
         """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
@@ -90,6 +112,8 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     """Return plain data that `mode_of_record` reads."""
     if isinstance(mode, Deltas):
         return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
+    if isinstance(mode, InputLogging) and mode.hashes_states:
+        return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
 
 
@@ -103,4 +127,6 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
     """
     if record["name"] == Deltas.name:
         return Deltas(record["every"], record["full_factor"])
+    if record["name"] == InputLogging.name:
+        return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

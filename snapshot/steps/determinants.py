@@ -86,6 +86,8 @@ class Cut(Entry, frozen=True, tag=9):
     processed: tuple[int, ...]
     #: hashes of the messages processed since the last cut, by input channel, a hash for each block
     hashes: tuple[tuple[bytes, ...], ...]
+    #: (name, hash) of each part of the subtask's state, or None where states are not hashed
+    states: tuple[tuple[str, bytes], ...] | None = None
 
 
 _Entries = At | Opened | Started | Took | TookTogether | Fired | Read | Exhausted | Published | Cut

@@ -66,6 +66,10 @@ class StepLog:
         """Log a call of `onPublished`."""
         self._write(Published(snapshot_id), now)
 
+    def at(self, now: float) -> None:
+        """Log the time of a cut whose state is hashed, because it decides which rows have expired."""
+        self._turn(now)
+
     def cut(self, cut: Cut) -> bytes:
         """End the step, and return its bytes."""
         self._flush()

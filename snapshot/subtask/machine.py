@@ -616,7 +616,7 @@ class SubtaskMachine:
     def _make_replayer(self, steps: Stepping) -> Replayer:
         calls = ReplayCalls(
             self._take_head, self._fire, self._remove_timer, self._exhaust, self._end_if_over, self._note_end,
-            self._end_of_replay,
+            self._kept.hashes, self._end_of_replay,
         )  # fmt: skip
         return Replayer(self.node, self.context, steps, calls)
 
@@ -742,7 +742,7 @@ class SubtaskMachine:
             rows = self._parts.keyed.capture(self.context.now)
             self._reports.append(RowsCaptured(snapshot_id, self.subtask, self.context.keyGroups, rows))
         if steps is not None:
-            self._reports.append(steps.captured(snapshot_id))
+            self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
         return state, status
 
     def _tick(self, now: float) -> None:
@@ -766,6 +766,8 @@ class SubtaskMachine:
         except NodeError as error:
             raise self._parts.keyed.refusal or error from None  # another start would meet the refusal again
         self._parts.keyed.opened()
+        if self._parts.steps is not None and self._parts.steps.hashes_states:
+            self._parts.lost_state.opened()
         if ended:
             self.context.accept_messages()
         if self.observer is not None:

@@ -19,7 +19,7 @@ from snapshot.steps.replay import Replay
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.events import SnapshotPublished, SnapshotRequested
 from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.stepping import Stepping
+from snapshot.subtask.stepping import StateHashes, Stepping
 from snapshot.subtask.user_code import calling
 
 
@@ -39,6 +39,8 @@ class ReplayCalls:
     end_if_over: Callable[[], None]
     #: notes the end of a stream that is dropped
     note_end: Callable[[ChannelId], None]
+    #: returns the hashes of the state at the cut of a snapshot, or None where there are none
+    hashes: Callable[[int], StateHashes | None]
     #: goes on with new events
     end_of_replay: Callable[[], None]
 
@@ -156,7 +158,7 @@ class Replayer:
                     self._calls.end_of_replay()
                     return
                 case Cut():
-                    self._steps.repeat_cut(entry)
+                    self._steps.repeat_cut(entry, self._calls.hashes(entry.snapshot_id))
                     self._is_between = True
                 case Took() | TookTogether():
                     return
