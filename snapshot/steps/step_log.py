@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snapshot.steps.determinants import (
     At,
+    Compacted,
     Cut,
     Entry,
     Exhausted,
@@ -57,6 +58,10 @@ class StepLog:
     def read(self, partition: str, stop: bytes, now: float) -> None:
         """Log a read of a source."""
         self._write(Read(partition, stop), now)
+
+    def compacted(self, partition: str, stop: bytes, messages: bytes, now: float) -> None:
+        """Log messages that a source has sent in the place of a partition up to `stop`."""
+        self._write(Compacted(partition, stop, messages), now)
 
     def exhausted(self, now: float) -> None:
         """Log that a source has returned END."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -33,6 +33,7 @@ from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.modes import Deltas
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
+from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_processor import InputProcessor
@@ -154,6 +155,16 @@ class RestoredChannels:
     renames: Mapping[str, str] = field(default_factory=dict)
     #: `Node.stateVersion` of the node in the snapshot
     state_version: int = 1
+    #: numbers with which a log of compacted input begins; None: with those above
+    began: Began | None = None
+
+    def numbered(self, subtask: Subtask, topology: Topology) -> RestoredChannels:
+        """Return the same with the numbers of `began`."""
+        if self.began is None:
+            return self
+        sent = dict(zip(topology.outputs_of(subtask), self.began.sent, strict=True))
+        processed = dict(zip(topology.inputs_of(subtask), self.began.processed, strict=True))
+        return replace(self, sent=sent, processed=processed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +238,7 @@ def assemble(
         if the node cannot be unpickled for another reason.
     """
     topology, codec = compiled.topology, environment.codec
+    restored = restored.numbered(subtask, topology)
     node = _fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     channels = topology.outputs_of(subtask)

@@ -62,7 +62,7 @@ from snapshot.subtask.reports import (
 )
 from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.state_capture import StateCapture
-from snapshot.subtask.stepping import Stepping
+from snapshot.subtask.stepping import StateHashes, Stepping
 from snapshot.subtask.timers import NO_KEY, checked_seconds
 from snapshot.subtask.two_phase import PreparedOutput
 from snapshot.subtask.user_code import calling, refusing
@@ -491,6 +491,10 @@ class SubtaskMachine:
         for end in self.outputs.values():
             if end.has_open_frame:
                 end.seal()
+
+    def state_hashes(self, snapshot_id: int) -> StateHashes | None:
+        """Return what a cut of the snapshot would log of the state now. See `StateCapture.hashes`."""
+        return self._kept.hashes(snapshot_id)
 
     def take_reports(self) -> list[Report]:
         """Return the reports since the last call."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask
-from snapshot.steps.determinants import At, Cut, Opened, Started, decode_step
+from snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
 from snapshot.steps.message_hash import ChannelHash, NamedHash
 from snapshot.steps.replay import Replay
 from snapshot.steps.step_log import StepLog
@@ -140,6 +140,11 @@ class Stepping:
         partition, stop = read
         self.log.read(partition, self._codec.encode(stop), self._context.now)
 
+    def compacted(self, partition: str, stop: Any, messages: list[Any]) -> None:
+        """Log messages that a source has sent in the place of a partition up to `stop`."""
+        encode = self._codec.encode
+        self.log.compacted(partition, encode(stop), encode(messages), self._context.now)
+
     def captured(self, snapshot_id: int, states: StateHashes | None) -> StepCaptured:
         """End the step at the cut of a snapshot, and return it."""
         cut = self._cut(snapshot_id, states)
@@ -188,6 +193,8 @@ class Stepping:
             each.hash = NamedHash(each.key_of)
         for channel, end in self._outputs.items():
             end.buffer.spill_from_now(self._spill_of(channel))
+        if isinstance(self.replay.head, Began):
+            self.replay.done()  # the channels have begun so
         if not self.keeps_state and behind is None:
             self.run = self._reach(Opened).run
             self._seed(_BEGINNING)
@@ -211,9 +218,9 @@ class Stepping:
         """Return the key of a logged timer."""
         return self._codec.decode(key)
 
-    def stop_of_read(self, stop: bytes) -> Any:
-        """Return the offset at which a logged read ended."""
-        return self._codec.decode(stop)
+    def decoded(self, value: bytes) -> Any:
+        """Return an offset or messages of the log."""
+        return self._codec.decode(value)
 
     def repeat_cut(self, before: Cut, states: StateHashes | None) -> None:
         """Compare the step that ends, and the hashes of the state now, with what they were before. Begin the next step.
