@@ -1,4 +1,4 @@
-"""docs/MODES.md: its code runs as it stands there, the same job in three modes."""
+"""docs/MODES.md: its code runs as it stands there, the same job in three modes, and a compaction."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from barrier_runtime import BarrierRuntime
 from barrier_runtime.dataframes.nodes import ParquetSink
+from snapshot import InputLogging
 from state_backends import FileSystemBackend
 from tests.barrier_runtime.local_cluster import local_cluster
 from tests.leaks import LeakCheck
@@ -36,10 +37,13 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
     with local_cluster() as cluster:
         backend = FileSystemBackend(str(tmp_path / "snapshots"))
         names["runtime"] = runtime = BarrierRuntime(cluster.spark, backend=backend, page=False, snapshotInterval=0.2)
-        names["sink"] = ParquetSink(str(tmp_path / "deltas"), "word STRING, n LONG")
+        for name, folder in (("sink", "deltas"), ("another_sink", "totals")):
+            names[name] = ParquetSink(str(tmp_path / folder), "word STRING, n LONG")
         for code in definitions:
             exec(code, names)
-        counts = [_counted(tmp_path / "deltas")]
+        assert names["editor"].edits[0].startswith("compacted the input: a log of ")
+        runtime.submit(names["graph"], mode=InputLogging(hashes="states")).awaitTermination()
+        counts = [_counted(tmp_path / "deltas"), _counted(tmp_path / "totals")]
         for number, line in enumerate(submits.splitlines()):
             graph = names["words"](ParquetSink(str(tmp_path / f"{number}"), "word STRING, n LONG"))
             graph.name = f"words-{number}"
@@ -47,7 +51,7 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
             exec(line, {"runtime": runtime, "graph": graph}, found)
             found["run"].awaitTermination()
             counts.append(_counted(tmp_path / f"{number}"))
-    assert counts == [_WORDS] * 4
+    assert counts == [_WORDS] * 5
 
 
 def _counted(folder: Path) -> Counter[str]:

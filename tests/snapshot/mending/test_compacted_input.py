@@ -282,12 +282,34 @@ def test_a_wrong_compaction_changes_nothing(kind: str) -> None:
     check_whole([first, run(files, graph(node()), 6)])
 
 
-def test_a_run_without_hashes_cannot_be_compacted() -> None:
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [("inputLogging", "has no hashes of its state, by which a compaction is checked: run the graph in mode "),
+     ("deltas", "there is no log from the beginning of the run; only mode 'inputLogging' has one"),
+     ("markers", "there is no log from the beginning of the run; only mode 'inputLogging' has one")],
+)  # fmt: skip
+def test_a_run_without_hashes_cannot_be_compacted(mode: ModeWish, text: str) -> None:
     """Because nothing would tell whether the messages stand for the input."""
     files: dict[str, bytes] = {}
-    stopped(files, 5, graph(Newest(), endless=True), 90, "inputLogging")
-    with pytest.raises(RestoreRefused, match=r"has no hashes of its state, by which a compaction is checked: run the "):
+    stopped(files, 5, graph(Newest(), endless=True), 90, mode)
+    with pytest.raises(RestoreRefused, match=text):
         compact(files, graph(Newest(), endless=True))
+
+
+class Asking(Newest):
+    """Asks for a snapshot at each message."""
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        super().onMessage(message, context)
+        context.requestSnapshot()
+
+
+def test_a_node_that_asks_for_snapshots_is_answered() -> None:
+    """No snapshot is taken while the compacted input is handled, and the node goes on."""
+    files: dict[str, bytes] = {}
+    first = stopped(files, 5, graph(Asking(), endless=True), 90)
+    compact(files, graph(Asking(), endless=True))
+    check_whole([first, run(files, graph(Asking()), 6)])
 
 
 # ---------------------------------------------------------------- mutants
