@@ -30,7 +30,7 @@ from snapshot.stored.snapshot import Snapshot
 from snapshot.subtask.assembly import RestoredChannels, SubtaskEnvironment, SubtaskParts, assemble
 from snapshot.subtask.events import RequestAnswered, Started
 from snapshot.subtask.limits import SubtaskLimits
-from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.reports import SnapshotAsked
 from snapshot.subtask.silent_logger import SilentLogger
 from snapshot.subtask.user_code import calling
@@ -248,7 +248,7 @@ class _Rehearsed:
 
     def close(self) -> None:
         """Close the node."""
-        if self._machine is not None and self._machine.status is not Status.CREATED:
+        if self._machine is not None:
             self._machine.close()
 
     # ---------------------------------------------------------------- the log

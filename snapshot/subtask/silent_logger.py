@@ -12,6 +12,6 @@ class SilentLogger(LoggerAdapter[Any]):
     def __init__(self) -> None:
         pass
 
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # because logging calls it so
+    def isEnabledFor(self, level: int) -> bool:
         """Return False for every level."""
         return False

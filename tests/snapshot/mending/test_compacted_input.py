@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
 from barrier_runtime import SnapshotEditor
@@ -30,7 +31,7 @@ from snapshot.worker import restored_parts
 from state_backends.verify import verify_run
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.mending.mended_runs import in_memory, opened
-from tests.snapshot.testing.replayed import Relay, Slices, word_of
+from tests.snapshot.testing.replayed import SCHEMA, Relay, Slices, word_of
 
 HASHED = InputLogging(hashes="states")
 SIZES = {"a": 40, "b": 30, "c": 22}
@@ -215,6 +216,49 @@ def test_a_crash_after_any_number_of_steps() -> None:
         last = run(dict(files), graph(Newest()), [*schedule[:place], Crash(1)], seed=1, skipsImpossible=True)
         assert last.outcome is Outcome.FINISHED, (place, last.reason)
         check_whole([first, last])
+
+
+class Greatest(Node):
+    """Keeps the greatest number of each word, by the column."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.greatest = context.getReducingState("greatest", "max")
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.greatest.addAll(batch.column("word"), batch.column("number"))
+        words = pa.array(sorted({*batch.column("word").to_pylist()}))
+        context.send(pa.RecordBatch.from_arrays([words, pa.array(self.greatest.getAll(words))], schema=SCHEMA))
+
+
+class CompactingBatches(Slices):
+    """Slices in batches, whose last rows stand for all."""
+
+    def compactInput(self, partition: str, stop: int) -> Iterable[pa.RecordBatch]:
+        rows = [{"word": f"{partition}{n % 3}", "number": n} for n in range(max(0, stop - KEPT), stop)]
+        return [pa.RecordBatch.from_pylist(rows, SCHEMA)]
+
+
+def in_batches(*, endless: bool = False) -> Graph:
+    """Batches, and totals by the column."""
+    source = CompactingBatches(SIZES, as_batches=True, endless=endless)
+    made = Graph("compacted").add("slices", source, parallelism=2).add("node", Greatest(), parallelism=2)
+    made.connect("slices", "node", key="word", schema=SCHEMA)
+    return made.add("out", ListSink()).connect("node", "out", schema=SCHEMA)
+
+
+def test_batches_stand_for_batches() -> None:
+    """Compacted to a batch for each partition; the greatest numbers are at last those of the whole input."""
+    for seed in range(scaled(8)):
+        files: dict[str, bytes] = {}
+        stopped(files, seed, in_batches(endless=True), 50 + 2 * seed)
+        compact(files, in_batches(endless=True))
+        last = run(files, in_batches(), seed, faults=2)
+        assert last.outcome is Outcome.FINISHED, (seed, last.reason)
+        assert all(verdict.holds for verdict in judge(last)), seed
+        greatest = {row["word"]: row["number"] for row in last.output("out")}
+        assert all(number == max(range(int(w[1]), SIZES[w[0]], 3)) for w, number in greatest.items()), (seed, greatest)
 
 
 def test_a_finished_run_can_be_compacted() -> None:
