@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, final
 
 from snapshot.error_text import shown
@@ -67,6 +67,13 @@ class ReplayableSource(Source):
         """
         raise NotImplementedError
 
+    def compactInput(self, partition: str, stop: Any) -> Iterable[Any]:
+        """Return messages that stand for all of a partition up to `stop`. Needed only to compact a log (MODES).
+
+        All other nodes get these messages in the place of what `read` has sent, and must come to the same states.
+        """
+        raise NotImplementedError
+
     @final
     def poll(self, context: Context) -> float | End | None:
         """Read one slice of the next partition that has anything."""
@@ -101,6 +108,18 @@ class ReplayableSource(Source):
         """Read the slice that begins where the partition is now. Called by a replay."""
         self._begin(context)
         self._read(partition, stop, context)
+
+    def send_compacted(self, partition: str, stop: Any, messages: Iterable[Any], context: Context) -> None:
+        """Send messages that stand for a partition up to `stop`, or some of them, and go on from there."""
+        self._begin(context)
+        assert self._offsets is not None
+        for message in messages:
+            context.send(message)
+        self._offsets[partition] = stop
+
+    def end_partitions(self) -> None:
+        """Let the next poll return END, because the input had ended for which compacted messages stand."""
+        self._open = []
 
     def _begin(self, context: Context) -> None:
         """Put each partition of this subtask in its turn. New partitions begin with `first`."""

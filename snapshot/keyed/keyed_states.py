@@ -9,7 +9,7 @@ Restored rows are decoded when the node asks for their state, because rows that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -44,6 +44,9 @@ class AdoptedRows(Protocol):
 
     def take_dirty(self, spec: StateSpec, grouping: RowGrouping | None) -> DirtyRows | None:
         """Return the rows that changed since the last call, or None without any. Takes constant time."""
+
+    def contents(self) -> Iterator[Any]:
+        """Iterate over all rows as plain values, in no sequence."""
 
 
 class HasKeyedStates(Protocol):
@@ -142,6 +145,21 @@ class KeyedStates:
     def tables(self) -> tuple[StateTable, ...]:
         """The tables of the states that the node has asked for."""
         return tuple(asked.table for asked in self._asked.values())
+
+    def contents(self) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Yield the name of each state, and its rows as values: (key, value, time of expiry), in no sequence."""
+        for name, asked in self._asked.items():
+            yield name, self._rows(asked.table)
+        if self._adopted is not None:
+            yield self._adopted.spec.name, self._adopted.rows.contents()
+
+    def _rows(self, table: StateTable) -> Iterator[Any]:
+        ends, now = table.expiries or {}, self._owner.context.now
+        for key, value in table.contents():
+            end = ends.get(key)
+            if isinstance(end, dict):  # by sub-key, among them some that have expired
+                end = {sub: each for sub, each in end.items() if each > now}
+            yield key, value, end
 
     # ---------------------------------------------------------------- restore and open
 

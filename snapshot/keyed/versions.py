@@ -1,4 +1,4 @@
-"""Versions of a subtask's local database: the rows at a cut, on a disk that stays (PROTOCOL 12.13).
+"""Versions of a subtask's local database: the rows at a cut, on a disk that stays (PROTOCOL 12.17).
 
 Owns what a version says of its states, and how others wait for a version. Must not know files.
 """

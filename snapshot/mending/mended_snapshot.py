@@ -19,14 +19,18 @@ from snapshot.channel.partitioning import key_group
 from snapshot.errors import GraphError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.rows import StateSpec
+from snapshot.mending.compacted_input import compacted_logs
 from snapshot.mending.messages import EditedFrames, Replacement, Where, dropped, renumbered, renumbered_waves, replaced
 from snapshot.mending.rows import RowEdits, find_state
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.declarations import DeclaredGraph
 from snapshot.stored.certificate import ChannelWaves, ListEntry, ReceivedEntry, SentEntry, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.own_changes import OwnChange, decode_changes
 from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames, state_part
 from snapshot.stored.run_store import RunStore
 from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.topology_record import topology_of_record
 from snapshot.worker.generations import CompactRows, EncodeRows, StoreRows
 from snapshot.worker.row_tasks import RowsEncoded, RowsRefused, RowsStored, RowWork
 
@@ -51,6 +55,8 @@ class MendedSnapshot:
         self._channels: dict[ChannelId, _Left] = {}
         #: {subtask: edited rows}
         self._rows: dict[Subtask, RowEdits] = {}
+        #: {subtask: the step that is its log}, where the input is compacted
+        self._logs: dict[Subtask, bytes] = {}
 
     # ---------------------------------------------------------------- messages
 
@@ -157,6 +163,34 @@ class MendedSnapshot:
             self._rows[owner.subtask] = RowEdits(owner, self.snapshot.read_part, self.snapshot.codec)
         return self._rows[owner.subtask], spec
 
+    # ---------------------------------------------------------------- log of steps
+
+    def compactInput(self, graph: DeclaredGraph) -> Self:
+        """Let a restore begin with what `ReplayableSource.compactInput` returns, and not with the first input.
+
+        All nodes but the sinks run here with the compacted messages, in this process and its memory. Their states must
+        then have the hashes of the snapshot.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph of the run, whose mode is ``InputLogging(hashes="states")``.
+
+        Raises
+        ------
+        RestoreRefused
+            if a state differs, by node and subtask; if a source has no `compactInput`; or if the snapshot has no hashes
+            of states, or is of another graph.
+        NodeError
+            if a hook fails.
+        """
+        stored = topology_of_record(self.snapshot.manifest.topology)
+        before = sum(handle.size for record in self.snapshot.manifest.records for handle in record.steps or ())
+        self._logs = compacted_logs(self.snapshot, build(graph, "unaligned", stored.mode))
+        after = sum(map(len, self._logs.values()))
+        self.edits.append(f"compacted the input: a log of {after:,} bytes instead of {before:,}")
+        return self
+
     # ---------------------------------------------------------------- the edited snapshot
 
     def store_parts(self, store: RunStore, claim: int, snapshot_id: int) -> Manifest:
@@ -182,7 +216,7 @@ class MendedSnapshot:
         SnapshotCorrupt
             if a stored part is damaged, or the certificate of the edited snapshot does not hold.
         """
-        writing = _Writing(self.snapshot, store, claim, snapshot_id, self._channels, self._rows)
+        writing = _Writing(self.snapshot, store, claim, snapshot_id, self._channels, self._rows, self._logs)
         manifest = replace(
             self.snapshot.manifest,
             run=store.run,
@@ -234,6 +268,7 @@ class _Writing:
         snapshot_id: int,
         channels: dict[ChannelId, _Left],
         rows: dict[Subtask, RowEdits],
+        logs: dict[Subtask, bytes],
     ) -> None:
         self._snapshot = snapshot
         self._store = store
@@ -243,6 +278,7 @@ class _Writing:
         self._is_copy = store.run != snapshot.run
         self._work = RowWork(store.run, claim, snapshot.codec, self._put_rows, snapshot.read_part)
         self._channels = channels
+        self._logs = logs
 
     def record(self, record: SubtaskRecord) -> SubtaskRecord:
         """Store the parts of a subtask, and return its record."""
@@ -256,6 +292,7 @@ class _Writing:
             waves=tuple(self._waves(record.waves or ())) or None,
             rows=self._row_list(record),
             own=self._own_list(record) if record.own and self._is_copy else record.own,
+            steps=self._step_list(record),
         )  # fmt: skip
 
     def _sent(self, entry: SentEntry) -> SentEntry:
@@ -322,6 +359,14 @@ class _Writing:
         start = max(number for number, (is_whole, _) in enumerate(changes) if is_whole)
         kept = tuple(OwnChange(is_whole, (body,)) for is_whole, body in changes[start:])
         task = StoreRows(record.subtask, PartKind.OWN, 0, len(kept), self._snapshot_id, kept, self._room())
+        return tuple(entry.handle for entry in self._stored(task))
+
+    def _step_list(self, record: SubtaskRecord) -> tuple[Handle, ...] | None:
+        """Return the log of steps: as it was, or of compacted input, which begins the log."""
+        if record.subtask not in self._logs:
+            return record.steps
+        steps = (OwnChange(True, (self._logs[record.subtask],)),)
+        task = StoreRows(record.subtask, PartKind.STEPS, 0, 0, self._snapshot_id, steps, self._room())
         return tuple(entry.handle for entry in self._stored(task))
 
     def _stored(self, task: StoreRows | CompactRows) -> tuple[ListEntry, ...]:

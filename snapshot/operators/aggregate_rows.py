@@ -6,7 +6,7 @@ totals, in the order of the state's columns, 9 bytes each. Types of columns are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -50,6 +50,11 @@ class AggregateRows:
         if groups is None or not groups.has_changes:
             return None
         return DirtyColumns(spec, groups, groups.capture(), _encoded, grouping)
+
+    def contents(self) -> Iterator[Any]:
+        """See `AdoptedRows`."""
+        groups = self._groups_of()
+        return iter(()) if groups is None else iter(groups.state().to_pylist())
 
 
 def _encoded(columns: tuple[Column, ...], now: float) -> tuple[pa.Array, None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from snapshot.node import Sink, Source, defines
 from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Deltas, Mode, PersistentState
+from snapshot.plan.modes import Deltas, Mode, PersistentState, hashes_states
 from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
@@ -30,6 +30,8 @@ def mode_refusal(
         problems += _state_problems(graph)
     if isinstance(mode, PersistentState):
         problems += _own_state_problems(graph)
+    if hashes_states(mode):
+        problems += _hash_problems(graph)
     head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
     if len(problems) > 1:
         return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
@@ -72,3 +74,11 @@ def _own_state_problems(graph: DeclaredGraph) -> Iterator[str]:
     for each in graph.nodes:
         if defines(each.node, "snapshotState") and not isinstance(each.node, Sink | ReplayableSource):
             yield f"node {each.name!r} has state outside keyed state, which a local database cannot hold"
+
+
+def _hash_problems(graph: DeclaredGraph) -> Iterator[str]:
+    """Yield the nodes with attributes that no `snapshotState` gives, because such attributes have no hash."""
+    for each in graph.nodes:
+        attributes = ", ".join(vars(each.node))
+        if attributes and not isinstance(each.node, Sink | Source) and not defines(each.node, "snapshotState"):
+            yield f"node {each.name!r} has attributes ({attributes}) that no snapshotState gives, so they have no hash"

@@ -21,9 +21,21 @@ class InputLogging:
     """Store no state: log what the sources read and what each subtask chose, and repeat the work from the start.
 
     The designers of DBSP call the method so (Feldera, "Approaches to fault tolerance").
+
+    Parameters
+    ----------
+    hashes : str
+        ``"outputs"``: a replay compares the messages of each step. ``"states"``: the state of each subtask too, which
+        takes time in proportion to the state, at each cut.
     """
 
+    hashes: Literal["outputs", "states"] = "outputs"
+
     name: ClassVar[str] = "inputLogging"
+
+    def __post_init__(self) -> None:
+        if self.hashes not in ("outputs", "states"):
+            raise ValueError(f"InputLogging: hashes is 'outputs' or 'states', not {shown(self.hashes)}")
 
     def captures_state(self, snapshot_id: int) -> bool:
         """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
@@ -124,6 +136,11 @@ def name_of_mode(mode: Mode | None) -> str:
     return MARKERS if mode is None else mode.name
 
 
+def hashes_states(mode: Mode | None) -> bool:
+    """Return whether each step has hashes of the states at its cut."""
+    return isinstance(mode, InputLogging) and mode.hashes == "states"
+
+
 def state_multiple(mode: Mode | None) -> int:
     """Return the number whose multiples are the ids of snapshots that store all state. Without such, return 1."""
     return 1 if mode is None or isinstance(mode, InputLogging) else mode.every
@@ -135,6 +152,8 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
         return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
     if isinstance(mode, PersistentState):
         return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
+    if isinstance(mode, InputLogging) and hashes_states(mode):
+        return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
 
 
@@ -150,4 +169,6 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
         return Deltas(record["every"], record["full_factor"])
     if record["name"] == PersistentState.name:
         return PersistentState(record["folder"], record["every"], record["copy"])
+    if record["name"] == InputLogging.name:
+        return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

@@ -86,9 +86,31 @@ class Cut(Entry, frozen=True, tag=9):
     processed: tuple[int, ...]
     #: hashes of the messages processed since the last cut, by input channel, a hash for each block
     hashes: tuple[tuple[bytes, ...], ...]
+    #: (name, hash) of each part of the subtask's state, or None where states are not hashed
+    states: tuple[tuple[str, bytes], ...] | None = None
 
 
-_Entries = At | Opened | Started | Took | TookTogether | Fired | Read | Exhausted | Published | Cut
+class Compacted(Entry, frozen=True, tag=10):
+    """A source sent messages that stand for a partition up to `stop`, or some of them."""
+
+    partition: str
+    stop: bytes  #: encoded offset
+    messages: bytes  #: encoded list
+
+
+class Began(Entry, frozen=True, tag=11):
+    """A log of compacted input begins with these numbers, and not with 0, so that its cut has those of the log before.
+
+    First in its log.
+    """
+
+    #: numbers of the last messages before, by output channel
+    sent: tuple[int, ...]
+    #: numbers of the last messages before, by input channel
+    processed: tuple[int, ...]
+
+
+_Entries = At | Opened | Started | Took | TookTogether | Fired | Read | Exhausted | Published | Cut | Compacted | Began
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[_Entries])
@@ -97,6 +119,12 @@ _decoder = msgspec.msgpack.Decoder(list[_Entries])
 def encode_step(entries: list[Entry]) -> bytes:
     """Return the bytes of a step."""
     return _encoder.encode(entries)
+
+
+def beginning_of(step: bytes | memoryview, name: str) -> Began | None:
+    """Return the numbers with which a log begins, from its first step; None: with 0. Raises as `decode_step`."""
+    first = decode_step(step, name)[0]
+    return first if isinstance(first, Began) else None
 
 
 def decode_step(data: bytes | memoryview, name: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snapshot.steps.determinants import (
     At,
+    Compacted,
     Cut,
     Entry,
     Exhausted,
@@ -58,6 +59,10 @@ class StepLog:
         """Log a read of a source."""
         self._write(Read(partition, stop), now)
 
+    def compacted(self, partition: str, stop: bytes, messages: bytes, now: float) -> None:
+        """Log messages that a source has sent in the place of a partition up to `stop`."""
+        self._write(Compacted(partition, stop, messages), now)
+
     def exhausted(self, now: float) -> None:
         """Log that a source has returned END."""
         self._write(Exhausted(), now)
@@ -65,6 +70,10 @@ class StepLog:
     def published(self, snapshot_id: int, now: float) -> None:
         """Log a call of `onPublished`."""
         self._write(Published(snapshot_id), now)
+
+    def at(self, now: float) -> None:
+        """Log the time of a cut whose state is hashed, because it decides which rows have expired."""
+        self._turn(now)
 
     def cut(self, cut: Cut) -> bytes:
         """End the step, and return its bytes."""

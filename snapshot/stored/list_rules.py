@@ -192,7 +192,7 @@ def _step_problems(subtask: Subtask, steps: Sequence[Handle], base: StepBase | N
 
 
 def _version_problems(subtask: Subtask, lists: Lists, made: Made) -> Iterator[str]:
-    """PROTOCOL 12.13: a version is the subtask's own, made at the cut of the base."""
+    """PROTOCOL 12.17: a version is the subtask's own, made at the cut of the base."""
     version = lists.version
     if version is None:
         return

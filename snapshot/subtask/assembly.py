@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -33,6 +33,7 @@ from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.plan.modes import Deltas, PersistentState
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
+from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.input_processor import InputProcessor
@@ -63,25 +64,55 @@ class LostStateCheck:
         self._subtask = subtask
         self._logger = logger
         self._at_start: dict[str, bytes | None] | None = None
+        #: names of the attributes at the start
+        self._known: set[str] = set()
         if not defines(node, "snapshotState"):
-            pickled = {name: _pickled(value) for name, value in vars(node).items()}
-            self._at_start = {n: p for n, p in pickled.items() if p is None or len(p) <= _COMPARED_BYTES_MAX}
+            self._note()
 
     def warn(self) -> None:
         """Warn once, by name, of attributes that changed while the node ran. Each snapshot calls this method."""
         if self._at_start is None:
             return
-        changed = [
-            name
-            for name, before in self._at_start.items()
-            if not _is_state(value := getattr(self._node, name, None)) and _pickled(value) != before
-        ]
-        if changed:
+        if changed := self._changed(self._at_start):
             self._at_start = None
             self._logger.warning(
                 "%s changes its attributes %s but has no snapshotState: a restore brings back what it was added with",
                 self._subtask, ", ".join(changed),
             )  # fmt: skip
+
+    def opened(self) -> None:
+        """Compare with the attributes behind `open` from now on, because a replay calls `open` too."""
+        if self._at_start is not None:
+            self._note()
+
+    def refuse(self) -> None:
+        """Refuse attributes that came or changed since `opened`, where states are hashed (PROTOCOL 12.13).
+
+        Raises
+        ------
+        GraphError
+            with the names of the attributes, because such attributes have no hash.
+        """
+        if self._at_start is None:
+            return
+        came = [n for n, each in vars(self._node).items() if n not in self._known and not _is_state(each)]
+        if changed := self._changed(self._at_start) + came:
+            raise GraphError(
+                f"{self._subtask} changes its attributes {', '.join(changed)}, which have no hash, because it has no "
+                "snapshotState: give it one, or keep keyed state"
+            )
+
+    def _note(self) -> None:
+        pickled = {name: _pickled(value) for name, value in vars(self._node).items()}
+        self._at_start = {n: p for n, p in pickled.items() if p is None or len(p) <= _COMPARED_BYTES_MAX}
+        self._known = set(pickled)
+
+    def _changed(self, at_start: Mapping[str, bytes | None]) -> list[str]:
+        return [
+            name
+            for name, before in at_start.items()
+            if not _is_state(value := getattr(self._node, name, None)) and _pickled(value) != before
+        ]
 
 
 def _is_state(value: object) -> bool:
@@ -124,6 +155,16 @@ class RestoredChannels:
     renames: Mapping[str, str] = field(default_factory=dict)
     #: `Node.stateVersion` of the node in the snapshot
     state_version: int = 1
+    #: numbers with which a log of compacted input begins; None: with those above
+    began: Began | None = None
+
+    def numbered(self, subtask: Subtask, topology: Topology) -> RestoredChannels:
+        """Return the same with the numbers of `began`."""
+        if self.began is None:
+            return self
+        sent = dict(zip(topology.outputs_of(subtask), self.began.sent, strict=True))
+        processed = dict(zip(topology.inputs_of(subtask), self.began.processed, strict=True))
+        return replace(self, sent=sent, processed=processed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +238,7 @@ def assemble(
         if the node cannot be unpickled for another reason.
     """
     topology, codec = compiled.topology, environment.codec
+    restored = restored.numbered(subtask, topology)
     node = _fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     channels = topology.outputs_of(subtask)

@@ -64,7 +64,7 @@ from snapshot.subtask.reports import (
 )
 from snapshot.subtask.snapshotter import Snapshotter
 from snapshot.subtask.state_capture import StateCapture
-from snapshot.subtask.stepping import Stepping
+from snapshot.subtask.stepping import StateHashes, Stepping
 from snapshot.subtask.timers import NO_KEY, checked_seconds
 from snapshot.subtask.two_phase import PreparedOutput
 from snapshot.subtask.user_code import calling, refusing
@@ -498,6 +498,10 @@ class SubtaskMachine:
             if end.has_open_frame:
                 end.seal()
 
+    def state_hashes(self, snapshot_id: int) -> StateHashes | None:
+        """Return what a cut of the snapshot would log of the state now. See `StateCapture.hashes`."""
+        return self._kept.hashes(snapshot_id)
+
     def take_reports(self) -> list[Report]:
         """Return the reports since the last call."""
         reports, self._reports = self._reports, []
@@ -622,7 +626,7 @@ class SubtaskMachine:
     def _make_replayer(self, steps: Stepping) -> Replayer:
         calls = ReplayCalls(
             self._take_head, self._fire, self._remove_timer, self._exhaust, self._end_if_over, self._note_end,
-            self._end_of_replay,
+            self._kept.hashes, self._end_of_replay,
         )  # fmt: skip
         return Replayer(self.node, self.context, steps, calls)
 
@@ -747,7 +751,7 @@ class SubtaskMachine:
         if self._parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
         if steps is not None:
-            self._reports.append(steps.captured(snapshot_id))
+            self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
         return state, status
 
     def _capture_rows(self, snapshot_id: int) -> None:
@@ -779,6 +783,8 @@ class SubtaskMachine:
         except NodeError as error:
             raise self._parts.keyed.refusal or error from None  # another start would meet the refusal again
         self._parts.keyed.opened()
+        if self._parts.steps is not None and self._parts.steps.hashes_states:
+            self._parts.lost_state.opened()
         if ended:
             self.context.accept_messages()
         if self.observer is not None:

@@ -14,12 +14,12 @@ from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId
 from snapshot.node import Node
 from snapshot.replayable_source import ReplayableSource
-from snapshot.steps.determinants import At, Cut, Exhausted, Fired, Published, Read, Took, TookTogether
+from snapshot.steps.determinants import At, Compacted, Cut, Exhausted, Fired, Published, Read, Took, TookTogether
 from snapshot.steps.replay import Replay
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.events import SnapshotPublished, SnapshotRequested
 from snapshot.subtask.input_processor import InputProcessor
-from snapshot.subtask.stepping import Stepping
+from snapshot.subtask.stepping import StateHashes, Stepping
 from snapshot.subtask.user_code import calling
 
 
@@ -39,6 +39,8 @@ class ReplayCalls:
     end_if_over: Callable[[], None]
     #: notes the end of a stream that is dropped
     note_end: Callable[[ChannelId], None]
+    #: returns the hashes of the state at the cut of a snapshot, or None where there are none
+    hashes: Callable[[int], StateHashes | None]
     #: goes on with new events
     end_of_replay: Callable[[], None]
 
@@ -95,7 +97,7 @@ class Replayer:
     @property
     def is_poll(self) -> bool:
         """Whether a read of the source is next, or its end."""
-        return not self._is_between and isinstance(self._replay.head, Read | Exhausted)
+        return not self._is_between and isinstance(self._replay.head, Read | Exhausted | Compacted)
 
     @property
     def is_possible(self) -> bool:
@@ -140,6 +142,9 @@ class Replayer:
             case Read(partition, stop):
                 self._read(partition, stop)
                 self._replay.done()
+            case Compacted(partition, stop, messages):
+                self._send_compacted(partition, stop, messages)
+                self._replay.done()
             case Exhausted():
                 calls.exhaust()
                 self._replay.done()
@@ -156,7 +161,7 @@ class Replayer:
                     self._calls.end_of_replay()
                     return
                 case Cut():
-                    self._steps.repeat_cut(entry)
+                    self._steps.repeat_cut(entry, self._calls.hashes(entry.snapshot_id))
                     self._is_between = True
                 case Took() | TookTogether():
                     return
@@ -175,7 +180,13 @@ class Replayer:
         source = self._node
         assert isinstance(source, ReplayableSource)
         with calling("read", self._context.subtask):
-            source.read_again(partition, self._steps.stop_of_read(stop), self._context)
+            source.read_again(partition, self._steps.decoded(stop), self._context)
+
+    def _send_compacted(self, partition: str, stop: bytes, messages: bytes) -> None:
+        source, decoded = self._node, self._steps.decoded
+        assert isinstance(source, ReplayableSource)
+        with calling("compactInput", self._context.subtask):
+            source.send_compacted(partition, decoded(stop), decoded(messages), self._context)
 
     def _drop(self, channel: InputProcessor, limit: int) -> int:
         head = channel.end.head

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from snapshot.channel.frame import Buffer
 from snapshot.error_text import describe
 from snapshot.errors import SnapshotAborted
+from snapshot.node import defines
+from snapshot.replayable_source import ReplayableSource
+from snapshot.steps.state_hash import rows_hash, value_hash
 from snapshot.stored.certificate import OwnStateKind
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
 from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.timers import NO_KEY
 from snapshot.subtask.two_phase import PreparedOutput
+from snapshot.subtask.user_code import calling
 
 
 class StateCapture:
@@ -59,11 +66,39 @@ class StateCapture:
             raise SnapshotAborted(f"{parts.subtask}: a state of {size:,} bytes; state_bytes_max is {limit:,}")
         return state
 
+    def hashes(self, snapshot_id: int) -> tuple[tuple[str, bytes], ...] | None:
+        """Return (name, hash) of each part of the state, or None where the mode asks for no hashes (PROTOCOL 12.13).
+
+        The offsets of a source have none, because the log has the slices that were read.
+
+        Raises
+        ------
+        GraphError
+            if the node has changed attributes that no `snapshotState` gives.
+        NodeError
+            if `snapshotState` fails.
+        """
+        parts = self._parts
+        if parts.steps is None or not parts.steps.hashes_states:
+            return None
+        parts.lost_state.refuse()
+        found = [(name, rows_hash(rows)) for name, rows in parts.keyed.contents()]
+        found.append(("timers", rows_hash((at, None if key is NO_KEY else [key]) for at, key in parts.timers.each())))
+        if defines(parts.node, "snapshotState") and not isinstance(parts.node, ReplayableSource):
+            with calling("snapshotState", parts.subtask):
+                own = self._silently(partial(parts.node.snapshotState, snapshot_id, parts.context.now))
+                found.append(("snapshotState", rows_hash(own) if parts.node.partitioned else value_hash(own)))
+        return tuple(found)
+
     def _users_state(self, snapshot_id: int) -> Any:
+        own, context = self._parts.own, self._parts.context
+        return self._silently(partial(own.capture, snapshot_id, max(context.now, self.step_time)))
+
+    def _silently(self, capture: Callable[[], Any]) -> Any:
         context = self._parts.context
         context.silence("snapshotState")
         try:
-            return self._parts.own.capture(snapshot_id, max(context.now, self.step_time))
+            return capture()
         finally:
             context.unsilence()
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask
-from snapshot.steps.determinants import At, Cut, Opened, Started, decode_step
+from snapshot.plan.modes import hashes_states
+from snapshot.steps.determinants import At, Began, Cut, Opened, Started, decode_step
 from snapshot.steps.message_hash import ChannelHash, NamedHash
 from snapshot.steps.replay import Replay
 from snapshot.steps.step_log import StepLog
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from snapshot.plan.modes import Mode
     from snapshot.subtask.context import SubtaskContext
     from snapshot.subtask.input_processor import InputProcessor
+
+#: (name, hash) of each part of a subtask's state.
+StateHashes = tuple[tuple[str, bytes], ...]
 
 E = TypeVar("E", Opened, Started)
 
@@ -85,6 +89,11 @@ class Stepping:
         """Return whether a snapshot stores the state of this subtask."""
         return self.keeps_state or self._mode.captures_state(snapshot_id)
 
+    @property
+    def hashes_states(self) -> bool:
+        """Whether each cut has hashes of the subtask's state."""
+        return hashes_states(self._mode) and not self.keeps_state
+
     def is_base(self, snapshot_id: int) -> bool:
         """Return whether a snapshot stores the state of all subtasks, so that later logs go on behind it."""
         return self._mode.captures_state(snapshot_id)
@@ -132,9 +141,16 @@ class Stepping:
         partition, stop = read
         self.log.read(partition, self._codec.encode(stop), self._context.now)
 
-    def captured(self, snapshot_id: int) -> StepCaptured:
+    def compacted(self, partition: str, stop: Any, messages: list[Any]) -> None:
+        """Log messages that a source has sent in the place of a partition up to `stop`."""
+        encode = self._codec.encode
+        self.log.compacted(partition, encode(stop), encode(messages), self._context.now)
+
+    def captured(self, snapshot_id: int, states: StateHashes | None) -> StepCaptured:
         """End the step at the cut of a snapshot, and return it."""
-        cut = self._cut(snapshot_id)
+        cut = self._cut(snapshot_id, states)
+        if states is not None:
+            self.log.at(self._context.now)
         step = OwnChange(self._is_first, (self.log.cut(cut),))
         self._is_first = False
         if not self.keeps_state:
@@ -144,12 +160,13 @@ class Stepping:
             cut.processed,
         )  # fmt: skip
 
-    def _cut(self, snapshot_id: int) -> Cut:
+    def _cut(self, snapshot_id: int, states: StateHashes | None) -> Cut:
         return Cut(
             snapshot_id,
             tuple(end.sent for end in self._outputs.values()),
             tuple(each.end.processed for each in self.inputs),
             tuple(each.hash.take() for each in self.inputs if each.hash is not None),
+            states,
         )
 
     def _seed(self, snapshot_id: int) -> None:
@@ -177,6 +194,8 @@ class Stepping:
             each.hash = NamedHash(each.key_of)
         for channel, end in self._outputs.items():
             end.buffer.spill_from_now(self._spill_of(channel))
+        if isinstance(self.replay.head, Began):
+            self.replay.done()  # the channels have begun so
         if not self.keeps_state and behind is None:
             self.run = self._reach(Opened).run
             self._seed(_BEGINNING)
@@ -200,19 +219,19 @@ class Stepping:
         """Return the key of a logged timer."""
         return self._codec.decode(key)
 
-    def stop_of_read(self, stop: bytes) -> Any:
-        """Return the offset at which a logged read ended."""
-        return self._codec.decode(stop)
+    def decoded(self, value: bytes) -> Any:
+        """Return an offset or messages of the log."""
+        return self._codec.decode(value)
 
-    def repeat_cut(self, before: Cut) -> None:
-        """Compare the step that ends with what it was before, and begin the next.
+    def repeat_cut(self, before: Cut, states: StateHashes | None) -> None:
+        """Compare the step that ends, and the hashes of the state now, with what they were before. Begin the next step.
 
         Raises
         ------
         RestoreRefused
-            if messages differ, in number or in content. The text names step, node, subtask, edge and keys.
+            if messages differ, in number or in content, or states. The text names step, node, subtask, edge and keys.
         """
-        now = self._cut(before.snapshot_id)
+        now = self._cut(before.snapshot_id, states)
         if not self.keeps_state:
             for channel, count, count_before in zip(self._outputs, now.sent, before.sent, strict=True):
                 if count != count_before:
@@ -230,6 +249,9 @@ class Stepping:
                 )
             assert isinstance(each.hash, NamedHash)
             each.hash.forget()
+        if before.states is not None and states is not None and states != before.states:
+            names = [name for name, _ in {*states} ^ {*before.states}]
+            raise self.differs(f"has another state than before (in {', '.join(sorted({*names}))})")
         if not self.keeps_state:
             self._seed(before.snapshot_id)
 

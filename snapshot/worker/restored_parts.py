@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.rerouting import ChannelEnd, ReroutedCount, reroute
@@ -12,6 +12,7 @@ from snapshot.coordinator.control import Deploy, Inheritance, RestoredSubtask
 from snapshot.ids import ChannelId, Subtask, renamed_channel
 from snapshot.keyed.segment import Segment
 from snapshot.plan.declarations import Key
+from snapshot.steps.determinants import beginning_of
 from snapshot.stored.keyed_state import StoredSegments
 from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.own_changes import decode_changes
@@ -92,6 +93,9 @@ def read_parts(
     donors = {each.subtask: _donors(each, each.inheritance, read) for each in subtasks if each.inheritance is not None}
     own = {each.subtask: tuple(_changes(each.own, read)) for each in subtasks if each.own}
     steps = {each.subtask: tuple(step for _, step in _changes(each.steps, read)) for each in subtasks if each.steps}
+    for subtask, (first, *_) in steps.items():
+        if (began := beginning_of(first, f"the log of {subtask}")) is not None:
+            channels[subtask] = replace(channels[subtask], began=began)
     return RestoredParts(deploy, states, channels, rows, donors, tuple(counts), own, steps)
 
 

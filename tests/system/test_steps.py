@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barrier_runtime import Run
+from barrier_runtime import Run, SnapshotEditor
 from barrier_runtime.dataframes.nodes import DataFrameSource, ParquetSink
 from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import coordinators, is_gone, kill, parent_of
-from snapshot import END, Context, Deltas, Graph, GraphError, Node, PersistentState, ReplayableSource
+from snapshot import END, Context, Deltas, Graph, GraphError, InputLogging, Node, PersistentState, ReplayableSource
 from snapshot.errors import RestoreRefused, RunFailed
 from snapshot.plan.modes import ModeWish, mode_of, name_of_mode
 from state_backends import HeapState, MemoryBackend
@@ -293,3 +293,58 @@ def test_a_mode_is_refused_before_anything_starts(live: Live) -> None:
         live.runtime(keyedState=HeapState()).submit(graph)
     plan = live.runtime().plan(graph)
     assert not plan.isRefused, plan
+
+
+class Tallies(Words):
+    """Sends words with the number 1; one message with their number stands for all of a word."""
+
+    def read(self, partition: str, start: int, stop: int, context: Context) -> None:
+        context.sendAll([(WORDS[number % len(WORDS)], 1) for number in range(start, stop)])
+
+    def compactInput(self, partition: str, stop: int) -> Iterable[tuple[str, int]]:
+        return Counter(WORDS[number % len(WORDS)] for number in range(stop)).items()
+
+
+class Total(Node):
+    """Adds numbers by word, and sends the total."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.n = context.getReducingState("n", "sum")
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        self.n.add(message[1])
+        context.send({"word": message[0], "n": self.n.get()})
+
+
+def first_of(message: tuple[str, int]) -> str:
+    """The key of a message."""
+    return message[0]
+
+
+def tallies(live: Live) -> Graph:
+    """Words with numbers, added by two subtasks, to Parquet."""
+    graph = Graph("words").add("words", Tallies(live.folder / "enough"), parallelism=2)
+    graph.add("total", Total(), parallelism=2)
+    graph.add("out", ParquetSink(str(live.folder / "out"), "word STRING, n LONG"))
+    return graph.connect("words", "total", key=first_of).connect("total", "out")
+
+
+def test_a_run_goes_on_behind_compacted_input(live: Live) -> None:
+    """Stopped, compacted, submitted again and killed: each count comes once."""
+    mode = InputLogging(hashes="states")
+    run = live.submit(live.runtime(snapshotInterval=0.2), tallies(live), mode=mode)
+    await_snapshots(run, 5)
+    run.stop(withSnapshot=True)
+    editor = SnapshotEditor(run.snapshots()[-1]).compactInput(tallies(live))
+    edited = editor.write(force=True)
+    print(editor.edits[0])
+    run = live.submit(live.runtime(snapshotInterval=0.2), tallies(live), mode=mode)
+    published = await_snapshots(run, 3)
+    assert published[0] > edited.id
+    _kill_worker(run)
+    _await_newer(run, published[-1])
+    for record in run.snapshots()[-1].records("total"):
+        assert (record.steps or ())[0].snapshot_id == edited.id, "the log begins with the compacted input"
+    print(f"{_finished(live, run):,} counts")

@@ -7,9 +7,8 @@ the parts and the record of a captured snapshot. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from logging import LoggerAdapter
 from random import Random
-from typing import Any, assert_never
+from typing import assert_never
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
@@ -26,6 +25,7 @@ from snapshot.subtask.events import MarkerArrived
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.subtask.recorder import Phase
+from snapshot.subtask.silent_logger import SilentLogger
 from snapshot.testing.exploration.fingerprint import fingerprint
 from snapshot.testing.exploration.local_states import Said, View
 from snapshot.testing.exploration.node_log import NodeLog
@@ -64,16 +64,6 @@ _SETTINGS = WorkerSettings(failure_report_seconds=0.0, batch_bytes_max=0)
 
 #: The virtual time, which never advances. Timers and polls come whenever they are due next.
 _NOW = 0.0
-
-
-class _Silent(LoggerAdapter[Any]):
-    """Drops the log lines of nodes."""
-
-    def __init__(self) -> None:
-        pass
-
-    def isEnabledFor(self, level: int) -> bool:
-        return False
 
 
 class LocalSubtask:
@@ -296,7 +286,7 @@ def _environment(run: str, origin: SubtaskOrigin, node_log: NodeLog) -> SubtaskE
         codec=Codec(),
         limits=SubtaskLimits(),
         spill_of=lambda _: None,
-        logger_of=lambda _: _Silent(),
+        logger_of=lambda _: SilentLogger(),
         chance_of=lambda subtask: Random(str(subtask)),
         stopwatch=lambda: _NOW,
         observer_of=lambda _: node_log,

@@ -68,24 +68,26 @@ class HistoryLog:
 
         `snapshot_id` is the restored snapshot, or 0. A replay restores a snapshot and begins afresh.
 
-        The channels of a reshaped edge begin as they were `restored`, because the cut has other channels.
+        The channels of a reshaped edge begin as they were `restored`, because the cut has other channels. So do all
+        channels where a log begins with compacted input.
         """
         topology = self.history.topology
+        restored = restored.numbered(subtask, topology)
         cut = None if origin is None else self.history.cuts[*origin, subtask]
         clock = list(self._zero if cut is None else cut.clock)
         subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
         starts = self.history.starts
         for channel in topology.outputs_of(subtask):
-            if channel.target.node in restored.fresh_outputs:
+            if channel.target.node in restored.fresh_outputs or restored.began is not None:
                 starts.setdefault((incarnation, channel), Start()).sent = restored.sent[channel]
             is_reshaped = (incarnation, channel) in starts
             kept = 0 if cut is None else cut.sent[channel]
             subtask_history.sent[channel] = restored.sent[channel] if is_reshaped else kept
         for channel in topology.inputs_of(subtask):
-            if channel in restored.reshaped:
+            if channel in restored.reshaped or restored.began is not None:
                 starts.setdefault((incarnation, channel), Start()).processed = restored.processed[channel]
                 subtask_history.processed[channel] = restored.processed[channel]
-                for frame in restored.frames[channel]:
+                for frame in restored.frames.get(channel, ()):
                     self._adopt_frame(incarnation, channel, frame)
                 continue
             subtask_history.processed[channel] = 0 if cut is None else cut.processed[channel]

@@ -1,4 +1,4 @@
-"""docs/MODES.md: its code runs as it stands there, the same job in four modes. Only the folder is another."""
+"""docs/MODES.md: its code runs as it stands there, in four modes, and a compaction. Only the folder is another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from barrier_runtime import BarrierRuntime
 from barrier_runtime.dataframes.nodes import ParquetSink
-from snapshot import PersistentState
+from snapshot import InputLogging, PersistentState
 from state_backends import FileSystemBackend
 from tests.barrier_runtime.local_cluster import local_cluster
 from tests.leaks import LeakCheck
@@ -41,12 +41,16 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
     with local_cluster() as cluster:
         backend = FileSystemBackend(str(tmp_path / "snapshots"))
         names["runtime"] = runtime = BarrierRuntime(cluster.spark, backend=backend, page=False, snapshotInterval=0.2)
+        names["another_sink"] = ParquetSink(str(tmp_path / "totals"), "word STRING, n LONG")
         counts: list[Counter[str]] = []
         for code in definitions:
             names["sink"] = ParquetSink(str(tmp_path / f"of block {len(counts)}"), "word STRING, n LONG")
             exec(code, names)
-            if "runtime.submit" in code:
+            if "words(sink)" in code:
                 counts.append(_counted(tmp_path / f"of block {len(counts)}"))
+        assert names["editor"].edits[0].startswith("compacted the input: a log of ")
+        runtime.submit(names["graph"], mode=InputLogging(hashes="states")).awaitTermination()
+        counts.append(_counted(tmp_path / "totals"))
         for number, line in enumerate(submits.splitlines()):
             graph = names["words"](ParquetSink(str(tmp_path / f"{number}"), "word STRING, n LONG"))
             graph.name = f"words-{number}"
@@ -54,7 +58,7 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
             exec(line, {"runtime": runtime, "graph": graph, "PersistentState": PersistentState}, found)
             found["run"].awaitTermination()
             counts.append(_counted(tmp_path / f"{number}"))
-    assert counts == [_WORDS] * 6
+    assert counts == [_WORDS] * 7
 
 
 def _counted(folder: Path) -> Counter[str]:

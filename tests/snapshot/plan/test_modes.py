@@ -13,7 +13,7 @@ from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of
 from snapshot.plan.topology import ALIGNED
 from snapshot.stored.topology_record import record_of_topology, topology_of_record
 from snapshot.testing import ListSink, ListSource
-from tests.snapshot.testing.replayed import SCHEMA, Relay, Slices
+from tests.snapshot.testing.replayed import SCHEMA, Each, Relay, Slices
 
 
 def test_a_mode_is_wished_by_its_name_or_its_settings() -> None:
@@ -85,6 +85,21 @@ def test_own_state_without_partitions_has_no_deltas() -> None:
     build(summed, "unaligned", Deltas())
     with pytest.raises(GraphError, match="'g': node 'sum' has state outside keyed state, which a local database"):
         build(summed, "unaligned", PersistentState("/disk"))
+
+
+def test_hashes_of_states_are_a_setting() -> None:
+    """Which is stored, and checked. Nodes with attributes that have no hash are refused by name."""
+    mode = InputLogging(hashes="states")
+    record = record_of_mode(mode)
+    assert record == {"name": "inputLogging", "hashes": "states"} and mode_of_record(record) == mode
+    with pytest.raises(ValueError, match="InputLogging: hashes is 'outputs' or 'states', not 'all'"):
+        InputLogging(hashes="all")  # type: ignore[arg-type]
+    graph = Graph("g").add("slices", Slices({"a": 3})).add("own", Own()).add("each", Each())
+    graph.connect("slices", "own").connect("slices", "each")
+    said = r"node 'each' has attributes \(count, link\) that no snapshotState gives, so they have no hash$"
+    with pytest.raises(GraphError, match=said):
+        build(graph, "unaligned", mode)
+    build(graph, "unaligned", InputLogging())
 
 
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])

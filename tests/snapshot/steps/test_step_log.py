@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
+import msgspec
 import pytest
 
 from snapshot.errors import SnapshotCorrupt
 from snapshot.steps.determinants import (
     At,
+    Began,
+    Compacted,
     Cut,
     Exhausted,
     Fired,
@@ -18,7 +22,9 @@ from snapshot.steps.determinants import (
     Started,
     Took,
     TookTogether,
+    beginning_of,
     decode_step,
+    encode_step,
 )
 from snapshot.steps.replay import Replay
 from snapshot.steps.step_log import StepLog
@@ -42,10 +48,28 @@ def test_a_step_is_read_as_it_was_written() -> None:
     log.exhausted(4.0)
     log.published(6, 4.0)
     log.took(0, 1, 4.0)
+    log.compacted("a", b"offset", b"messages", 4.0)
+    log.at(5.0)
     assert decode_step(log.cut(CUT), "x") == [
         At(1.0), Opened("run"), Started(), At(2.0), Took(0, 5), Took(1, 1), At(3.0), Took(1, 1), TookTogether(1, 9),
-        Fired(2.5, b"key"), Fired(2.6, None), At(4.0), Read("a", b"offset"), Exhausted(), Published(6), Took(0, 1), CUT,
+        Fired(2.5, b"key"), Fired(2.6, None), At(4.0), Read("a", b"offset"), Exhausted(), Published(6), Took(0, 1),
+        Compacted("a", b"offset", b"messages"), At(5.0), CUT,
     ]  # fmt: skip
+
+
+def test_a_cut_without_hashes_of_states_is_read() -> None:
+    """As logs have it that were written before there were such hashes."""
+    written = msgpack.packb([[9, 7, [3, 4], [5], [[b"12345678", b"abcdefgh"]]]])
+    assert decode_step(written, "x") == [CUT]
+    hashed = msgspec.structs.replace(CUT, states=(("n", b"12345678"),))
+    assert decode_step(encode_step([hashed]), "x") == [hashed]
+
+
+def test_the_numbers_before_a_log_are_its_first_entry() -> None:
+    """A log without them begins with 0."""
+    began = Began((7,), (5, 0))
+    assert beginning_of(encode_step([began, At(1.0), CUT]), "x") == began
+    assert beginning_of(encode_step([At(1.0), CUT]), "x") is None
 
 
 def test_a_step_goes_on_with_the_time_of_the_step_before() -> None:

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from snapshot import Context, Deltas, Graph, InputLogging, Node, Subtask
+from snapshot import Context, Deltas, Graph, InputLogging, KeyedAggregate, Node, Subtask
 from snapshot.coordinator import step_records
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
@@ -53,6 +54,7 @@ SIZES = {"a": 24, "b": 18, "c": 14}
 
 #: Faults at any time of a run, because a fault before the first snapshot leads to no replay.
 LATE_FAULTS = Odds(fault=400, worst=400)
+HASHED = InputLogging(hashes="states")
 #: {kind: node, whether it takes batches, mode}
 KINDS: dict[str, tuple[type[Node], bool, Mode]] = {
     "each": (Each, False, InputLogging()),
@@ -60,6 +62,8 @@ KINDS: dict[str, tuple[type[Node], bool, Mode]] = {
     "batches": (Batches, True, InputLogging()),
     "keyed": (Keyed, False, Deltas(every=3)),
     "divided": (Divided, False, Deltas(every=3, fullFactor=0.5)),
+    "hashed": (Keyed, False, HASHED),
+    "hashed own": (Divided, False, HASHED),
 }
 MANY = RestartPolicy(maxRestarts=50)
 
@@ -130,7 +134,7 @@ def test_a_crash_after_any_number_of_steps(kind: str) -> None:
         assert chain_problems(history.output("out")) == [], place
 
 
-@pytest.mark.parametrize("kind", ["each", "keyed", "divided"])
+@pytest.mark.parametrize("kind", ["each", "keyed", "divided", "hashed"])
 def test_every_checker_passes(kind: str) -> None:
     """Exact cuts, causality, completeness, delivery, fencing and integrity hold for steps as for markers."""
     for seed in range(scaled(10)):
@@ -195,9 +199,9 @@ GUILTY: dict[str, tuple[Callable[[], Node], str]] = {
 }
 
 
-def _crashed_behind_a_snapshot(graph: Graph) -> History:
+def _crashed_behind_a_snapshot(graph: Graph, mode: ModeWish = "inputLogging") -> History:
     """Take a snapshot in the middle, crash a worker behind it, and go on until all is repeated."""
-    simulator = Simulator(graph, [], seed=2, mode="inputLogging", maxSteps=2_000)
+    simulator = Simulator(graph, [], seed=2, mode=mode, maxSteps=2_000)
     while not any(event.kind is Kind.RECEIVE and event.subtask == OUT for event in simulator.history.events):
         simulator.take(simulator.possible()[0])
     simulator.take(RequestSnapshot())
@@ -220,6 +224,102 @@ def test_a_node_that_is_not_deterministic_is_found(kind: str) -> None:
     assert history.outcome is Outcome.FAILED, (history.outcome, failed)
     assert re.search(pattern, history.reason), history.reason
     assert any("it is not deterministic" in text for text in failed)
+
+
+class Secretive(Node):
+    """Keeps words in the order of a set, and sends only how many there are."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.words = context.getListState("words")
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        words = [f"{message[0]}{number}" for number in range(9)]
+        random.shuffle(words)  # as the set has another order in another process
+        self.words.appendList(words)
+        context.send((message[0], len(list(self.words.get()))))
+
+
+class SecretiveOwn(Node):
+    """Keeps words in the order of a set as a state of its own, and sends only how many there are."""
+
+    deterministic = True
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        words = [f"{message[0]}{number}" for number in range(9)]
+        random.shuffle(words)
+        self.words += words
+        context.send((message[0], len(self.words)))
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> list[str]:
+        return self.words
+
+    def restoreState(self, state: list[str]) -> None:
+        raise AssertionError("a replay makes the state again")
+
+
+@pytest.mark.parametrize(("make", "part"), [(Secretive, "words"), (SecretiveOwn, "snapshotState")])
+def test_a_state_that_shows_in_no_output_is_found(make: type[Node], part: str) -> None:
+    """With hashes of states, by step, node, subtask and part of the state. Hashes of outputs do not find it."""
+    graph = Graph("guilty").add("slices", Slices({"a": 3}, endless=True)).add("node", make()).add("out", ListSink())
+    graph.connect("slices", "node", key=word_of).connect("node", "out")
+    assert _crashed_behind_a_snapshot(graph).outcome is not Outcome.FAILED
+    history = _crashed_behind_a_snapshot(graph, HASHED)
+    said = rf"step \d+: node 'node', subtask 0 has another state than before \(in {part}\): it is not deterministic"
+    assert history.outcome is Outcome.FAILED
+    assert re.search(said, history.reason), history.reason
+
+
+class Hidden(Node):
+    """Has an attribute from its first message on, which no snapshotState gives."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.ready = True
+
+    def onMessage(self, message: tuple[str, int], context: Context) -> None:
+        self.last = message
+        context.send(message)
+
+
+def test_an_attribute_that_has_no_hash_ends_the_run() -> None:
+    """By its name, with the last snapshot at the latest. Attributes of `open` may be there, which do not change."""
+    graph = Graph("hidden").add("slices", Slices({"a": 3})).add("node", Hidden()).add("out", ListSink())
+    history = Simulator(graph.connect("slices", "node").connect("node", "out"), 1, mode=HASHED).run()
+    assert history.outcome is Outcome.FAILED
+    assert "node[0] changes its attributes last, which have no hash" in history.reason
+
+
+class Columns(Node):
+    """Counts by the column, and sends nothing but a total."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.seen = context.getReducingState("seen", "sum", ttl=0.4)
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.seen.addAll(batch.column("word"), batch.column("number"))
+        context.send(batch)
+
+
+@pytest.mark.parametrize(
+    "make", [Columns, lambda: KeyedAggregate("word", aggregates={"n": ("number", "sum")})], ids=["columns", "groups"]
+)
+def test_rows_by_the_column_have_hashes(make: Callable[[], Node]) -> None:
+    """Equal ones in replays, which change from step to step."""
+    for seed in range(scaled(8)):
+        graph = chained(make(), SIZES, as_batches=True)
+        settings: Any = {"snapshotInterval": 0.1, "restartPolicy": MANY, "odds": LATE_FAULTS, "faults": 4}
+        history = Simulator(graph, seed, mode=HASHED, **settings).run()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        steps = [step for step in steps_of(history) if step[-1].states]
+        assert len({step[-1].states for step in steps}) > 2
 
 
 def test_the_keys_of_a_difference_are_named() -> None:
