@@ -46,7 +46,7 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
         for code in definitions:
             names["sink"] = ParquetSink(str(tmp_path / f"of block {len(counts)}"), "word STRING, n LONG")
             exec(code, names)
-            if "words(sink)" in code:
+            if "runtime.submit(words(sink)" in code:
                 counts.append(_counted(tmp_path / f"of block {len(counts)}"))
         assert names["editor"].edits[0].startswith("compacted the input: a log of ")
         runtime.submit(names["graph"], mode=InputLogging(hashes="states")).awaitTermination()

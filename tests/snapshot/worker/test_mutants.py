@@ -21,8 +21,8 @@ MUTANTS = (
     Mutant(
         "a trigger answers a request", WorkerMachine, _OBEY, "self.deadlines.pop(RequestDeadline(subtask), None)", "0"
     ),
-    Mutant("the last snapshot is known", WorkerMachine, _OBEY, "if is_last:", "if False:"),
-    Mutant("only the last snapshot is reported", WorkerMachine, _OBEY, "if is_last:", "if True:"),
+    Mutant("the last snapshot is known", WorkerMachine, "_published", "if message.is_last:", "if False:"),
+    Mutant("only the last snapshot is reported", WorkerMachine, "_published", "if message.is_last:", "if True:"),
     Mutant("an ended cycle is idle again", WorkerMachine, _OBEY, "self._forget_idleness()", "pass"),
     Mutant("a lower claim is refused", WorkerMachine, "_welcome", "claim < self._claim", "False"),
     Mutant(
