@@ -258,13 +258,11 @@ class SimulatedCoordinator:
         match request:
             case events.AskStore(effect, manifest):
                 return self._ask_store(effect, manifest)
-            case events.ReadManifest(_, snapshot_id):
+            case events.ReadManifest(run, snapshot_id):
                 try:
-                    found = self._store.read_manifest(snapshot_id)
+                    return events.ManifestRead(self._world.read_manifest(run, snapshot_id))
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.ManifestUnreadable(str(error))
-                assert isinstance(found, Manifest)
-                return events.ManifestRead(found)
             case events.DeleteSnapshots(snapshot_ids):
                 return events.SnapshotsDeleted(self._delete(snapshot_ids))
             case events.CollectOrphans(incarnation):
