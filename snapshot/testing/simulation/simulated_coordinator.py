@@ -203,6 +203,8 @@ class SimulatedCoordinator:
             self._world.see("a run was adopted")
         if before is Phase.REPLAYING and coordinator.phase is Phase.RUNNING:
             self._world.see("steps were repeated")
+        if before is Phase.REPLAYING and coordinator.phase is Phase.CLAIMING:
+            self._world.see("a rollback during a replay")
         for snapshot_id, reason in coordinator.aborted.since(self._aborted_seen):
             self._world.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:
