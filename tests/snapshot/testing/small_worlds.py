@@ -1,4 +1,4 @@
-"""Small graphs for crashes at every step: with the same output in every schedule, or with chains that show a difference.
+"""Small graphs for faults at every step. Their output is the same in every schedule, or is made of chains.
 
 All state is keyed, so that each world runs in each mode.
 """

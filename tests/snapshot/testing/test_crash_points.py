@@ -1,4 +1,4 @@
-"""A fault at every step of small worlds, in modes inputLogging and deltas: the output is that of the run without faults.
+"""A fault at every step of small worlds, in modes inputLogging and deltas: nothing is lost, doubled or disordered.
 
 The places are all steps of one schedule of each world and mode. A run of these tests takes an even share of the places,
 and a long night takes more. The explorer of all interleavings has no steps, so these are schedules and not all of them.
@@ -124,9 +124,7 @@ def _go_on(simulator: Simulator, steps: int, chance: Random, incarnations: float
         simulator.take(chance.choice([*possible[:-1], Tick(0.01)]) if len(possible) > 1 else possible[0])
 
 
-def _check(
-    world: str, mode: str, place: int, faults: Sequence[str], chance: Random, seen: Counter[str]
-) -> None:
+def _check(world: str, mode: str, place: int, faults: Sequence[str], chance: Random, seen: Counter[str]) -> None:
     """Compare a run with that without faults, and note what it had."""
     reference = _reference(world, mode)
     with _noting(f"{world}, {mode}: {faults} at {place}"):
