@@ -369,7 +369,7 @@ class Deployment:
         self._enter(Phase.RESTORING, self._settings.policy.timeout)
 
     def _base_here(self, base: StepBase | None) -> StepBase | None:
-        """Return a restored base, older than each of this run if it is of another run, whose ids are no measure here."""
+        """Return a restored base. That of another run is older than each of this run, whatever its id."""
         is_foreign = self.known is not None and self.known.run != self._settings.run
         return base._replace(snapshot_id=0) if base is not None and is_foreign else base
 

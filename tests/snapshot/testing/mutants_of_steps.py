@@ -228,7 +228,7 @@ def merged_pieces_overlap(patch: Patch) -> None:
 
     def mutant(self: RowWork, task: Any) -> Any:
         steps = steps_of_log(self, task)
-        return [*steps, *steps[-1:]]
+        return [*steps, *steps]
 
     patch.setattr(generations, "_STEP_PARTS_MAX", 2)
     patch.setattr(RowWork, "_steps_of_log", mutant)

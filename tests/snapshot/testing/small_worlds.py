@@ -116,8 +116,8 @@ class SmallWorld:
         """What is lost, doubled or disordered, compared with the run without faults."""
         rows, due = history.output("out"), reference.output("out")
         if not self.has_chains:
-            found = Counter(rows), Counter(due)
-            return [] if found[0] == found[1] else [f"lost {found[1] - found[0]}, too many {found[0] - found[1]}"]
+            lost, more = Counter(due) - Counter(rows), Counter(rows) - Counter(due)
+            return [f"lost {lost}, too many {more}"] if lost or more else []
         handled = [Counter(_fact(row) for row in each if row[6]) for each in (rows, due)]
         found = [] if handled[0] == handled[1] else [f"handled {handled[0]}, not {handled[1]}"]
         return [*chain_problems(rows), *found]

@@ -1,7 +1,6 @@
 """A fault at every step of small worlds, in modes inputLogging and deltas: nothing is lost, doubled or disordered.
 
-The places are all steps of one schedule of each world and mode. A run of these tests takes an even share of the places,
-and a long night takes more. The explorer of all interleavings has no steps, so these are schedules and not all of them.
+The places are all steps of one schedule of each world and mode. A run of these tests takes a share of the places.
 """
 
 from __future__ import annotations
@@ -156,16 +155,6 @@ def _works_as_a_zombie(history: History) -> bool:
         elif event.kind in _WORK and event.incarnation < newest:
             return True
     return False
-
-
-@contextmanager
-def _noting(case: str) -> Iterator[None]:
-    """Add to a failure which case it is."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(case)
-        raise
 
 
 @pytest.mark.parametrize("mode", MODES)

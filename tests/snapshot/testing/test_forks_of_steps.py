@@ -87,9 +87,8 @@ class Forked:
         settings = {"snapshotInterval": 0.1, "files": self.files, "restartPolicy": policy, "mode": mode, **settings}
         return Simulator(graph, [], seed=self._seed, **settings)
 
-    @property
     def has_start(self) -> bool:
-        """Whether the manifest of the fork's snapshot is there."""
+        """Return whether the manifest of the fork's snapshot is there."""
         return _manifest(self.start) in self.files
 
     def check(self, *histories: History) -> None:
@@ -143,7 +142,7 @@ def test_a_fork_goes_on_whatever_fails(kind: str, seen: Counter[str]) -> None:
                 faults -= 1
                 with suppress(Impossible):
                     fork.take(chance.choice(FAULTS))
-            assert fork.history.snapshots or forked.has_start, "the origin has removed what the fork needs"
+            assert fork.history.snapshots or forked.has_start(), "the origin has removed what the fork needs"
         forked.check(fork.finish())
         _note(forked, fork.history, seen)
 
@@ -190,10 +189,10 @@ def test_the_origin_removes_the_snapshot_when_the_fork_stands_alone(kind: str) -
     fork, chance = forked.fork(), Random(3)
     for _ in range(600):
         step(forked.origin, chance)
-    assert len(forked.origin.history.snapshots) > 3 and forked.has_start
+    assert len(forked.origin.history.snapshots) > 3 and forked.has_start()
     _until_published(fork)
     forked.origin.take(Tick(SWEEP_INTERVAL_SECONDS))
-    while forked.has_start:
+    while forked.has_start():
         step(forked.origin, chance)
     forked.check(fork.finish())
 
