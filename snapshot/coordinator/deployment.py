@@ -32,7 +32,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
-from snapshot.stored.list_rules import Lists
+from snapshot.stored.list_rules import Lists, StepBase
 from snapshot.stored.manifest import Manifest
 
 
@@ -303,8 +303,9 @@ class Deployment:
             return None
         running = self._registry.running()
         if not self._must_restore and running != [0]:
-            if self._settings.topology.mode is not None and not self._knows_newest:
-                self._read(self._settings.run, self._newest)
+            source = self._source
+            if self._settings.topology.mode is not None and source is not None and not self._knows(source):
+                self._read(*source)
                 return None
             self._must_restore = True
             if len(running) == 1:
@@ -319,11 +320,11 @@ class Deployment:
 
     def _restore(self) -> DeploymentResult | None:
         settings = self._settings
-        source = settings.forked_from if self._newest is None else (settings.run, self._newest)
+        source = self._source
         if source is None:
             self._deploy(fresh_start(settings.topology, settings.partitions), is_final=False)
             return None
-        if self.known is None or (self.known.run, self.known.snapshot_id) != source:
+        if self.known is None or not self._knows(source):
             self._read(*source)
             return None
         try:
@@ -335,20 +336,23 @@ class Deployment:
         return None
 
     @property
-    def _knows_newest(self) -> bool:
-        """Whether `known` is the newest snapshot of the run's history, whose state the next snapshots may list."""
-        known = None if self.known is None else (self.known.run, self.known.snapshot_id)
-        return self._newest is None or known == (self._settings.run, self._newest)
+    def _source(self) -> tuple[str, int] | None:
+        """Run and id of the snapshot from which the run goes on, or None for a fresh start."""
+        return self._settings.forked_from if self._newest is None else (self._settings.run, self._newest)
 
-    def _read(self, run: str, snapshot_id: int | None) -> None:
-        assert snapshot_id is not None
+    def _knows(self, source: tuple[str, int]) -> bool:
+        """Return whether `known` is this snapshot, which decides what state the next snapshots may list."""
+        return self.known is not None and (self.known.run, self.known.snapshot_id) == source
+
+    def _read(self, run: str, snapshot_id: int) -> None:
         self._enter(Phase.READING, None)
         self._outbox.put(ReadManifest(run, snapshot_id))
 
     def _deploy(self, plan: list[RestoredSubtask], *, is_final: bool) -> None:
         self._must_restore = True
         self._restored_lists = {
-            each.subtask: Lists(each.groups, each.rows, each.own, each.steps, each.base, each.version) for each in plan
+            each.subtask: Lists(each.groups, each.rows, each.own, each.steps, self._base_here(each.base), each.version)
+            for each in plan
         }
         # A fresh node means that the run is not over, because nodes added since a final snapshot must still run.
         self._is_over = is_final and all(restored.is_known for restored in plan)
@@ -365,6 +369,11 @@ class Deployment:
             self._deploy_next(worker)
         # Reuse the snapshot timeout, because a state that was written in that time can be read in that time.
         self._enter(Phase.RESTORING, self._settings.policy.timeout)
+
+    def _base_here(self, base: StepBase | None) -> StepBase | None:
+        """Return a restored base. That of another run is older than each of this run, whatever its id."""
+        is_foreign = self.known is not None and self.known.run != self._settings.run
+        return base._replace(snapshot_id=0) if base is not None and is_foreign else base
 
     def _deploy_next(self, worker: int) -> None:
         waiting = self._to_deploy[worker]

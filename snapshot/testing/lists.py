@@ -99,7 +99,7 @@ class ListSink(Sink):
         self.visible: list[tuple[str, list[Any]]] = []
 
     def open(self, context: Context) -> None:
-        self.name = f"{context.subtask}/{context.incarnation}"
+        self.name = f"{context.run}/{context.subtask}/{context.incarnation}"
 
     def onMessage(self, message: Any, context: Context) -> None:
         self.rows.append(message)

@@ -18,6 +18,7 @@ from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import AlignmentWish
 from snapshot.plan.modes import ModeWish, mode_of
 from snapshot.plan.partitions import with_partitions
+from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.choosers import Ask, Asked, Chooser, Delays, Odds, Scripted, Seeded, possible_steps
 from snapshot.testing.history import History
 from snapshot.testing.simulation.faults import Impossible
@@ -67,6 +68,9 @@ class Simulator:
     files : dict, optional
         ``{path: bytes}`` of the run's store, read and written. The run goes on from the newest snapshot in the store.
         None: an empty store.
+    restoreFrom : Snapshot, optional
+        Snapshot of a run of another name in `files`. The run is a fork: it begins with that snapshot while it has none
+        of its own.
     allow : collection of str
         Losses that are accepted where that snapshot is of another graph, as `BarrierRuntime.submit` accepts them. A
         restore that is refused ends the run as failed, and ``History.reason`` gives the reason.
@@ -107,6 +111,7 @@ class Simulator:
         odds: Odds = Odds(),  # noqa: B008  # frozen
         validates: bool = True,
         files: dict[str, bytes] | None = None,
+        restoreFrom: Snapshot | None = None,
         allow: Collection[str] = (),
         mutation: Mutation | None = None,
     ) -> None:
@@ -127,7 +132,7 @@ class Simulator:
             restart_policy=restartPolicy,
             retained=retainedSnapshots,
             allow=check_allowances(allow),
-            forked_from=None,
+            forked_from=None if restoreFrom is None else (restoreFrom.run, restoreFrom.id),
             gathering_timeout=3.0,
             regathering_timeout=3.0,
         )

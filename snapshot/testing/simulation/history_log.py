@@ -26,6 +26,9 @@ from snapshot.testing.payload import pack, pack_rows
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.trace_events import Event, Kind, pack_counts
 
+#: Incarnation that a snapshot of another run has in the history, because the incarnations of a fork begin anew.
+FOREIGN = 0
+
 #: Hooks whose calls are events in the history.
 _HOOKS = {"poll": Kind.POLL, "onTimer": Kind.TIMER}
 
@@ -97,16 +100,21 @@ class HistoryLog:
         return subtask_history
 
     def adopt(
-        self, manifest: Manifest, names: Mapping[str, str], frames_of: Callable[[Handle], Sequence[Frame]]
+        self,
+        manifest: Manifest,
+        names: Mapping[str, str],
+        frames_of: Callable[[Handle], Sequence[Frame]],
+        *,
+        is_foreign: bool,
     ) -> None:
         """Adopt the cuts of a stored snapshot, and its messages, as those of an earlier run.
 
-        `names` is {name in the snapshot: name now} of renamed nodes.
+        `names` is {name in the snapshot: name now} of renamed nodes. A foreign snapshot is of a run of another name.
         """
         manifest = with_present_names(manifest, names)
-        incarnation, snapshot_id = manifest.incarnation, manifest.snapshot_id
-        self.history.origins.setdefault(incarnation, None)
-        self.history.adopted[snapshot_id] = None
+        incarnation, snapshot_id = FOREIGN if is_foreign else manifest.incarnation, manifest.snapshot_id
+        if not is_foreign:
+            self.history.adopted[snapshot_id] = None
         # Channels that the stored graph did not have are at their beginning.
         sent = dict.fromkeys(self.history.topology.channels, 0)
         processed = dict(sent)
@@ -117,16 +125,25 @@ class HistoryLog:
                 if handle.channel is not None:
                     for frame in frames_of(handle):
                         self._adopt_frame(incarnation, renamed_channel(handle.channel, names), frame)
+        bases = {record.subtask: record.base for record in manifest.records}
         for subtask in self.history.topology.subtasks:
-            cut = Cut(
-                incarnation,
-                snapshot_id,
-                subtask,
-                self._zero,
-                {channel: sent[channel] for channel in self.history.topology.outputs_of(subtask)},
-                {channel: processed[channel] for channel in self.history.topology.inputs_of(subtask)},
-            )
-            self.history.cuts[incarnation, snapshot_id, subtask] = cut
+            outputs, inputs = self.history.topology.outputs_of(subtask), self.history.topology.inputs_of(subtask)
+            at = {channel: sent[channel] for channel in outputs}, {channel: processed[channel] for channel in inputs}
+            self._adopt_cut(incarnation, snapshot_id, subtask, at)
+            base = bases.get(subtask)
+            if base is not None and base.snapshot_id != snapshot_id:  # retention may have removed that snapshot
+                at = dict(zip(outputs, base.sent, strict=False)), dict(zip(inputs, base.processed, strict=False))
+                self._adopt_cut(FOREIGN if is_foreign else base.incarnation, base.snapshot_id, subtask, at)
+
+    def _adopt_cut(
+        self,
+        incarnation: int,
+        snapshot_id: int,
+        subtask: Subtask,
+        at: tuple[dict[ChannelId, int], dict[ChannelId, int]],
+    ) -> None:
+        self.history.origins.setdefault(incarnation, None)
+        self.history.cuts[incarnation, snapshot_id, subtask] = Cut(incarnation, snapshot_id, subtask, self._zero, *at)
 
     def _adopt_frame(self, incarnation: int, channel: ChannelId, frame: Frame) -> None:
         messages = messages_of(frame, self._codec)

@@ -203,6 +203,8 @@ class SimulatedCoordinator:
             self._world.see("a run was adopted")
         if before is Phase.REPLAYING and coordinator.phase is Phase.RUNNING:
             self._world.see("steps were repeated")
+        if before is Phase.REPLAYING and coordinator.phase is Phase.CLAIMING:
+            self._world.see("a rollback during a replay")
         for snapshot_id, reason in coordinator.aborted.since(self._aborted_seen):
             self._world.history_log.note(Kind.ABORTED, coordinator.incarnation, snapshot_id=snapshot_id, text=reason)
             if "cut is not consistent" in reason:
@@ -258,13 +260,11 @@ class SimulatedCoordinator:
         match request:
             case events.AskStore(effect, manifest):
                 return self._ask_store(effect, manifest)
-            case events.ReadManifest(_, snapshot_id):
+            case events.ReadManifest(run, snapshot_id):
                 try:
-                    found = self._store.read_manifest(snapshot_id)
+                    return events.ManifestRead(self._world.read_manifest(run, snapshot_id))
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.ManifestUnreadable(str(error))
-                assert isinstance(found, Manifest)
-                return events.ManifestRead(found)
             case events.DeleteSnapshots(snapshot_ids):
                 removed = self._delete(snapshot_ids)
                 return events.SnapshotsDeleted(removed, self._versions(removed))

@@ -19,7 +19,9 @@ from snapshot.coordinator.machine import Coordinator, RunSettings
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames
+from snapshot.stored.pins import PinKind
 from snapshot.stored.renaming import renames
 from snapshot.stored.run_store import RunStore
 from snapshot.stored.snapshot import Snapshot
@@ -31,7 +33,7 @@ from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.disks import SimulatedDisk, disk_name
-from snapshot.testing.simulation.history_log import HistoryLog, SubtaskHistory
+from snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.testing.simulation.store import SimulatedBackend
 from snapshot.testing.steps import Land
@@ -117,7 +119,7 @@ class World:
         self._coordinators = 0
         self._landings = 0
         self._late = self.scheduler.group()
-        self._adopt_stored()
+        self._adopt_stored(settings.forked_from)
 
     @property
     def now(self) -> float:
@@ -195,13 +197,18 @@ class World:
             incarnation = deployed[0].incarnation
             subtasks = [each for message in deployed for each in message.subtasks]
             states = [part for each in subtasks for part in (each.state, *each.donor_parts) if part is not None]
-            origin = (states[0].incarnation, states[0].snapshot_id) if states else None
+            steps = [part for each in subtasks for part in each.steps]
+            is_foreign = any(part.run != self.run for part in (*states, *steps))
+            origin = (FOREIGN if is_foreign else states[0].incarnation, states[0].snapshot_id) if states else None
             begins = origin
-            if any(each.steps for each in subtasks):  # a replay counts all messages again from where it begins
+            if steps:  # a replay counts all messages again from where it begins
                 bases = [each.base for each in subtasks if each.base is not None]
-                begins = (bases[0].incarnation, bases[0].snapshot_id) if bases else None
+                begins = (FOREIGN if is_foreign else bases[0].incarnation, bases[0].snapshot_id) if bases else None
             # The last step is of the restored snapshot, and the state may be of an older one.
-            newest = max([part.snapshot_id for each in subtasks for part in each.steps] + [origin[1] if origin else 0])
+            last = [each.steps[-1].snapshot_id for each in subtasks if each.steps]
+            newest = max([*last, origin[1] if origin else 0])
+            if is_foreign:
+                newest = 0  # no snapshot of this run
             self._deployed[incarnation] = (begins, newest)
             self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=newest)
 
@@ -217,14 +224,35 @@ class World:
                 self._checked[snapshot_id] = None
                 self._keep(snapshot_id)
 
-    def _adopt_stored(self) -> None:
+    def read_manifest(self, run: str, snapshot_id: int) -> Manifest:
+        """Read the manifest to restore. That of another run is held first, as the actor of a coordinator does.
+
+        Raises
+        ------
+        FileNotFoundError
+            if the snapshot is gone, or is being removed.
+        SnapshotCorrupt
+            if it is damaged.
+        """
+        store = RunStore(self._store.backend, run)
+        if run != self.run and not store.hold(snapshot_id, PinKind.FORK, self.run):
+            raise FileNotFoundError(f"snapshot {snapshot_id} of run {run!r} is being removed")
+        found = store.read_manifest(snapshot_id)
+        assert isinstance(found, Manifest)
+        return found
+
+    def _adopt_stored(self, forked_from: tuple[str, int] | None) -> None:
         """Start the history log from the snapshots that earlier runs left in the store."""
-        store = self._store
-        for snapshot in store.read_snapshots(self.codec):
-            stored = topology_of_record(snapshot.manifest.topology)
-            names = renames(self.history_log.history.topology, stored)
+        manifests = [snapshot.manifest for snapshot in self._store.read_snapshots(self.codec)]
+        if forked_from is not None and not manifests:
+            manifests.append(self.read_manifest(*forked_from))
+        for manifest in manifests:
+            names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))
             self.history_log.adopt(
-                snapshot.manifest, names, lambda handle: decode_frames(handle, store.read_part(handle))
+                manifest,
+                names,
+                lambda handle: decode_frames(handle, self._store.read_part(handle)),
+                is_foreign=manifest.run != self.run,
             )
 
     def _keep(self, snapshot_id: int) -> None:

@@ -18,17 +18,10 @@ import pyarrow as pa
 import pytest
 
 from snapshot import Context, Deltas, Graph, InputLogging, KeyedAggregate, Node, Subtask
-from snapshot.coordinator import step_records
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
-from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.plan.modes import Mode, ModeWish
 from snapshot.steps.determinants import Cut, Took
-from snapshot.steps.step_log import StepLog
-from snapshot.stored.certificate import StepBase
-from snapshot.stored.part import Handle
-from snapshot.subtask.machine import SubtaskMachine
-from snapshot.subtask.stepping import Stepping
 from snapshot.testing import ListSink, Odds, Simulator
 from snapshot.testing.checkers import judge
 from snapshot.testing.history import History
@@ -199,7 +192,7 @@ GUILTY: dict[str, tuple[Callable[[], Node], str]] = {
 }
 
 
-def _crashed_behind_a_snapshot(graph: Graph, mode: ModeWish = "inputLogging") -> History:
+def crashed_behind_a_snapshot(graph: Graph, mode: ModeWish = "inputLogging") -> History:
     """Take a snapshot in the middle, crash a worker behind it, and go on until all is repeated."""
     simulator = Simulator(graph, [], seed=2, mode=mode, maxSteps=2_000)
     while not any(event.kind is Kind.RECEIVE and event.subtask == OUT for event in simulator.history.events):
@@ -218,7 +211,7 @@ def test_a_node_that_is_not_deterministic_is_found(kind: str) -> None:
     Fewer.calls = Timed.calls = 0
     graph = Graph("guilty").add("slices", Slices({"a": 3}, endless=True)).add("node", make()).add("out", ListSink())
     graph.connect("slices", "node").connect("node", "out")
-    history = _crashed_behind_a_snapshot(graph)
+    history = crashed_behind_a_snapshot(graph)
     failed = [event.text for event in history.events if event.kind is Kind.FAILED]
     pattern = rf"step \d+: node 'node', subtask 0 {said}.*: it is not deterministic"
     assert history.outcome is Outcome.FAILED, (history.outcome, failed)
@@ -267,8 +260,8 @@ def test_a_state_that_shows_in_no_output_is_found(make: type[Node], part: str) -
     """With hashes of states, by step, node, subtask and part of the state. Hashes of outputs do not find it."""
     graph = Graph("guilty").add("slices", Slices({"a": 3}, endless=True)).add("node", make()).add("out", ListSink())
     graph.connect("slices", "node", key=word_of).connect("node", "out")
-    assert _crashed_behind_a_snapshot(graph).outcome is not Outcome.FAILED
-    history = _crashed_behind_a_snapshot(graph, HASHED)
+    assert crashed_behind_a_snapshot(graph).outcome is not Outcome.FAILED
+    history = crashed_behind_a_snapshot(graph, HASHED)
     said = rf"step \d+: node 'node', subtask 0 has another state than before \(in {part}\): it is not deterministic"
     assert history.outcome is Outcome.FAILED
     assert re.search(said, history.reason), history.reason
@@ -331,7 +324,7 @@ def test_the_keys_of_a_difference_are_named() -> None:
         .add("each", Each(), parallelism=2)
     )
     graph.add("out", ListSink()).connect("slices", "node").connect("node", "each", key=word_of).connect("each", "out")
-    history = _crashed_behind_a_snapshot(graph)
+    history = crashed_behind_a_snapshot(graph)
     assert "node 'node', subtask 0 sent something else on node->each than before (keys near 'a" in history.reason
 
 
@@ -395,85 +388,3 @@ def test_a_requested_snapshot_has_all_state_and_can_be_rescaled(every: int) -> N
         rows = [unpack(row, history.codec) for packed in by_token.values() for row in packed]
         assert chain_problems(rows) == [], seed
         assert sum(row[6] for row in rows) == 2 * sum(SIZES.values())
-
-
-# ---------------------------------------------------------------- mutants
-
-
-def _without_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay that lets the time go on."""
-
-    def tick(self: SubtaskMachine, now: float) -> None:
-        if self._replayer is not None:
-            self._replayer.host_now = now
-        self.context.now = max(self.context.now, now)
-
-    monkeypatch.setattr(SubtaskMachine, "_tick", tick)
-
-
-def _without_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chance that is not seeded by the step."""
-    monkeypatch.setattr(Stepping, "_seed", lambda self, snapshot_id: None)
-
-
-def _without_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last run of messages of each step is dropped."""
-
-    def forget(self: StepLog, cut: Cut) -> bytes:
-        self._input, self._count = -1, 0
-        return whole(self, cut)
-
-    whole = StepLog.cut
-    monkeypatch.setattr(StepLog, "cut", forget)
-
-
-def _without_older_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot without state lists none, but only the steps behind the last state."""
-    monkeypatch.setattr(step_records, "_completed", lambda record, before, is_sink: record)
-
-
-def _with_too_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first step behind a state is left out."""
-
-    def is_behind(handle: Handle, subtask: Subtask, base: StepBase) -> bool:
-        return rule(handle, subtask, base._replace(generation=base.generation + 1))
-
-    rule = step_records._is_behind
-    monkeypatch.setattr(step_records, "_is_behind", is_behind)
-
-
-def _with_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows have expired by the time of the restore, and not by that of their state."""
-
-    def restore(self: KeyedStates, segments: Any, now: float, **how: Any) -> None:
-        rule(self, segments, now + 100.0, **how)
-
-    rule = KeyedStates.restore
-    monkeypatch.setattr(KeyedStates, "restore", restore)
-
-
-MUTANTS = {
-    "now": ("each", _without_now),
-    "chance": ("each", _without_seed),
-    "the last run": ("each", _without_last_run),
-    "an older state": ("keyed", _without_older_state),
-    "all steps": ("keyed", _with_too_few_steps),
-    "the time of the state": ("keyed", _with_later_time),
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without faults a mutant is right, because nothing is repeated. A replay breaks a chain, or is found to differ."""
-    kind, change = MUTANTS[mutant]
-    change(monkeypatch)
-    if mutant not in ("an older state", "all steps"):  # which the certificate finds without a replay
-        assert _run(kind, 1).outcome is Outcome.FINISHED
-    for seed in range(60):
-        try:
-            history = _run(kind, seed, faults=4)
-        except AssertionError:
-            return
-        if history.outcome is not Outcome.FINISHED or chain_problems(history.output("out")):
-            return
-    pytest.fail("60 runs were right without the rule")

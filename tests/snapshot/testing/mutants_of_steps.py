@@ -1,0 +1,299 @@
+"""Mutants of PROTOCOL 12: modes inputLogging and deltas, with one rule taken away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from snapshot.coordinator import machine as coordinator_machine
+from snapshot.coordinator import recovery, snapshot_tracker, step_records
+from snapshot.coordinator.deployment import Adopted, Deployment, DeploymentResult, Started
+from snapshot.coordinator.run_state import Phase
+from snapshot.coordinator.snapshot_table import SnapshotTable
+from snapshot.ids import Subtask
+from snapshot.keyed.keyed_states import KeyedStates
+from snapshot.steps.determinants import Cut, Entry, Took
+from snapshot.steps.step_log import StepLog
+from snapshot.stored import run_store
+from snapshot.stored.certificate import StepBase
+from snapshot.stored.list_rules import ListEntry
+from snapshot.stored.part import Handle, PartKind
+from snapshot.subtask.events import ControlEvent, SnapshotRequested
+from snapshot.subtask.input_processor import InputProcessor
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.replaying import Replayer
+from snapshot.subtask.reports import StepCaptured
+from snapshot.subtask.stepping import Stepping
+from snapshot.subtask.two_phase import PreparedOutput
+from snapshot.worker import generations
+from snapshot.worker.generations import Declined, GenerationLog, RowTask, _Status
+from snapshot.worker.row_logs import Outcome, RowLogs
+from snapshot.worker.row_tasks import RowWork
+
+Patch = pytest.MonkeyPatch
+
+
+# ---------------------------------------------------------------- 12.1 to 12.4: mode, one put, restore, replay first
+
+
+def mode_not_compared(patch: Patch) -> None:
+    patch.setattr(recovery._Restore, "_refuse_other_mode", lambda self: None)
+
+
+def output_ahead_of_the_manifest(patch: Patch) -> None:
+    prepare = PreparedOutput.prepare
+
+    def mutant(self: PreparedOutput, snapshot_id: int) -> None:
+        prepare(self, snapshot_id)
+        self.commit_all()
+
+    patch.setattr(PreparedOutput, "prepare", mutant)
+
+
+def sinks_handle_again(patch: Patch) -> None:
+    patch.setattr(Replayer, "_drop", lambda self, channel, limit: self._calls.take_head(channel, limit))
+
+
+def later_time_of_rows(patch: Patch) -> None:
+    """Rows have expired by the time of the restore, and not by that of their state."""
+    rule = KeyedStates.restore
+
+    def restore(self: KeyedStates, segments: Any, now: float, **how: Any) -> None:
+        rule(self, segments, now + 100.0, **how)
+
+    patch.setattr(KeyedStates, "restore", restore)
+
+
+def cuts_in_a_replay(patch: Patch) -> None:
+    """The coordinator starts snapshots at once, and a subtask obeys. Without either rule alone only time is lost."""
+    step = SubtaskMachine.step
+
+    def run(self: Deployment, result: Started | Adopted) -> DeploymentResult | None:
+        self._enter(Phase.RUNNING, None)
+        return result
+
+    def obey(self: SubtaskMachine, event: ControlEvent, now: float) -> None:
+        if isinstance(event, SnapshotRequested) and self._replayer is not None:
+            self.snapshotter.step(event)
+        else:
+            step(self, event, now)
+
+    patch.setattr(Deployment, "_run_or_replay", run)
+    patch.setattr(SubtaskMachine, "step", obey)
+
+
+# ---------------------------------------------------------------- 12.5 and 12.6: determinants, and their order
+
+
+def last_run_dropped(patch: Patch) -> None:
+    cut = StepLog.cut
+
+    def mutant(self: StepLog, entry: Cut) -> bytes:
+        self._input, self._count = -1, 0
+        return cut(self, entry)
+
+    patch.setattr(StepLog, "cut", mutant)
+
+
+def clock_goes_on(patch: Patch) -> None:
+    def tick(self: SubtaskMachine, now: float) -> None:
+        if self._replayer is not None:
+            self._replayer.host_now = now
+        self.context.now = max(self.context.now, now)
+
+    patch.setattr(SubtaskMachine, "_tick", tick)
+
+
+def lists_not_cut_again(patch: Patch) -> None:
+    """Lists and batches come as the frames of the replay have them."""
+
+    def handle_together(self: InputProcessor, count: int) -> None:
+        while count > 0:
+            head: Any = self.end.head
+            count -= self.handle(head, count)
+
+    patch.setattr(InputProcessor, "handle_together", handle_together)
+
+
+def timers_not_logged(patch: Patch) -> None:
+    patch.setattr(StepLog, "fired", lambda self, at, key, now: None)
+
+
+def reads_not_logged(patch: Patch) -> None:
+    patch.setattr(StepLog, "read", lambda self, partition, stop, now: None)
+
+
+def end_not_logged(patch: Patch) -> None:
+    patch.setattr(StepLog, "exhausted", lambda self, now: None)
+
+
+def end_not_repeated(patch: Patch) -> None:
+    patch.setattr(SubtaskMachine, "_input_ended", _only_outside_a_replay(SubtaskMachine._input_ended))
+
+
+def _only_outside_a_replay(rule: Any) -> Any:
+    def mutant(self: SubtaskMachine, *args: Any) -> None:
+        if self._replayer is None:
+            rule(self, *args)
+
+    return mutant
+
+
+def publications_not_logged(patch: Patch) -> None:
+    patch.setattr(StepLog, "published", lambda self, snapshot_id, now: None)
+
+
+def order_of_inputs_fixed(patch: Patch) -> None:
+    """A step takes all messages of its first input, then all of the next."""
+    cut = StepLog.cut
+
+    def mutant(self: StepLog, entry: Cut) -> bytes:
+        self._flush()
+        runs = sorted((each for each in self._entries if isinstance(each, Took)), key=lambda each: each.input)
+        ordered = iter(runs)
+        entries: list[Entry] = [next(ordered) if isinstance(each, Took) else each for each in self._entries]
+        self._entries = entries
+        return cut(self, entry)
+
+    patch.setattr(StepLog, "cut", mutant)
+
+
+# ---------------------------------------------------------------- 12.7: parts of logs, and of state in deltas
+
+
+def aborted_step_forgotten(patch: Patch) -> None:
+    _forget_aborted(patch, PartKind.STEPS)
+
+
+def aborted_delta_forgotten(patch: Patch) -> None:
+    _forget_aborted(patch, PartKind.ROWS)
+
+
+def _forget_aborted(patch: Patch, kind: PartKind) -> None:
+    """What an aborted snapshot has captured is in no later list."""
+    published, discard_below = RowLogs.published, RowLogs.discard_below
+    ids: dict[int, None] = {}
+
+    def note(self: RowLogs, snapshot_id: int) -> None:
+        ids[snapshot_id] = None
+        published(self, snapshot_id)
+
+    def mutant(self: RowLogs, snapshot_id: int) -> None:
+        for log in [log for (of_kind, _), log in self._logs.items() if of_kind is kind]:
+            log._segments = [
+                each for each in log._segments
+                if each.status is not _Status.STORED or each.is_restored
+                or each.snapshot_id >= snapshot_id or each.snapshot_id in ids
+            ]  # fmt: skip
+        discard_below(self, snapshot_id)
+
+    patch.setattr(RowLogs, "published", note)
+    patch.setattr(RowLogs, "discard_below", mutant)
+
+
+def failed_part_forgotten(patch: Patch) -> None:
+    failed = GenerationLog.failed
+
+    def mutant(self: GenerationLog, task: Any, reason: str) -> list[RowTask | Declined]:
+        decisions = failed(self, task, reason)
+        self._segments = [each for each in self._segments if each.last != task.last or each.is_restored]
+        return decisions
+
+    patch.setattr(GenerationLog, "failed", mutant)
+
+
+def restored_list_forgotten(patch: Patch) -> None:
+    begun = GenerationLog.__post_init__
+
+    def mutant(self: GenerationLog) -> None:
+        self.restored = ()
+        begun(self)
+
+    patch.setattr(GenerationLog, "__post_init__", mutant)
+
+
+def only_the_newest_part_listed(patch: Patch) -> None:
+    list_of = GenerationLog.list_of
+
+    def mutant(self: GenerationLog, snapshot_id: int) -> tuple[ListEntry, ...] | None:
+        found = list_of(self, snapshot_id)
+        return found[-1:] if found and self.kind is PartKind.STEPS else found
+
+    patch.setattr(GenerationLog, "list_of", mutant)
+
+
+def merged_pieces_overlap(patch: Patch) -> None:
+    steps_of_log = RowWork._steps_of_log
+
+    def mutant(self: RowWork, task: Any) -> Any:
+        steps = steps_of_log(self, task)
+        return [*steps, *steps]
+
+    patch.setattr(generations, "_STEP_PARTS_MAX", 2)
+    patch.setattr(RowWork, "_steps_of_log", mutant)
+
+
+def collector_takes_running_parts(patch: Patch) -> None:
+    patch.setattr(run_store, "_is_below", lambda path, incarnation: True)
+
+
+# ---------------------------------------------------------------- 12.8 and 12.9: comparison, chance
+
+
+def nothing_compared(patch: Patch) -> None:
+    patch.setattr(Stepping, "repeat_cut", lambda self, before: self._seed(before.snapshot_id))
+
+
+def chance_not_seeded(patch: Patch) -> None:
+    patch.setattr(Stepping, "_seed", lambda self, snapshot_id: None)
+
+
+# ---------------------------------------------------------------- 12.11 and 12.12: bases
+
+
+def no_state_listed(patch: Patch) -> None:
+    """A snapshot without state lists none, but only the steps behind the last state."""
+    patch.setattr(step_records, "_completed", lambda record, before, is_sink: record)
+
+
+def first_step_left_out(patch: Patch) -> None:
+    rule = step_records._is_behind
+
+    def is_behind(handle: Handle, subtask: Subtask, base: StepBase) -> bool:
+        return rule(handle, subtask, base._replace(generation=base.generation + 1))
+
+    patch.setattr(step_records, "_is_behind", is_behind)
+
+
+def steps_dropped_ahead_of_the_publication(patch: Patch) -> None:
+    captured = RowLogs.captured_step
+
+    def mutant(self: RowLogs, report: StepCaptured) -> Outcome:
+        outcome = captured(self, report)
+        if report.is_base:
+            log = self._logs[PartKind.STEPS, report.subtask]
+            log.drop_through(log.newest)
+        return outcome
+
+    patch.setattr(RowLogs, "captured_step", mutant)
+
+
+def fork_without_a_base(patch: Patch) -> None:
+    """The first snapshot of a fork may store steps alone."""
+    patch.setattr(coordinator_machine, "is_foreign", lambda manifest, run, topology: False)
+
+
+def state_of_another_run_listed(patch: Patch) -> None:
+    fork_without_a_base(patch)
+    patch.setattr(snapshot_tracker, "is_foreign", lambda manifest, run, topology: False)
+
+
+def adopted_fork_unknown(patch: Patch) -> None:
+    """A coordinator that adopts a fork does not read the snapshot of the origin."""
+    rule = Deployment._knows
+    patch.setattr(Deployment, "_knows", lambda self, source: source[0] != self._settings.run or rule(self, source))
+
+
+def base_overtaken(patch: Patch) -> None:
+    patch.setattr(SnapshotTable, "_awaits_state", False)
