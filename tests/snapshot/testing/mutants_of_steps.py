@@ -242,7 +242,7 @@ def collector_takes_running_parts(patch: Patch) -> None:
 
 
 def nothing_compared(patch: Patch) -> None:
-    patch.setattr(Stepping, "repeat_cut", lambda self, before: self._seed(before.snapshot_id))
+    patch.setattr(Stepping, "repeat_cut", lambda self, before, states: self._seed(before.snapshot_id))
 
 
 def chance_not_seeded(patch: Patch) -> None:
