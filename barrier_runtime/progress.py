@@ -58,6 +58,8 @@ class WorkerProgress:
     metrics: dict[str, float]
     #: {reason: count of connections that this process refused, in all incarnations}
     refused: dict[str, int]
+    #: most steps that one of its subtasks has to repeat behind the present one
+    steps_left: int
 
 
 class ProgressTracker:
@@ -100,6 +102,10 @@ class ProgressTracker:
             }
             for node in self._topology.nodes
         }
+
+    def steps_left(self, incarnation: int) -> int:
+        """Return the most steps that a subtask has to repeat behind the present one."""
+        return max((report.steps_left for report in _of(incarnation, self._newest)), default=0)
 
     def totals(self, incarnation: int) -> dict[str, dict[str, float]]:
         """Return reported sums since the start: ``{"sent": {node: …}, "processed": …, "ended": …, "metrics": …}``."""

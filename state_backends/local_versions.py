@@ -145,8 +145,8 @@ class UnfinishedVersion:
         #: folder to make, for the files of the database
         self.database = self._unfinished / _DATABASE
 
-    def finish(self, states: bytes) -> None:
-        """Make the version durable. `states` says what its rows are of.
+    def finish(self, states: bytes) -> int:
+        """Make the version durable. `states` says what its rows are of. Return the bytes of its database.
 
         Raises
         ------
@@ -160,6 +160,7 @@ class UnfinishedVersion:
         self._unfinished.rename(self._path)
         for folder in (self._path.parent, self._path.parent.parent, self._path.parent.parent.parent):
             _sync(folder)
+        return sum(each.stat().st_size for each in (self._path / _DATABASE).iterdir())
 
 
 def _name(text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from snapshot.errors import RestoreRefused, StateError
-from snapshot.keyed.row_store import Job, StoredRow
+from snapshot.keyed.row_store import Job, Steps, StoredRow
 from state_backends.local_versions import UnfinishedVersion
 from state_backends.scratch_folder import ScratchFolder
 
@@ -235,7 +235,7 @@ class Database:
             raise self._failed("remove rows from", error) from error
         return True
 
-    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+    def make_version(self, snapshot_id: int, states: bytes) -> Steps[int]:
         """See `RowStore`. RocksDB links its files under the interpreter's lock, for 10 to 50 ms.
 
         Raises
@@ -248,7 +248,7 @@ class Database:
             version = self._begin_version(snapshot_id)
             self._r.Checkpoint(self._db).create_checkpoint(str(version.database))
             yield None
-            version.finish(states)
+            return version.finish(states)
         except Exception as error:
             raise self._failed("make a version of", error) from error
 

@@ -91,12 +91,20 @@ def _fitting(rows: Sequence[Record], lines: int, weight: str) -> tuple[Sequence[
 # ---------------------------------------------------------------- head and foot
 
 
+def _mode_facts(mode: Record) -> str:
+    if "logBytes" not in mode:
+        return ""
+    facts = f", mode {mode['name']}, log {size_text(mode['logBytes'])}"
+    if mode["versions"]:
+        facts += f", versions {size_text(mode['versionBytes'])}"
+    return f"{facts}, {mode['stepsLeft']} steps to repeat" if mode["stepsLeft"] else facts
+
+
 def _head(document: Record) -> Iterator[RenderableType]:
     phase = document["phase"] if document["isActive"] else document["outcome"] or "ended"
     style = {"running": "green", "finished": "green", "failed": "red"}.get(phase, "yellow")
     facts = f"  {age_text(document['timestamp'] - document['startedAt'])}, incarnation {document['incarnation']}"
-    if "logBytes" in document["mode"]:
-        facts += f", mode {document['mode']['name']}, log {size_text(document['mode']['logBytes'])}"
+    facts += _mode_facts(document["mode"])
     line = cell(document["name"], "bold")
     yield line.append_text(cell(f"  {phase}", style)).append(f"{facts}, {document['workers']} workers")
     into, out_of = (rate_text(document[key]) for key in ("inPerSecond", "outPerSecond"))

@@ -114,7 +114,8 @@ class Meter:
             ended[node] = ended.get(node, 0) + (machine.status is Status.ENDED)
             for metric, value in machine.context.metrics.items():
                 metrics[metric] = metrics.get(metric, 0) + value
-        return WorkerProgress(self._worker, self._incarnation, sent, processed, busy, ended, metrics, refused)
+        left = max((machine.context.steps_left for machine in self._machines.values()), default=0)
+        return WorkerProgress(self._worker, self._incarnation, sent, processed, busy, ended, metrics, refused, left)
 
 
 class _Outputs:

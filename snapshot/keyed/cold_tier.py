@@ -289,7 +289,7 @@ class ColdTier:
 
     def _making(self, version: PendingVersion, states: bytes) -> Job:
         try:
-            yield from self.store.make_version(version.snapshot_id, states)
+            version.size = yield from self.store.make_version(version.snapshot_id, states)
         except StateError as error:
             version.failure = str(error)  # the snapshot is aborted, and the run goes on
         else:

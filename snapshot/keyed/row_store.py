@@ -62,8 +62,10 @@ class RowStore(Protocol):
     def states(self) -> bytes:
         """What the version that the store was opened with says of its states."""
 
-    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+    def make_version(self, snapshot_id: int, states: bytes) -> Steps[int]:
         """Keep the rows as they are now, durable, under the id of a snapshot. `states` says what they are of.
+
+        Returns the bytes of the version.
 
         Only jobs of the store's writer may call this. A store opened with the version has these rows.
         """

@@ -27,6 +27,7 @@ class LocalVersion(NamedTuple):
     run: str
     subtask: Subtask
     snapshot_id: int  #: snapshot at whose cut the version was made
+    size: int  #: bytes of its files, which versions and databases share
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class PendingVersion:
     snapshot_id: int
     #: whether the version is durable
     is_made: bool = False
+    #: bytes of its files
+    size: int = 0
     #: why there will be no such version, or ""
     failure: str = ""
 

@@ -85,6 +85,8 @@ class SubtaskContext(Context):
         self.inputs = inputs
         self.outputs = tuple(edge.target for edge in edges)
         self.partitions = ()
+        #: steps that are to be repeated behind the present one
+        self.steps_left = 0
         self.sender = None
         self.key = None
         #: whether `key` is the current key, because None is a key too

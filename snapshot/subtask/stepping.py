@@ -7,7 +7,7 @@ next step is sent before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from snapshot.channel.serialization import Codec
@@ -175,7 +175,7 @@ class Stepping:
 
     # ---------------------------------------------------------------- replay
 
-    def restore(self, steps: Iterable[memoryview], behind: int | None) -> None:
+    def restore(self, steps: Sequence[memoryview], behind: int | None) -> None:
         """Hold the steps of a restored log, and repeat what came before the node was opened.
 
         `behind` is the snapshot that has the restored state, or None where the replay begins with the run. Older steps
@@ -188,7 +188,8 @@ class Stepping:
         """
         self._is_first = False
         name = f"the log of {self._subtask}"
-        decoded = (decode_step(step, name) for step in steps)
+        self._context.steps_left = len(steps)
+        decoded = (self._begun(step, name) for step in steps)
         self.replay = Replay(step for step in decoded if behind is None or step[-1].snapshot_id > behind)
         for each in self.inputs:
             each.hash = NamedHash(each.key_of)
@@ -199,6 +200,10 @@ class Stepping:
         if not self.keeps_state and behind is None:
             self.run = self._reach(Opened).run
             self._seed(_BEGINNING)
+
+    def _begun(self, step: memoryview, name: str) -> list[Any]:
+        self._context.steps_left -= 1
+        return decode_step(step, name)
 
     def _reach(self, entry: type[E]) -> E:
         assert self.replay is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgpack
 
-from snapshot.keyed.row_store import Job, StoredRow
+from snapshot.keyed.row_store import Job, Steps, StoredRow
 
 
 class MemoryRowStore:
@@ -80,11 +80,13 @@ class MemoryRowStore:
             self.rows.pop(row, None)
         return True
 
-    def make_version(self, snapshot_id: int, states: bytes) -> Job:
+    def make_version(self, snapshot_id: int, states: bytes) -> Steps[int]:
         """See `RowStore`."""
         assert self._keep is not None and not self.is_closed
-        self._keep(snapshot_id, msgpack.packb((states, list(self.rows.items()))))
+        version: bytes = msgpack.packb((states, list(self.rows.items())))
+        self._keep(snapshot_id, version)
         yield None
+        return len(version)
 
     def _is_refused(self) -> bool:
         is_refused = self.refusals > 0

@@ -158,7 +158,8 @@ class RowWork:
                 self.pause(seconds or 0)
         except SnapshotAborted as error:
             return VersionFailed(task, str(error))
-        return VersionMade(task, LocalVersion(self.disk, self.run, task.subtask, task.version.snapshot_id))
+        version = task.version
+        return VersionMade(task, LocalVersion(self.disk, self.run, task.subtask, version.snapshot_id, version.size))
 
     def _kept(self, rows: MigratedRows) -> KeptRows:
         if rows.segment.rows.num_rows:

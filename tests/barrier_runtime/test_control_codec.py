@@ -154,8 +154,8 @@ def test_other_bytes_are_refused_by_name(data: bytes) -> None:
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), groups=(0,)),), False),  # type: ignore[arg-type]
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), rows=((1, 2),)),), False),  # type: ignore[arg-type]
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), (1,)),), False),  # type: ignore[arg-type]
-        WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}),  # type: ignore[dict-item]
-        WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}),  # type: ignore[dict-item]
+        WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}, 0),  # type: ignore[dict-item]
+        WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}, 0),  # type: ignore[dict-item]
     ],
     ids=lambda message: type(message).__name__,
 )

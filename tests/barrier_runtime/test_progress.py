@@ -19,13 +19,13 @@ _TOPOLOGY = Topology(
 def _sender(sent: int, waiting: int = 0, held_up: float = 0.0, *, incarnation: int = 1) -> WorkerProgress:
     """Worker 0, which has `a`."""
     edge = EdgeSent(sent, 100, waiting, 4, held_up)
-    return WorkerProgress(0, incarnation, {0: edge}, {}, {"a": 0.5}, {"a": 1}, {"seen": 1.5}, {"late": 1})
+    return WorkerProgress(0, incarnation, {0: edge}, {}, {"a": 0.5}, {"a": 1}, {"seen": 1.5}, {"late": 1}, 2)
 
 
 def _receiver(worker: int, processed: int, waiting: int = 0) -> WorkerProgress:
     """Workers 1 and 2, with two subtasks of `b` each."""
     edge = EdgeProcessed(processed, 40, waiting, 1000)
-    return WorkerProgress(worker, 1, {}, {0: edge}, {"b": 1.5}, {"b": 1}, {"seen": 0.5}, {"late": 2})
+    return WorkerProgress(worker, 1, {}, {0: edge}, {"b": 1.5}, {"b": 1}, {"seen": 0.5}, {"late": 2}, 5)
 
 
 def _tracker(*reports: WorkerProgress) -> ProgressTracker:
@@ -63,6 +63,7 @@ def test_nodes_and_totals() -> None:
     assert tracker.totals(1) == {
         "sent": {"a": 200}, "processed": {"b": 170}, "ended": {"a": 1, "b": 2}, "metrics": {"seen": 2.5},
     }  # fmt: skip
+    assert (tracker.steps_left(1), tracker.steps_left(7)) == (5, 0)
     assert tracker.refused({"late": 1, "stranger": 7}) == {"late": 6, "stranger": 7}
 
 

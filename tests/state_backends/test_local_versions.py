@@ -32,7 +32,7 @@ def versions(tmp_path: Path) -> LocalVersions:
 
 
 def _version(versions: LocalVersions, snapshot_id: int) -> LocalVersion:
-    return LocalVersion(versions.disk, "a/run..of mine", SUBTASK, snapshot_id)
+    return LocalVersion(versions.disk, "a/run..of mine", SUBTASK, snapshot_id, 9)
 
 
 def _make(versions: LocalVersions, snapshot_id: int, content: bytes = b"rows") -> None:
@@ -133,7 +133,7 @@ class Disk:
         assert subtask.capture() is None
         pending = subtask.states.begin_version(snapshot_id)
         _wait(pending)
-        return LocalVersion(self.versions.disk, "run", SUBTASK, snapshot_id)
+        return LocalVersion(self.versions.disk, "run", SUBTASK, snapshot_id, 9)
 
 
 def _wait(pending: PendingVersion) -> None:

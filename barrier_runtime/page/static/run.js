@@ -80,6 +80,8 @@ function showFigures(run) {
     ["Incarnation", String(run.incarnation)],
     ["Workers", String(run.workers)],
     ...("logBytes" in run.mode ? [["Log of steps", bytes(run.mode.logBytes)]] : []),
+    ...(run.mode.stepsLeft ? [["Steps to repeat", count(run.mode.stepsLeft)]] : []),
+    ...(run.mode.versions ? [["Local versions", bytes(run.mode.versionBytes)]] : []),
     [hasEnded ? "Ran for" : "Running for", elapsed(run.timestamp - run.startedAt)],
   ];
   const list = at("figures");

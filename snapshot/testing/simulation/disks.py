@@ -41,7 +41,7 @@ class SimulatedDisk:
         """Make the tier of a subtask, whose database is on this disk. `writer` writes to the database."""
 
         def keep(snapshot_id: int, version: bytes) -> None:
-            self.files[self._path(LocalVersion(self.name, self.run, subtask, snapshot_id))] = version
+            self.files[self._path(LocalVersion(self.name, self.run, subtask, snapshot_id, len(version)))] = version
 
         def open_store(version: LocalVersion | None) -> tuple[RowStore, Writer]:
             return MemoryRowStore(keep, None if version is None else self._read(version)), writer

@@ -294,7 +294,7 @@ def test_listed_versions_are_those_of_all_stored_snapshots() -> None:
     store = CoordinatorStore(MemoryBackend(), RUN)
     for number, listed in ((1, 1), (2, 1), (4, 4), (5, 4)):
         records = tuple(
-            replace(each, version=LocalVersion("disk", RUN, each.subtask, listed))
+            replace(each, version=LocalVersion("disk", RUN, each.subtask, listed, 9))
             for each in make_manifest().records[:2]
         )
         store.store.write_manifest(replace(make_manifest(records), run=RUN, snapshot_id=number, pinned=False))

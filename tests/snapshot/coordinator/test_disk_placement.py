@@ -19,7 +19,7 @@ PLACES = {Subtask(node, index): index for node in ("a", "b") for index in range(
 
 
 def _plan(disks: dict[Subtask, str]) -> list[RestoredSubtask]:
-    versions = {each: LocalVersion(disk, "run", each, 7) for each, disk in disks.items()}
+    versions = {each: LocalVersion(disk, "run", each, 7, 9) for each, disk in disks.items()}
     return [RestoredSubtask(each, None, (), (), (), version=versions.get(each)) for each in PLACES]
 
 

@@ -280,7 +280,7 @@ def test_a_former_name_admits_restored_parts_only() -> None:
 def test_a_version_is_that_of_the_base() -> None:
     """Of the run, of the subtask, and made at the cut of the snapshot that has its state."""
     base = StepBase(7, MADE.incarnation, 3, (), ())
-    version = LocalVersion("disk", MADE.run, P, 7)
+    version = LocalVersion("disk", MADE.run, P, 7, 9)
     assert found({P: Lists(ALL, (), (), (), base, version)}) == []
     for wrong, due in (
         (version._replace(run="other"), base), (version._replace(subtask=OTHER), base),

@@ -16,7 +16,7 @@ from snapshot.worker.row_tasks import RowsStored, RowWork, VersionFailed, Versio
 from tests.snapshot import sample
 
 SUBTASK = sample.records()[0].subtask
-VERSION = LocalVersion("disk", "run", SUBTASK, 20)
+VERSION = LocalVersion("disk", "run", SUBTASK, 20, 0)
 
 
 def _logs() -> tuple[RowLogs, AwaitVersion, list[object]]:
