@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot import Context, Deltas, Graph, InputLogging, Node
+from snapshot import Context, Deltas, Graph, InputLogging, Node, PersistentState
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.plan.modes import Mode
 from snapshot.testing import ListSink, Odds, Simulator
@@ -21,7 +21,11 @@ from tests.snapshot.testing.replayed import Keyed, Relay, Slices, chain_problems
 #: Even, so that messages share frames.
 _SEED = 2
 
-MODES: dict[str, Mode] = {"log": InputLogging(), **{f"deltas {n}": Deltas(every=n) for n in (1, 2, 3)}}
+MODES: dict[str, Mode] = {
+    "log": InputLogging(),
+    **{f"deltas {n}": Deltas(every=n) for n in (1, 2, 3)},
+    "versions": PersistentState("/disk", every=3),
+}
 
 
 class Count(Node):
