@@ -194,7 +194,7 @@ def test_modes(live: Live) -> None:
     cases = select({"": modes.configurations(SIZE)}, ["job=wordcount"])[""]
     markers, *others = [assert_schema(result.json()) for result in modes.measure(cases, SIZE, lambda: live)]
     assert markers["configuration"]["mode"] == "markers" and not markers["ratios"]
-    assert [each["configuration"]["mode"] for each in others] == ["inputLogging", "deltas"]
+    assert [each["configuration"]["mode"] for each in others] == ["inputLogging", "deltas", "persistentState"]
     assert all(each["ratios"].keys() == {"markers"} for each in others)
     assert "replayed_records_per_s" in others[0]["metrics"]
 

@@ -61,8 +61,17 @@ def _state(body: memoryview) -> dict[str, Any]:
     """The stored names and values of a state, read and written by its class."""
     stored = CODEC.decode_state(b"".join(bytes(piece) for piece in NodeState.decode(body, CODEC).encode(CODEC)))
     assert list(stored) == list(_FRESH)
-    stored["uncommitted"] = dict(stored["uncommitted"])  # pairs, of which no two have one id; format 1 has a map
+    pairs = dict(stored["uncommitted"])  # of which no two have one id; format 1 has a map
+    stored["uncommitted"] = {snapshot_id: _without_run(prepared) for snapshot_id, prepared in pairs.items()}
     return {name: _plain(value) for name, value in stored.items() if value != _FRESH[name]}
+
+
+def _without_run(prepared: Any) -> Any:
+    """Prepared output without the name of the run, which tokens of `ListSink` did not have when this was stored."""
+    match prepared:
+        case [str(token), *rows] if token.count("/") == 3:
+            return [token.partition("/")[2], *rows]
+    return prepared
 
 
 def with_one_kind_of_tuples(found: Any) -> Any:

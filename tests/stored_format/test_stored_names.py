@@ -23,7 +23,15 @@ from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.modes import InputLogging
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
 from snapshot.stored import envelope, keys, layout, manifest, part, run_store
-from snapshot.stored.certificate import ChannelWaves, ListEntry, OwnStateKind, ReceivedEntry, SentEntry, StepBase
+from snapshot.stored.certificate import (
+    ChannelWaves,
+    ListEntry,
+    LocalVersion,
+    OwnStateKind,
+    ReceivedEntry,
+    SentEntry,
+    StepBase,
+)
 from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.keys import StoredArray, StoredMap
@@ -43,7 +51,7 @@ from tests.stored_format.generate_live import FORMAT_1_LIVE
 NAMES = {
     "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from",
     "ABORTED": "run snapshot_id",
-    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps base",
+    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps base version",
     "HANDLE": (
         "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline groups rows"
     ),
@@ -64,7 +72,7 @@ ADDED = {
     "MANIFEST": ["edited_from"],
     "SUBTASK_STATUS": ["partitions", "own_state"],
     "EDGE": ["on_error"],
-    "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps", "base"],
+    "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps", "base", "version"],
     "NODE_STATE": ["log_run"],
     "TOPOLOGY": ["mode"],
     "HANDLE": ["groups", "rows"],
@@ -184,6 +192,8 @@ def test_what_is_written_today() -> None:
     logged = (part.steps_part("run", 7, 7_000_042, record.subtask, (0, 3), [b"steps"]).inline(),)
     keyed = replace(record, groups=(0, KEY_GROUPS), rows=(ListEntry(listed, 2, 5),), own=(), waves=waves, steps=logged)
     keyed = replace(keyed, base=StepBase(7, 1, 3, (4, 5), (6,)))
+    keyed = replace(keyed, version=LocalVersion("disk", "run", Subtask("a", 1), 7, 1000))
+    assert SUBTASK_RECORD.write(keyed)["version"] == ["disk", "run", ["a", 1], 7, 1000]
     assert SUBTASK_RECORD.write(keyed)["base"] == [7, 1, 3, [4, 5], [6]]
     assert list(SUBTASK_RECORD.write(keyed)) == names("SUBTASK_RECORD")
     assert SUBTASK_RECORD.read(msgpack.unpackb(msgpack.packb(SUBTASK_RECORD.write(keyed)))) == keyed

@@ -312,7 +312,7 @@ def make_host(
     owner: HostOwner,
     group: Group,
     world: World,
-    tier_of: Callable[[Subtask], Tier],
+    tiers: Mapping[str, Callable[[Subtask], Tier]],
 ) -> Host:
     """Assemble the machine of a subtask, whose state is restored later.
 
@@ -329,8 +329,7 @@ def make_host(
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
     environment = SubtaskEnvironment(
         world.run, incarnation, world.codec, _LIMITS, lambda _: MemorySpill(partial(world.see, "a frame was spilled")),
-        lambda _: world.logger, lambda _: chance, lambda: world.now, lambda _: observer,
-        tier_of,
+        lambda _: world.logger, lambda _: chance, lambda: world.now, lambda _: observer, **tiers,
     )  # fmt: skip
     try:
         machine = world.mutation.machine(assemble(restored.subtask, world.compiled, environment, channels))

@@ -15,7 +15,7 @@ from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
-from snapshot.keyed.heap import HeapTier, Tier
+from snapshot.keyed.heap import Tier
 from snapshot.plan.modes import PersistentState
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.part import Handle, Part
@@ -406,14 +406,16 @@ class Worker(HostOwner):
         incarnation = parts.deploy.incarnation
         for each in parts.deploy.subtasks:
             channels = parts.channels[each.subtask]
-            at = (incarnation, self, self.data, self._world, self._tier_of)
+            tiers = {"tier_of": self._tier_of} if self._has_databases else {}
+            at = (incarnation, self, self.data, self._world, tiers)
             self.hosts[each.subtask] = make_host(each, channels, *at)
         return {subtask: host.machine for subtask, host in self.hosts.items()}
 
-    def _tier_of(self, subtask: Subtask) -> Tier:
-        if not isinstance(self._world.compiled.topology.mode, PersistentState):
-            return HeapTier()
+    @property
+    def _has_databases(self) -> bool:
+        return isinstance(self._world.compiled.topology.mode, PersistentState)
 
+    def _tier_of(self, subtask: Subtask) -> Tier:
         def notify() -> None:
             self.data.once(WorkRows(subtask, "Write"), lambda: self._write(subtask, writer))
 

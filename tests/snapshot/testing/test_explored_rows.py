@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -51,8 +52,8 @@ def test_rows_survive_a_crash_in_every_order_of_steps() -> None:
 def test_rows_that_are_not_restored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The explorer compares rows, not only what the node itself returns."""
 
-    def without_rows(states: KeyedStates, segments: Sequence[Segment], now: float, *, is_rescaled: bool) -> None:
-        restore(states, (), now, is_rescaled=is_rescaled)
+    def without_rows(states: KeyedStates, segments: Sequence[Segment], now: float, **how: Any) -> None:
+        restore(states, (), now, **how)
 
     restore = KeyedStates.restore
     monkeypatch.setattr(KeyedStates, "restore", without_rows)
