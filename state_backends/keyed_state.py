@@ -61,7 +61,8 @@ class HeapState:
 class RocksDBState:
     """Keep rows in a RocksDB database of each subtask, on the local disk, and a bounded part of them in memory.
 
-    The databases are caches: they are deleted at the end, and only snapshots are restored. Needs
+    The databases are caches: they are deleted at the end, and only snapshots are restored, or versions in mode
+    ``persistentState``. Needs
     ``pip install 'cutline[rocksdb]'``.
 
     Raises

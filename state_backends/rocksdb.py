@@ -1,7 +1,7 @@
 """A RocksDB database of one subtask: a disposable cache of rows on the local disk, with bounded memory.
 
-Must not know what the rows mean: keys and values are bytes. Nothing is durable, because the segments of a snapshot hold
-all that a restore needs. So there is no log and no sync, and the folder goes with the process.
+Must not know what the rows mean: keys and values are bytes. Only versions are durable, because else the segments of a
+snapshot hold all that a restore needs. So there is no log and no sync, and the folder goes with the process.
 
 No child of a process that has ever opened a database can open one: the child hangs (facebook/rocksdb#2006). So
 `rocksdict` is imported and opened at the first use only, in the worker, after the fork.

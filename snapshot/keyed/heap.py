@@ -142,7 +142,7 @@ class HeapTier:
 
 
 class _Known(NamedTuple):
-    """What the headers of all segments say, or the version of a local database, by the name of a state."""
+    """Facts of the headers of all segments, or of the version of a local database, by the name of a state."""
 
     kinds: dict[str, dict[StateKind, None]]
     #: names of states in segments with rows that may expire

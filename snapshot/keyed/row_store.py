@@ -60,7 +60,7 @@ class RowStore(Protocol):
 
     @property
     def states(self) -> bytes:
-        """What the version that the store was opened with says of its states."""
+        """States of the version that the store was opened with, encoded; empty without such a version."""
 
     def make_version(self, snapshot_id: int, states: bytes) -> Steps[int]:
         """Keep the rows as they are now, durable, under the id of a snapshot. `states` says what they are of.

@@ -1,6 +1,7 @@
-"""What the threads of a simulated worker do for storage. Tasks of one kind and one subtask are performed in order.
+"""Perform what the threads of a simulated worker do for storage.
 
-So two steps of one name are interchangeable, and a schedule by names repeats a history.
+Tasks of one kind and one subtask are performed in order. So two steps of one name are
+interchangeable, and a schedule by names repeats a history.
 """
 
 from __future__ import annotations
