@@ -1,8 +1,8 @@
 """The contract of a store that holds the totals of an aggregate, by key, for others to read.
 
-A store keeps one *cell* for each key: a value, the id of the snapshot that wrote it, and the value before. It also keeps
-one committed id. A cell counts by its value where its id is at most the committed id, else by the value before. So one
-commit makes all cells of a snapshot count at once, whichever subtasks wrote them.
+A store keeps one *cell* for each key: a value, the id of the snapshot that wrote it, and the value before. It also
+keeps one committed id. A cell counts by its value where its id is at most the committed id, else by the value before.
+So one commit makes all cells of a snapshot count at once, whichever subtasks wrote them.
 
 At a restore the calls come in this order: `take`, `commit` of the restored snapshot, `rollBack` to it.
 """

@@ -138,6 +138,7 @@ def _topology(
             guarantee=guarantee_of(node.node),
             class_name=f"{type(node.node).__module__}.{type(node.node).__qualname__}",
             acts_on_end=(defines(node.node, "onEnd") and not node.node.inherited) or None,
+            is_aggregate=hasattr(node.node, "take_difference") or None,
             formerly=node.formerly,
             raised_version=node.node.stateVersion if node.node.stateVersion > 1 else None,
             migrations=tuple(hook for hook in MIGRATIONS if defines(node.node, hook)) or None,

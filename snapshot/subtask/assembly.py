@@ -239,7 +239,7 @@ def assemble(
     """
     topology, codec = compiled.topology, environment.codec
     restored = restored.numbered(subtask, topology)
-    node = _fresh_node(subtask, compiled)
+    node = fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     channels = topology.outputs_of(subtask)
     outputs = {
@@ -344,7 +344,8 @@ def _keyed_states(
     )  # fmt: skip
 
 
-def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
+def fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
+    """Unpickle a copy of a subtask's node. Raises as `assemble`."""
     try:
         node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:

@@ -27,17 +27,20 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
+from snapshot.operators.persistent_aggregate import MEMORY_BYTES_MAX, PersistentAggregate
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
+    DifferencesHeld,
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
@@ -51,6 +54,7 @@ from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
 from snapshot.subtask.replaying import ReplayCalls, Replayer
 from snapshot.subtask.reports import (
+    DifferenceCaptured,
     OwnStateCaptured,
     PublicationHandled,
     Replayed,
@@ -106,6 +110,9 @@ class SubtaskMachine:
         self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
         self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
+        self._gate: DifferenceGate | None = None
+        if isinstance(parts.node, PersistentAggregate):
+            self._gate = DifferenceGate(parts.node, parts.backpressure, MEMORY_BYTES_MAX)
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
@@ -315,6 +322,9 @@ class SubtaskMachine:
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
+            case DifferencesHeld(held_bytes):
+                assert self._gate is not None
+                self._gate.hold(held_bytes)
             case Started():
                 self._tick(now)
                 self._start()
@@ -582,6 +592,10 @@ class SubtaskMachine:
             self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
         self.context.sender = None
+        if self._gate is not None:
+            self._gate.check()
+            if self._gate.needs_snapshot:
+                self._ask_snapshot()
         return handled
 
     def _poll(self, limit: int) -> int:
@@ -750,6 +764,9 @@ class SubtaskMachine:
         # Last, because whatever fails before must leave the changed rows to the next cut.
         if self._parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
+        if isinstance(self.node, PersistentAggregate):
+            states, size = self.node.take_difference(snapshot_id)
+            self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
         return state, status
