@@ -14,9 +14,6 @@ from snapshot.node import Context, Sink
 from snapshot.operators.aggregate_store import AggregateStore
 from snapshot.operators.monoid import Accumulator, Monoid
 
-#: Bytes of one subtask's differences from which it waits for the store.
-MEMORY_BYTES_MAX = 256 * 1024 * 1024
-
 
 class PersistentAggregate(Sink):
     """Adds messages to totals by key, in a store. `Stream.persistentAggregate` makes one.

@@ -27,7 +27,8 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
-from snapshot.operators.persistent_aggregate import MEMORY_BYTES_MAX, PersistentAggregate
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.plan.modes import memory_of
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
@@ -112,7 +113,7 @@ class SubtaskMachine:
         self._kept = StateCapture(parts, self._ends, self._prepared)
         self._gate: DifferenceGate | None = None
         if isinstance(parts.node, PersistentAggregate):
-            self._gate = DifferenceGate(parts.node, parts.backpressure, MEMORY_BYTES_MAX)
+            self._gate = DifferenceGate(parts.node, parts.backpressure, memory_of(parts.topology.mode))
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
@@ -312,7 +313,11 @@ class SubtaskMachine:
                 assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
                 self.snapshotter.step(event)
                 self._answer_request()  # the snapshot is the answer
-            case MinSnapshotIdRaised() | AlignmentTimedOut():
+            case MinSnapshotIdRaised(min_snapshot_id):
+                self.snapshotter.step(event)
+                if self._parts.epochs is not None:
+                    self._parts.epochs.settle(min_snapshot_id)
+            case AlignmentTimedOut():
                 self.snapshotter.step(event)
             case RequestAnswered():
                 self._answer_request()
@@ -581,13 +586,20 @@ class SubtaskMachine:
         if isinstance(head, Frame) and head.kind is PayloadKind.END:
             if self.observer is not None:
                 self.observer.end_received(channel.end.channel)
+            if self._parts.epochs is not None:
+                self._parts.epochs.input_ended(channel.end, head)
             channel.end.advance(1)
             if self._parts.steps is not None:
                 self._parts.steps.took(channel.end.channel, 1, together=False)
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
+        epochs = self._parts.epochs
+        if epochs is not None:
+            limit = min(limit, epochs.enter(channel.end, head))
         handled = channel.handle(head, limit)
+        if epochs is not None:
+            epochs.handled(channel.end.channel, handled)
         if self._parts.steps is not None:
             self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
@@ -723,6 +735,8 @@ class SubtaskMachine:
             or not self._ends.all_ended
         ):
             return
+        if self._parts.epochs is not None:
+            self._parts.epochs.stamp_end()
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
                 end.send_end()
@@ -738,8 +752,8 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
-        is_ended = self.status is Status.ENDED
-        steps = self._parts.steps
+        steps, epochs = self._parts.steps, self._parts.epochs
+        is_ended = self.status is Status.ENDED and (epochs is None or epochs.is_over(snapshot_id))
         keeps_state = steps is None or steps.captures_state(snapshot_id)
         try:
             state = self._kept.capture(
@@ -769,6 +783,8 @@ class SubtaskMachine:
             self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
+        if epochs is not None and not self.inputs:
+            epochs.begin(snapshot_id)
         return state, status
 
     def _capture_rows(self, snapshot_id: int) -> None:
