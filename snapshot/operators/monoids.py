@@ -1,0 +1,306 @@
+"""Monoids that we ship: sums, counts, extremes, first and last by time, the k greatest. Sketches are in `sketches`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from numbers import Real
+from operator import gt, lt
+from typing import Any, ClassVar, Final
+
+from snapshot.error_text import shown
+from snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid, TightAccumulator
+
+#: the neutral state of all monoids that keep values: no value yet
+_NOTHING: Final = ()
+
+#: Every float is a multiple of 2 to the power of minus this.
+_FLOAT_BITS: Final = 1074
+
+#: bytes of a sum of floats as such a multiple, and of its entry
+_FLOAT_SUM_BYTES: Final = ENTRY_BYTES + 2 * _FLOAT_BITS // 8
+
+
+class Sum(Monoid):
+    """The exact sum of numbers. Ints stay ints. Floats become fractions, so that no sum depends on the sequence.
+
+    People read an int, or the float that is nearest to the exact sum of floats.
+    """
+
+    def zero(self) -> int:
+        """Return 0."""
+        return 0
+
+    def plus(self, a: Any, b: Any) -> Any:
+        """Return the exact sum."""
+        return a + b
+
+    def unit(self, value: Any) -> Any:
+        """Return an int for an int, and a Fraction for a float.
+
+        Raises
+        ------
+        ValueError
+            for NaN, infinity, and values that are no numbers.
+        """
+        if isinstance(value, int):
+            return int(value)
+        numerator, denominator = _ratio(value)
+        return Fraction(numerator, denominator)
+
+    def result(self, state: Any) -> Any:
+        """Return an int as it is, and a Fraction as the nearest float, which is infinite beyond the greatest one."""
+        if not isinstance(state, Fraction):
+            return state
+        try:
+            return float(state)
+        except OverflowError:
+            return math.inf if state > 0 else -math.inf
+
+    def accumulator(self) -> Accumulator:
+        """Return an empty accumulator."""
+        return _Sums(self)
+
+
+def _ratio(value: Any) -> tuple[int, int]:
+    """Return a number as numerator and denominator. Raise ValueError if it has none."""
+    try:
+        numerator, denominator = value.as_integer_ratio()
+    except (AttributeError, ValueError, OverflowError) as error:
+        raise ValueError(f"Sum: {shown(value)} has no exact sum: filter such values before the aggregate") from error
+    return int(numerator), int(denominator)
+
+
+class _Sums(TightAccumulator):
+    """Sums by key. Sums of floats are multiples of the least float, because fractions take ten times as long."""
+
+    def __init__(self, monoid: Monoid) -> None:
+        super().__init__(monoid)
+        #: sums of floats by key; each of these keys has a Fraction in `_states` too
+        self._floats: dict[Hashable, int] = {}
+
+    def byteSize(self) -> int:
+        """Return an estimate of the bytes of all keys and sums in memory."""
+        return super().byteSize() + len(self._floats) * _FLOAT_SUM_BYTES
+
+    def drain(self) -> list[tuple[Any, Any]]:
+        """Take out all sums, by key."""
+        for key, multiple in self._floats.items():
+            self._states[key] += Fraction(multiple, 1 << _FLOAT_BITS)
+        self._floats = {}
+        return super().drain()
+
+    def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
+        types = set(map(type, values))
+        if types <= {int, bool}:
+            states, get = self._states, self._states.get
+            for key, value in zip(keys, values, strict=True):
+                states[key] = get(key, 0) + value
+        elif types == {float}:
+            self._gather_floats(keys, values)
+        else:
+            self.addStates(zip(keys, map(self._monoid.unit, values), strict=True))
+
+    def _gather_floats(self, keys: Sequence[Hashable], values: Sequence[float]) -> None:
+        floats, get = self._floats, self._floats.get
+        for key, value in zip(keys, values, strict=True):
+            try:
+                numerator, denominator = value.as_integer_ratio()
+            except (ValueError, OverflowError):
+                _ratio(value)  # raises with a text for people
+                raise
+            before = get(key)
+            if before is None:
+                self._states[key] = self._states.get(key, 0) + Fraction(0)
+                before = 0
+            # The denominator is a power of two.
+            floats[key] = before + (numerator << (_FLOAT_BITS + 1 - denominator.bit_length()))
+
+
+class Count(Monoid):
+    """The number of values, whatever they are."""
+
+    def zero(self) -> int:
+        """Return 0."""
+        return 0
+
+    def plus(self, a: int, b: int) -> int:
+        """Return the sum of two numbers of values."""
+        return a + b
+
+    def unit(self, value: Any) -> int:
+        """Return 1."""
+        return 1
+
+    def accumulator(self) -> Accumulator:
+        """Return an empty accumulator."""
+        return _Counts(self)
+
+
+class _Counts(TightAccumulator):
+    """Numbers of values by key."""
+
+    def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
+        states, get = self._states, self._states.get
+        for key, number in Counter(keys).items():
+            states[key] = get(key, 0) + number
+
+
+def _checked(monoid: Monoid, value: Any) -> Any:
+    """Return a value that can be compared with others. Raise ValueError for None, the empty tuple and NaN."""
+    if value is None or value == _NOTHING or _is_nan(value):
+        raise _not_comparable(monoid, value)
+    return value
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
+
+
+def _not_comparable(monoid: Monoid, value: Any) -> ValueError:
+    name = type(monoid).__name__
+    return ValueError(f"{name}: {shown(value)} cannot be compared: filter such values before the aggregate")
+
+
+class _Extreme(Monoid):
+    """The value that is before all others in the sequence of a comparison. The empty tuple is no value yet."""
+
+    #: function of two values: whether the first takes the place of the second
+    precedes: ClassVar[Callable[[Any, Any], bool]]
+
+    def zero(self) -> Any:
+        """Return the empty tuple: no value yet."""
+        return _NOTHING
+
+    def plus(self, a: Any, b: Any) -> Any:
+        """Return the value that precedes the other one."""
+        if a == _NOTHING:
+            return b
+        return b if b != _NOTHING and type(self).precedes(b, a) else a
+
+    def unit(self, value: Any) -> Any:
+        """Return the value. Raise ValueError for NaN, None and the empty tuple."""
+        return _checked(self, value)
+
+    def result(self, state: Any) -> Any:
+        """Return the value, or None for none."""
+        return None if state == _NOTHING else state
+
+    def accumulator(self) -> Accumulator:
+        """Return an empty accumulator."""
+        return _Extremes(self, type(self).precedes)
+
+
+class _Extremes(TightAccumulator):
+    """Values by key, each before all others of its key."""
+
+    def __init__(self, monoid: Monoid, precedes: Callable[[Any, Any], bool]) -> None:
+        super().__init__(monoid)
+        self._precedes = precedes
+
+    def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
+        unit, precedes = self._monoid.unit, self._precedes
+        states, get = self._states, self._states.get
+        for key, value in zip(keys, map(unit, values), strict=True):
+            before = get(key, _NOTHING)
+            if before == _NOTHING or precedes(value, before):
+                states[key] = value
+
+
+class Min(_Extreme):
+    """The least value. Values are of types that Python compares, and are neither NaN, None nor the empty tuple."""
+
+    precedes = lt
+
+
+class Max(_Extreme):
+    """The greatest value. Values are of types that Python compares, and are neither NaN, None nor the empty tuple."""
+
+    precedes = gt
+
+
+def _is_earlier(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    return bool(a[0] < b[0] or (a[0] == b[0] and _rank(a[1]) < _rank(b[1])))
+
+
+def _is_later(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
+    return _is_earlier(b, a)
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """Return what puts any two plain values in one sequence: None, numbers, text, bytes, tuples."""
+    if value is None:
+        return (0,)
+    if isinstance(value, tuple):
+        return (4, *map(_rank, value))
+    return (1 if isinstance(value, Real) else 2 if isinstance(value, str) else 3, value)
+
+
+class _ByTime(_Extreme):
+    """The value with the most extreme time. Values are pairs (time, value), and so are states."""
+
+    def unit(self, value: Any) -> Any:
+        """Return the pair (time, value).
+
+        Raises
+        ------
+        ValueError
+            for all but pairs, and for NaN as time or value.
+        """
+        if type(value) is not tuple or len(value) != 2:
+            raise ValueError(f"{type(self).__name__}: {shown(value)} is no pair (time, value)")
+        time, content = value
+        if time is None or _is_nan(time) or _is_nan(content):
+            raise _not_comparable(self, value)
+        return value
+
+    def result(self, state: Any) -> Any:
+        """Return the value without its time, or None for none."""
+        return None if state == _NOTHING else state[1]
+
+
+class First(_ByTime):
+    """The value with the lowest time. Values are pairs (time, value). At equal times the lesser value is the first.
+
+    None is less than numbers, numbers than text, text than bytes, bytes than tuples.
+    """
+
+    precedes = _is_earlier
+
+
+class Last(_ByTime):
+    """The value with the highest time. Values are pairs (time, value). At equal times the greater value is the last.
+
+    None is less than numbers, numbers than text, text than bytes, bytes than tuples.
+    """
+
+    precedes = _is_later
+
+
+class TopK(Monoid):
+    """The k greatest values, greatest first. A value that comes twice stands twice. Values are as those of `Max`.
+
+    Give pairs such as (score, name) to see whose the values are.
+    """
+
+    def __init__(self, k: int) -> None:
+        if type(k) is not int or k < 1:
+            raise ValueError(f"TopK: k is the number of values that are kept, at least 1, not {shown(k)}")
+        self.k = k
+
+    def zero(self) -> tuple[Any, ...]:
+        """Return no values."""
+        return _NOTHING
+
+    def plus(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the k greatest values of both."""
+        # Most values of a long stream are not among the greatest.
+        if b and len(a) == self.k and not b[0] > a[-1]:
+            return a
+        return tuple(sorted(a + b, reverse=True)[: self.k])
+
+    def unit(self, value: Any) -> tuple[Any, ...]:
+        """Return a tuple of the value. Raise ValueError for NaN, None and the empty tuple."""
+        return (_checked(self, value),)
