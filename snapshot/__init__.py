@@ -18,6 +18,8 @@ from snapshot.ids import Subtask
 from snapshot.key_groups import keyGroup
 from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
+from snapshot.operators.monoid import Monoid
+from snapshot.operators.monoids import Count, First, Last, Max, Min, Sum, TopK
 from snapshot.plan.modes import Deltas, InputLogging, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
@@ -28,15 +30,21 @@ __all__ = [
     "FULL",
     "ChannelError",
     "Context",
+    "Count",
     "CutlineError",
     "Deltas",
     "Fenced",
+    "First",
     "Graph",
     "GraphError",
     "InputLogging",
     "KeyedAggregate",
+    "Last",
     "ListState",
     "MapState",
+    "Max",
+    "Min",
+    "Monoid",
     "Node",
     "NodeError",
     "PartialAggregate",
@@ -54,6 +62,8 @@ __all__ = [
     "StateError",
     "Stream",
     "Subtask",
+    "Sum",
+    "TopK",
     "ValueState",
     "keyGroup",
 ]
