@@ -65,6 +65,7 @@ from snapshot.testing.steps import (
 from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
+    from snapshot.testing.check_store import checkStore
     from snapshot.testing.conserved import checkConservation
     from snapshot.testing.recovery import checkRecovery, everHandled
     from snapshot.testing.stateful import explorationMachine
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 _WITH_HYPOTHESIS = {
     "checkConservation": "conserved",
     "checkRecovery": "recovery",
+    "checkStore": "check_store",
     "everHandled": "recovery",
     "explorationMachine": "stateful",
     "faults": "strategies",
@@ -154,6 +156,7 @@ __all__ = [
     "CheckFailed",
     "checkRecovery",
     "checkConservation",
+    "checkStore",
     "everHandled",
     "explorationMachine",
     "graphs",

@@ -16,10 +16,10 @@ import msgpack
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.run_state import Outcome
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
-from snapshot.operators.memory_store import MemoryStore
 from snapshot.plan.topology import Topology
 from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.payload import unpack
+from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.steps import Named, Step, subtask_named
 from snapshot.trace import Trace
 from snapshot.trace_events import Event, Kind
@@ -103,7 +103,7 @@ class History:
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     starts: dict[tuple[int, ChannelId], Start] = field(default_factory=dict)
     list_sinks: dict[str, None] = field(default_factory=dict)
-    totals: dict[str, MemoryStore] = field(default_factory=dict)
+    totals: dict[str, KeptTotals] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
     outcome: Outcome | None = None

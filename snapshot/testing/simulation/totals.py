@@ -14,8 +14,8 @@ from snapshot.coordinator.control import Deploy
 from snapshot.errors import CutlineError, Fenced
 from snapshot.ids import Subtask
 from snapshot.operators.aggregate_store import StoreClaim
-from snapshot.operators.memory_store import MemoryStore, StoredCells
 from snapshot.plan.topology import Topology
+from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from snapshot.testing.simulation.scheduler import Group
 from snapshot.testing.steps import WorkRows
 from snapshot.worker.difference_log import TotalsTask
@@ -31,7 +31,7 @@ class SimulatedStore:
     failures: list[bool] = field(default_factory=list)
 
 
-class StoreConnection(MemoryStore):
+class StoreConnection(KeptTotals):
     """A connection to a simulated store."""
 
     def __init__(self, store: SimulatedStore) -> None:
@@ -39,17 +39,17 @@ class StoreConnection(MemoryStore):
         self._failures = store.failures
 
     def take(self, claim: StoreClaim) -> int:
-        committed: int = self._failing(lambda: MemoryStore.take(self, claim))
+        committed: int = self._failing(lambda: KeptTotals.take(self, claim))
         return committed
 
     def write(self, claim: StoreClaim, snapshotId: int, items: Sequence[tuple[Any, Any]]) -> None:
-        self._failing(lambda: MemoryStore.write(self, claim, snapshotId, items))
+        self._failing(lambda: KeptTotals.write(self, claim, snapshotId, items))
 
     def commit(self, claim: StoreClaim, snapshotId: int) -> None:
-        self._failing(lambda: MemoryStore.commit(self, claim, snapshotId))
+        self._failing(lambda: KeptTotals.commit(self, claim, snapshotId))
 
     def rollBack(self, claim: StoreClaim, snapshotId: int) -> None:
-        self._failing(lambda: MemoryStore.rollBack(self, claim, snapshotId))
+        self._failing(lambda: KeptTotals.rollBack(self, claim, snapshotId))
 
     def _failing(self, call: Callable[[], Any]) -> Any:
         if not self._failures:
@@ -79,7 +79,7 @@ class StoreThreads:
         run: str,
         topology: Topology,
         stores: dict[str, SimulatedStore],
-        connect: Callable[[SimulatedStore], MemoryStore],
+        connect: Callable[[SimulatedStore], KeptTotals],
         see: Callable[[str], None],
     ) -> None:
         self._run = run

@@ -18,7 +18,6 @@ from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.machine import Coordinator, RunSettings
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
-from snapshot.operators.memory_store import MemoryStore
 from snapshot.plan.compiled_graph import CompiledGraph
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames
@@ -35,6 +34,7 @@ from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.disks import SimulatedDisk, disk_name
 from snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
+from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.testing.simulation.store import SimulatedBackend
 from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
@@ -64,7 +64,7 @@ class Mutation:
     #: class of workers; None: `snapshot.testing.simulation.worker.Worker`
     worker: Callable[..., Any] | None = None
     worker_machine: type[WorkerMachine] = WorkerMachine
-    store_connection: Callable[[SimulatedStore], MemoryStore] = StoreConnection
+    store_connection: Callable[[SimulatedStore], KeptTotals] = StoreConnection
 
 
 class World:
@@ -104,7 +104,7 @@ class World:
         self.logger: LoggerAdapter[Any] = _Silent()
         #: {aggregate: its store}, which outlives all processes
         self.stores = {node.name: SimulatedStore() for node in compiled.topology.nodes if node.is_aggregate}
-        totals = {name: MemoryStore(store.cells) for name, store in self.stores.items()}
+        totals = {name: KeptTotals(store.cells) for name, store in self.stores.items()}
         self.history = History(compiled.topology, self.codec, totals=totals)
         self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
         self.placement = compiled.topology.place(settings.worker_count)

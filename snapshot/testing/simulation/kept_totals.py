@@ -1,4 +1,4 @@
-"""A store of aggregates in the memory of one process, for simulations and tests."""
+"""A store of aggregates in memory, which outlives simulated processes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class StoredCells:
     open_keys: dict[Any, None] = field(default_factory=dict)
 
 
-class MemoryStore(AggregateStore):
-    """Totals in memory. An instance refuses to be pickled, because a copy in another process would see other totals.
+class KeptTotals(AggregateStore):
+    """Totals in memory, as values. Connections share the cells.
 
     Parameters
     ----------
