@@ -1,7 +1,7 @@
 """Stamps: to which epoch each message of a frame belongs, and how many messages of a channel belong to an epoch.
 
 An epoch has the id of the last snapshot that its source had begun (Lai & Yang 1987 call it a colour). A message
-belongs to a snapshot if its stamp is lower than the snapshot's id (PROTOCOL 13.2).
+belongs to a snapshot if its stamp is lower than the snapshot's id (PROTOCOL 13.9).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hold the messages of an aggregate while its differences fill memory and its store is behind (PROTOCOL 13)."""
+"""Hold the messages of an aggregate while its differences fill memory and its store is behind (PROTOCOL 13.14)."""
 
 from __future__ import annotations
 

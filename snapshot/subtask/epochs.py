@@ -1,4 +1,4 @@
-"""Divide the messages of one subtask by epochs, so that a cut needs no one moment (PROTOCOL 13.2).
+"""Divide the messages of one subtask by epochs, so that a cut needs no one moment (PROTOCOL 13.9).
 
 A source begins an epoch with each cut. All other subtasks pass the stamps of messages on, and count them by channel.
 """
