@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.frame import Marker
+from snapshot.channel.stamps import Clock
 from snapshot.ids import ChannelId
 
 
@@ -78,6 +79,21 @@ class ComponentEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockAsked:
+    """The coordinator asked an aggregate for the clock that it has not reached. It waits for `ClockAnnounced`."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAnnounced:
+    """A snapshot has a clock."""
+
+    snapshot_id: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class DifferencesHeld:
     """Differences of so many bytes wait behind their cut, for the store of an aggregate."""
 
@@ -94,6 +110,8 @@ ControlEvent = (
     | MinSnapshotIdRaised
     | SnapshotPublished
     | ComponentEnded
+    | ClockAsked
+    | ClockAnnounced
     | DifferencesHeld
 )
 

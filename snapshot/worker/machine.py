@@ -32,6 +32,8 @@ from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
 from snapshot.subtask.events import (
     AlignmentTimedOut,
+    ClockAnnounced,
+    ClockAsked,
     ComponentEnded,
     ControlEvent,
     DifferencesHeld,
@@ -293,6 +295,8 @@ class WorkerMachine:
                 for subtask in subtasks:
                     self.deadlines.pop(RequestDeadline(subtask), None)
                 self._pass(SnapshotRequested(snapshot_id, tuple(running), min_snapshot_id), now, subtasks)
+            case control.AskClock() | control.AnnounceClock():
+                self._negotiate(message, now)
             case control.AnswerSnapshotRequest(_, subtask):
                 self.deadlines.pop(RequestDeadline(subtask), None)
                 self._pass(RequestAnswered(), now, [subtask])
@@ -307,6 +311,12 @@ class WorkerMachine:
                 self._forget_idleness()
             case _:
                 assert_never(message)
+
+    def _negotiate(self, message: control.AskClock | control.AnnounceClock, now: float) -> None:
+        if isinstance(message, control.AskClock):
+            self._pass(ClockAsked(message.snapshot_id), now, list(self._data.differences))
+        else:
+            self._pass(ClockAnnounced(message.snapshot_id, message.clock), now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
@@ -504,6 +514,8 @@ class WorkerMachine:
                 self._take_outcome(self._data.rows.version_begun(report))
             case reports.OwnStateCaptured():
                 self._take_outcome(self._data.rows.captured_own(report))
+            case reports.ClockGiven(snapshot_id, subtask, clock):
+                self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, clock))
             case reports.DifferenceCaptured(subtask=subtask):
                 self._work_on_totals(self._data.differences.captured(report))
                 self._hold_differences(subtask, now)
