@@ -78,7 +78,7 @@ class _Sums(TightAccumulator):
 
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
-        #: sums of floats by key; each of these keys has a Fraction in `_states` too
+        #: sums of floats by key; each of these keys has a sum in `_states` too, at least 0
         self._floats: dict[Hashable, int] = {}
 
     def byteSize(self) -> int:
@@ -88,7 +88,10 @@ class _Sums(TightAccumulator):
     def drain(self) -> list[tuple[Any, Any]]:
         """Take out all sums, by key."""
         for key, multiple in self._floats.items():
-            self._states[key] += Fraction(multiple, 1 << _FLOAT_BITS)
+            # Fraction finds common factors in long time, and these are only powers of two.
+            zeros = (multiple & -multiple).bit_length() - 1 if multiple else _FLOAT_BITS
+            shift = min(zeros, _FLOAT_BITS)
+            self._states[key] += Fraction(multiple >> shift, 1 << (_FLOAT_BITS - shift))
         self._floats = {}
         return super().drain()
 
@@ -113,7 +116,7 @@ class _Sums(TightAccumulator):
                 raise
             before = get(key)
             if before is None:
-                self._states[key] = self._states.get(key, 0) + Fraction(0)
+                self._states.setdefault(key, 0)
                 before = 0
             # The denominator is a power of two.
             floats[key] = before + (numerator << (_FLOAT_BITS + 1 - denominator.bit_length()))

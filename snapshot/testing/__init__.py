@@ -65,6 +65,7 @@ from snapshot.testing.steps import (
 from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
+    from snapshot.testing.check_monoid import checkMonoid
     from snapshot.testing.conserved import checkConservation
     from snapshot.testing.recovery import checkRecovery, everHandled
     from snapshot.testing.stateful import explorationMachine
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 #: {name: module} of the names that need Hypothesis
 _WITH_HYPOTHESIS = {
     "checkConservation": "conserved",
+    "checkMonoid": "check_monoid",
     "checkRecovery": "recovery",
     "everHandled": "recovery",
     "explorationMachine": "stateful",
@@ -154,6 +156,7 @@ __all__ = [
     "CheckFailed",
     "checkRecovery",
     "checkConservation",
+    "checkMonoid",
     "everHandled",
     "explorationMachine",
     "graphs",
