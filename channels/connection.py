@@ -27,14 +27,17 @@ from channels.wire import (
     marker_frame,
     marker_of,
     place_of,
+    stamps_of,
 )
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import buffer_divisor
+from snapshot.channel.stamps import StampRuns
 from snapshot.errors import ChannelError
 
 _CREDIT, _DATA, _MARKER, _MEMORY = WireType.CREDIT, WireType.DATA, WireType.MARKER, WireType.MEMORY
+_STAMPS = WireType.STAMPS
 
 #: (channel, frame or marker) that came. The loop gives frames to channel receivers, and markers to the protocol.
 Received = tuple[int, AnyFrame | Marker]
@@ -61,6 +64,8 @@ class Connection:
         self._window_bytes = window_bytes
         self._outgoing = SendingSchedule()
         self._incoming: dict[int, ReceivingCredit] = {}
+        #: epochs that came ahead of the next frame of a channel
+        self._stamps: dict[int, StampRuns] = {}
 
     def attach_sending(self, channel: int, end: ChannelSender, *, siblings: int = 1) -> None:
         """Send `channel` by this connection, from `end`. Its receiver has `siblings` input channels."""
@@ -134,7 +139,7 @@ class Connection:
         if wire.type is _DATA and incoming is not None:  # nearly always
             incoming.receive(len(wire.payload))
             self.traffic.messages_in += wire.message_count
-            return frame_of(wire)
+            return self._stamped(wire) if self._stamps else frame_of(wire)
         if wire.type is _MEMORY:
             self._frames.open_memory(wire)
             return None
@@ -147,10 +152,22 @@ class Connection:
             raise ChannelError(f"a {wire.type.name} frame came for a channel that does not come by this connection")
         if wire.type is _MARKER:
             return marker_of(wire)
+        if wire.type is _STAMPS:
+            self._stamps[wire.channel] = stamps_of(wire)
+            return None
         place = place_of(wire)
         incoming.receive(place.length)  # before the copy
         self.traffic.messages_in += wire.message_count
-        return frame_of(msgspec.structs.replace(wire, payload=self._frames.fetch(place)))
+        return self._stamped(msgspec.structs.replace(wire, payload=self._frames.fetch(place)))
+
+    def _stamped(self, wire: WireFrame) -> Frame:
+        """Return the channel's frame, with the epochs that came ahead of it."""
+        frame, stamps = frame_of(wire), self._stamps.pop(wire.channel, None)
+        if stamps is None:
+            return frame
+        if sum(count for _, count in stamps) != frame.count:
+            raise ChannelError(f"epochs of {sum(count for _, count in stamps)} messages came for {frame.count}")
+        return msgspec.structs.replace(frame, stamps=stamps)
 
     def _fill(self) -> int:
         """Queue markers, and frames up to `WRITE_BUFFER_BYTES`. Return the bytes that went beside the socket."""

@@ -30,6 +30,7 @@ from channels.wire import (
     data_frame,
     header,
     header_of,
+    stamps_frame,
 )
 from snapshot.channel.frame import Frame
 from snapshot.channel.record_batches import new_memory
@@ -153,6 +154,8 @@ class FrameSocket:
     def put_data(self, channel: int, frame: Frame) -> int:
         """Queue a channel's frame behind all others. Return the bytes of its payload that go beside the socket."""
         size, incarnation = len(frame.payload), self.peer.incarnation
+        if frame.stamps is not None:
+            self.put(stamps_frame(channel, incarnation, frame.stamps))
         if size >= SHARED_PAYLOAD_BYTES_MIN:
             wire = data_frame(channel, incarnation, frame)
             sent = wire if self._shared is None else self._shared.replaced(wire)

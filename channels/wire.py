@@ -17,6 +17,7 @@
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
     MARKER payload: snapshot_id u64, min_snapshot_id u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
+    STAMPS payload, ahead of a DATA or SHARED frame: (stamp i64, messages u32) of each run.
     MEMORY payload: size u64.   SHARED payload, in place of a DATA frame's: start u64, length u64, XXH3-64 u64.
 
 The checksum finds damage, not forgery: `channels.handshake` decides which peers may send at all.
@@ -34,6 +35,7 @@ from xxhash import xxh3_64_intdigest
 
 from channels.limits import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_BYTES_MAX
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.stamps import StampRuns
 from snapshot.errors import ChannelError
 
 MAGIC = b"CUTL"
@@ -47,6 +49,7 @@ HEADER = struct.Struct("!5sBBBIQQIIIQ")
 _MARKER = struct.Struct("!QQQ?")
 _CREDIT = struct.Struct("!Q")
 _MEMORY = struct.Struct("!Q")
+_STAMP = struct.Struct("!qI")
 _PLACE = struct.Struct("!QQQ")
 
 HEADER_BYTES = HEADER.size
@@ -70,6 +73,7 @@ class WireType(IntEnum):
     HEARTBEAT = 9
     MEMORY = 10  #: between workers of one host: announces the memory that holds the payloads of SHARED frames
     SHARED = 11
+    STAMPS = 12  #: epochs of the messages of the next DATA or SHARED frame of the channel
 
 
 Caps = Mapping[WireType, int]
@@ -85,6 +89,7 @@ DATA_CAPS: Caps = {
     WireType.DATA: FRAME_BYTES_MAX,
     WireType.MARKER: _MARKER.size,
     WireType.CREDIT: _CREDIT.size,
+    WireType.STAMPS: FRAME_BYTES_MAX,
 }
 #: Caps of a data connection over a Unix socket.
 LOCAL_DATA_CAPS: Caps = {**DATA_CAPS, WireType.MEMORY: _MEMORY.size, WireType.SHARED: _PLACE.size}
@@ -145,6 +150,18 @@ def data_frame(channel: int, incarnation: int, frame: Frame) -> WireFrame:
 def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
     """Return a marker as a MARKER frame."""
     return WireFrame(WireType.MARKER, channel, incarnation, _MARKER.pack(*marker))
+
+
+def stamps_frame(channel: int, incarnation: int, stamps: StampRuns) -> WireFrame:
+    """Return the epochs of the next frame of a channel as a STAMPS frame."""
+    return WireFrame(WireType.STAMPS, channel, incarnation, b"".join(_STAMP.pack(*run) for run in stamps))
+
+
+def stamps_of(wire: WireFrame) -> StampRuns:
+    """Return the epochs in a STAMPS frame. Raises ChannelError if the payload has another length."""
+    if len(wire.payload) % _STAMP.size:
+        raise ChannelError(f"a STAMPS frame of {len(wire.payload)} bytes, which is no number of runs")
+    return tuple(_STAMP.iter_unpack(wire.payload))
 
 
 def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFrame:

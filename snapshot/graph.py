@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Never
 
 from snapshot.errors import GraphError
+from snapshot.operators.monoid import as_monoid
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import (
     AlignmentWish,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from snapshot.node import Node, Sink, Source
+    from snapshot.operators.aggregate_store import AggregateStore
+    from snapshot.operators.monoid import Monoid
     from snapshot.stored.snapshot import Snapshot
 
 
@@ -120,6 +124,39 @@ class Stream:
         self._graph.add(name, sink, parallelism=parallelism, formerly=formerly)
         self._end_in(name, schema, onError)
         return self._graph
+
+    def persistentAggregate(
+        self,
+        name: str,
+        monoid: Monoid,
+        store: AggregateStore,
+        *,
+        value: Callable[[Any], Any] | None = None,
+        parallelism: int = 1,
+    ) -> Graph:
+        """Add up the values of each key in a store, exactly once, and return the graph. `keyBy` comes right before it.
+
+        Parameters
+        ----------
+        name : str
+            As in `Graph.add`.
+        monoid : Monoid
+            Operation that adds up: `Sum`, `Count`, …, or any object with ``zero()`` and ``plus(a, b)``.
+        store : AggregateStore
+            Where the totals are. No other aggregate may use it.
+        value : callable or None
+            Returns the value of a message; None for the message itself.
+        parallelism : int
+            Number of subtasks.
+
+        Raises
+        ------
+        GraphError
+            if the stream is not partitioned by key, or `monoid` is none.
+        """
+        if any(branch.key is None for branch in self._branches):
+            raise GraphError(f"persistentAggregate adds up by key ({self._where()}): put keyBy right before it")
+        return self.to(name, PersistentAggregate(as_monoid(monoid), store, value), parallelism=parallelism)
 
     def _end_in(self, name: str, schema: str | pa.Schema | None, on_error: str | None) -> None:
         for branch in self._branches:

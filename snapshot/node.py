@@ -396,6 +396,11 @@ MIGRATIONS: Final = ("migrateState", "migrateKeyedState")
 _BASES = (Node, Source, Sink, object)
 
 
+def keeps_totals(node: Node) -> bool:
+    """Return whether a node is an aggregate whose totals are in a store: a `PersistentAggregate`."""
+    return hasattr(node, "take_difference")
+
+
 def defines(node: Node, hook: str) -> bool:
     """Return whether a class of the user's defines `hook`, and not only `Node`, `Source` or `Sink`."""
     return any(hook in vars(cls) for cls in type(node).__mro__ if cls not in _BASES)

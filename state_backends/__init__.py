@@ -1,6 +1,7 @@
-"""State backends that a user chooses from, and the settings that say where keyed state is while a run is active."""
+"""State backends and stores of aggregates that a user chooses from, and settings that say where keyed state is."""
 
 from snapshot.stored.backend import StateBackend, StoreRefused
+from state_backends.aggregate_stores import MemoryStore, SQLiteStore
 from state_backends.filesystem import FileSystemBackend
 from state_backends.fsspec import FsspecBackend
 from state_backends.keyed_state import HeapState, RocksDBState
@@ -12,8 +13,10 @@ __all__ = [
     "FsspecBackend",
     "HeapState",
     "MemoryBackend",
+    "MemoryStore",
     "ObjectStoreBackend",
     "RocksDBState",
+    "SQLiteStore",
     "StateBackend",
     "StoreRefused",
 ]

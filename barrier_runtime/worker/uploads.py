@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import assert_never
 
 from barrier_runtime import clock
+from barrier_runtime.worker.totals import AggregateOf, TotalsThreads
 from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
@@ -20,7 +21,8 @@ from snapshot.keyed.row_spool import RowSpool
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle, Part
 from snapshot.stored.run_store import RunStore
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from snapshot.worker.difference_log import TotalsTask
+from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked, TotalsFailed, TotalsWorked
 from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 from snapshot.worker.restored_parts import KeyOf, read_parts
 from snapshot.worker.row_tasks import RowResult, RowWork, failure_of
@@ -37,8 +39,8 @@ STORAGE_THREADS = 4
 #: a message to the coordinator about the contribution of one subtask
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
-#: the result of a finished read, upload or task on rows
-Finished = PartsStored | RowsWorked | PartsRead | PartsUnreadable
+#: the result of a finished read, upload, task on rows, or task on totals
+Finished = PartsStored | RowsWorked | PartsRead | PartsUnreadable | TotalsWorked | TotalsFailed
 
 
 class Storage:
@@ -57,6 +59,8 @@ class Storage:
         Says where encoded rows wait, and whether keyed rows are read ahead of the restore, as `read_parts` says.
     key_of : callable
         See `read_parts`.
+    aggregate_of : callable
+        See `TotalsThreads`.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Storage:
         keyed_state: HeapState | RocksDBState,
         key_of: KeyOf,
         versions: LocalVersions | None = None,
+        aggregate_of: AggregateOf = lambda _: None,
         *,
         safe: bool = False,
     ) -> None:
@@ -74,6 +79,8 @@ class Storage:
         self._store = store
         self._wake = wake
         self._key_of = key_of
+        #: the stores of aggregates
+        self.totals = TotalsThreads(store.run, aggregate_of, self._finish)
         self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="cutline-storage")
         # A separate pool, because a restore must not wait for uploads of dropped snapshots.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cutline-restore")
@@ -105,6 +112,10 @@ class Storage:
                 assert_never(task)
         pool.submit(self._work, task, incarnation, self._spool)
 
+    def work_on_totals(self, task: TotalsTask, incarnation: int) -> None:
+        """Perform a task on the store of an aggregate."""
+        self.totals.work(task, incarnation)
+
     def release_memory(self) -> None:
         """Release memory that no copy has needed for long. Call this regularly."""
         self.memory.release_idle(time.monotonic())
@@ -112,6 +123,7 @@ class Storage:
     def read(self, deploy: Deploy) -> None:
         """Read and check all parts that `deploy` names."""
         self._spool.close()
+        self.totals.close()
         self._incarnation, self._spool = deploy.incarnation, self._keyed_state.spool(deploy.incarnation)
         self.memory.give_back()  # because restored parts need as much memory
         self._reader.submit(self._read, deploy)
@@ -132,6 +144,7 @@ class Storage:
         """Start no more work. Does not wait, because the process ends anyway."""
         for pool in (self._pool, self._reader, self._encoder, self._compactor):
             pool.shutdown(wait=False, cancel_futures=True)
+        self.totals.close()
         self._spool.close()
 
     def _upload(self, uploads: tuple[PendingUpload, ...], incarnation: int) -> None:
@@ -182,6 +195,7 @@ class Storage:
                 deploy, self._store.read_part, self._key_of, Codec(safe=self._safe),
                 reads_rows=self._keyed_state.fits_memory,
             )  # fmt: skip
+            self.totals.open(deploy)
             self._finish(PartsRead(parts))
         except Exception as error:  # noqa: BLE001  # any error: the worker waits for an answer
             self._finish(PartsUnreadable(deploy.incarnation, error))

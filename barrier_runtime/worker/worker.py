@@ -31,8 +31,10 @@ from channels.identity import Identity
 from snapshot.coordinator.disk_placement import placed_on
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.modes import PersistentState
 from snapshot.stored.run_store import RunStore
+from snapshot.subtask.assembly import fresh_node
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.events import (
     AdmitPeers,
@@ -62,6 +64,7 @@ from snapshot.worker.events import (
     StoreParts,
     TurnEnded,
     WorkOnRows,
+    WorkOnTotals,
 )
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts
@@ -105,7 +108,13 @@ class Worker:
         self._heartbeats = Heartbeats(self._on_silence)
         store = RunStore(backend, launch.run)
         self._storage = Storage(
-            store, self._reactor.wake, launch.keyed_state, self._compiled.key_of, self._versions, safe=launch.safe
+            store,
+            self._reactor.wake,
+            launch.keyed_state,
+            self._compiled.key_of,
+            self._versions,
+            self._aggregate_of,
+            safe=launch.safe,
         )
         self._control = ControlLink(launch, number, self._heartbeats, self._reactor)
         self._peers: Peers | None = None
@@ -247,6 +256,8 @@ class Worker:
                 self._storage.upload(uploads, incarnation)
             case WorkOnRows(incarnation, task):
                 self._storage.work_on_rows(task, incarnation)
+            case WorkOnTotals(incarnation, task):
+                self._storage.work_on_totals(task, incarnation)
             case RemoveVersions(kept):
                 self._storage.remove_versions(kept)
             case Log(level, text):
@@ -282,6 +293,14 @@ class Worker:
                 self.exit_code = ExitCode.FINISHED if is_finished else ExitCode.QUIT
             case _:
                 assert_never(effect)
+
+    def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
+        """Return a copy of the subtask's aggregate, for the store of that, or None without a store."""
+        if not self._compiled.topology.node(subtask.node).is_aggregate:
+            return None
+        node = fresh_node(subtask, self._compiled)
+        assert isinstance(node, PersistentAggregate)
+        return node
 
     def _make_machines(self, parts: RestoredParts) -> dict[Subtask, SubtaskMachine]:
         storage, wake = self._storage, self._reactor.wake

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from snapshot.channel.stamps import StampRuns
+
 #: Encoded data, held by reference.
 Buffer = bytes | memoryview
 
@@ -33,6 +35,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):  # made in a quarter of a na
     count: int
     kind: PayloadKind
     payload: Buffer
+    #: epochs of the messages, or None where messages have none
+    stamps: StampRuns | None = None
 
     @property
     def last(self) -> int:

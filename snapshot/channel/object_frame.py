@@ -8,6 +8,7 @@ import msgspec
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.serialization import Codec
+from snapshot.channel.stamps import StampRuns
 
 
 class ObjectFrame(msgspec.Struct, frozen=True, gc=False):  # its messages refer to nothing that refers to a frame
@@ -25,6 +26,8 @@ class ObjectFrame(msgspec.Struct, frozen=True, gc=False):  # its messages refer 
     size: int
     #: encodes the messages when a cut or a spill file needs their bytes
     codec: Codec
+    #: see `Frame.stamps`
+    stamps: StampRuns | None = None
 
     @property
     def last(self) -> int:

@@ -253,10 +253,11 @@ class Coordinator:
             case Unrecoverable(reason):
                 self._end(Outcome.FAILED, reason)
             case Adopted():
-                self._tracker.announce_min_snapshot_id()  # because pending snapshots were aborted
                 if self.history:
-                    # Announce again, because the previous instance may have published without an announcement.
+                    # Announce again, because the previous instance may have published without an announcement. First,
+                    # because a worker takes what is settled and was not announced for aborted (PROTOCOL 13.4).
                     self._tracker.announce(self.history[-1])
+                self._tracker.announce_min_snapshot_id()  # because pending snapshots were aborted
                 self._on_running()
             case Restored(is_over):
                 self._on_restored(is_over)

@@ -6,7 +6,8 @@ snapshot may start, collects acknowledgements, and detects complete snapshots. T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from snapshot.coordinator.pending_snapshot import (
@@ -17,7 +18,7 @@ from snapshot.coordinator.pending_snapshot import (
     SnapshotRequest,
 )
 from snapshot.coordinator.snapshot_stats import SnapshotStats
-from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, first_snapshot_id
+from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, Subtask, first_snapshot_id
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
 
@@ -34,12 +35,21 @@ class SnapshotTable:
         Seconds to add to monotonic time, giving seconds since the epoch, for reports.
     state_multiple : int
         Snapshots whose ids are multiples store all state. Requested snapshots do (PROTOCOL 12.11).
+    aggregates : collection of Subtask
+        Subtasks that write to a store ahead of their acknowledgement. One snapshot at a time may be pending then, and
+        one for which only these are missing has no timeout (PROTOCOL 13.5).
     """
 
     def __init__(
-        self, policy: SnapshotPolicy, subtask_count: int, epoch_offset: float, state_multiple: int = 1
+        self,
+        policy: SnapshotPolicy,
+        subtask_count: int,
+        epoch_offset: float,
+        state_multiple: int = 1,
+        aggregates: Collection[Subtask] = (),
     ) -> None:
-        self.policy = policy
+        self.policy = replace(policy, max_concurrent=1) if aggregates else policy
+        self._aggregates = tuple(aggregates)
         #: {snapshot_id: pending snapshot}, ascending
         self.pending: dict[int, PendingSnapshot] = {}
         self.requests: list[SnapshotRequest] = []
@@ -169,11 +179,17 @@ class SnapshotTable:
 
     def overdue(self, now: float) -> list[PendingSnapshot]:
         """Return the incomplete snapshots whose timeout has passed."""
-        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout]
+        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout and self._may_be_late(p)]
+
+    def _may_be_late(self, snapshot: PendingSnapshot) -> bool:
+        """Return whether a timeout ends a snapshot: not while only stores are waited for, unless others wait for it."""
+        stored = sum(subtask in snapshot.records for subtask in self._aggregates)
+        others = self._subtask_count - len(self._aggregates)
+        return not self._aggregates or len(snapshot.records) - stored < others or len(self.pending) > 1
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time of the next timeout of a snapshot or a request, or None."""
-        times = [p.started_at + self.policy.timeout for p in self.collecting()]
+        times = [p.started_at + self.policy.timeout for p in self.collecting() if self._may_be_late(p)]
         times += [request.deadline for request in self.requests if request.deadline is not None]
         return min(times, default=None)
 

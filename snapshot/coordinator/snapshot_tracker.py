@@ -60,7 +60,8 @@ class SnapshotTracker:
         outbox: Outbox,
     ) -> None:
         multiple = state_multiple(topology.mode)
-        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple)
+        aggregates = [subtask for subtask in topology.subtasks if topology.node(subtask.node).is_aggregate]
+        self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple, aggregates)
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run

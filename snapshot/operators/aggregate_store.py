@@ -1,8 +1,8 @@
 """The contract of a store that holds the totals of an aggregate, by key, for others to read.
 
-A store keeps one *cell* for each key: a value, the id of the snapshot that wrote it, and the value before. It also keeps
-one committed id. A cell counts by its value where its id is at most the committed id, else by the value before. So one
-commit makes all cells of a snapshot count at once, whichever subtasks wrote them.
+A store keeps one *cell* for each key: a value, the id of the snapshot that wrote it, and the value before. It also
+keeps one committed id. A cell counts by its value where its id is at most the committed id, else by the value before.
+So one commit makes all cells of a snapshot count at once, whichever subtasks wrote them.
 
 At a restore the calls come in this order: `take`, `commit` of the restored snapshot, `rollBack` to it.
 """
@@ -26,12 +26,15 @@ class StoreClaim:
 class AggregateStore(ABC):
     """Totals by key. Keys and values are plain: None, bool, int, float, Fraction, str, bytes, and tuples of such.
 
-    None is no value, because it says that a key has none. An instance connects at its first call, not when it is made,
-    and is pickled unconnected. One thread at a time uses it. All subtasks of an aggregate, and all readers, see one
-    store.
+    Values come back with their types. Keys of different types are different keys: 1, 1.0 and True are three. NaN and
+    infinities are refused, and so are other types. None is no value, because it says that a key has none.
+
+    An instance connects at its first call, not when it is made, and is pickled unconnected. One thread at a time uses
+    it. All subtasks of an aggregate, and all readers, see one store.
 
     Calls raise ``OSError`` where another try may succeed, as when a server is away, and then changed nothing or have
-    done all. They raise `StoreRefused` where no other try can succeed. The texts name the store.
+    done all. They raise `StoreRefused` where no other try can succeed, also for a claim that has not taken the store.
+    The texts name the store.
     """
 
     #: whether several processes may use the store at once
@@ -59,6 +62,9 @@ class AggregateStore(ABC):
         ------
         Fenced
             if a higher claim has taken the store. Nothing was written then.
+        StoreRefused
+            if `snapshotId` is not above the committed id, or the store cannot hold a key or a value. Nothing was
+            written then.
         """
 
     @abstractmethod
@@ -79,6 +85,8 @@ class AggregateStore(ABC):
         ------
         Fenced
             if a higher claim has taken the store.
+        StoreRefused
+            if a higher snapshot is committed.
         """
 
     @abstractmethod

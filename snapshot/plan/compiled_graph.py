@@ -13,7 +13,7 @@ import cloudpickle
 import pyarrow as pa
 
 from snapshot.errors import GraphError
-from snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of
+from snapshot.node import MIGRATIONS, Sink, Source, defines, guarantee_of, keeps_totals
 from snapshot.plan.alignment import Granted, Request, grant_alignment, parse_alignment
 from snapshot.plan.components import strong_components
 from snapshot.plan.declarations import (
@@ -138,6 +138,7 @@ def _topology(
             guarantee=guarantee_of(node.node),
             class_name=f"{type(node.node).__module__}.{type(node.node).__qualname__}",
             acts_on_end=(defines(node.node, "onEnd") and not node.node.inherited) or None,
+            is_aggregate=keeps_totals(node.node) or None,
             formerly=node.formerly,
             raised_version=node.node.stateVersion if node.node.stateVersion > 1 else None,
             migrations=tuple(hook for hook in MIGRATIONS if defines(node.node, hook)) or None,

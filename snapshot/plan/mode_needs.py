@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from snapshot.node import Sink, Source, defines
+from snapshot.node import Sink, Source, defines, keeps_totals
 from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Deltas, Mode, PersistentState, hashes_states
+from snapshot.plan.modes import Deltas, Mode, MonoidClocks, PersistentState, hashes_states
 from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
@@ -25,7 +25,8 @@ def mode_refusal(
         All edges, those of messages that fail too.
     components : sequence of Component
     """
-    problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
+    problems = [*_cycle_problems(components), *_source_problems(graph)]
+    problems += _clock_problems(graph, edges) if isinstance(mode, MonoidClocks) else _step_problems(graph, edges)
     if isinstance(mode, Deltas):
         problems += _state_problems(graph)
     if isinstance(mode, PersistentState):
@@ -44,14 +45,37 @@ def _cycle_problems(components: Sequence[Component]) -> Iterator[str]:
             yield f"node {component.nodes[0]!r} is on a cycle; mode 'markers' can"
 
 
+def _source_problems(graph: DeclaredGraph) -> Iterator[str]:
+    for each in graph.nodes:
+        if isinstance(each.node, Source) and not isinstance(each.node, ReplayableSource):
+            yield f"source {each.name!r} is no ReplayableSource: its input cannot be read again by offsets"
+
+
+def _clock_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
+    """Yield what totals by clocks need: aggregates at all ends, and no state between sources and aggregates."""
+    aggregates = [each.name for each in graph.nodes if keeps_totals(each.node)]
+    if not aggregates:
+        yield "it has no persistentAggregate"
+    for each in graph.nodes:
+        node = each.node
+        if isinstance(node, Sink) and not keeps_totals(node):
+            yield f"sink {each.name!r} is no aggregate"
+        elif not isinstance(node, Sink | ReplayableSource) and (
+            defines(node, "snapshotState") or defines(node, "onTimer")
+        ):
+            behind = ", ".join(map(repr, aggregates))
+            yield f"node {each.name!r} between sources and aggregate {behind} keeps state or timers"
+    for edge in edges:
+        if edge.on_error is not None:
+            yield f"edge {edge} sets messages aside that fail (onError), which have no clock; mode 'markers' can"
+
+
 def _step_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
     """Yield what a replay of steps needs: sources that read again, and nodes that do the same again."""
     senders = {edge.source for edge in edges}
     for each in graph.nodes:
         node = each.node
-        if isinstance(node, Source) and not isinstance(node, ReplayableSource):
-            yield f"source {each.name!r} is no ReplayableSource: its input cannot be read again by offsets"
-        elif not isinstance(node, Sink | Source) and not node.deterministic:
+        if not isinstance(node, Sink | Source) and not node.deterministic:
             yield f"node {each.name!r} does not declare deterministic = True"
         if isinstance(node, Sink) and each.name in senders:
             yield f"sink {each.name!r} sends messages, which a replay would not send again, because it repeats no sink"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from posixpath import isabs
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeGuard
 
 from snapshot.error_text import shown
 
@@ -105,13 +105,50 @@ class PersistentState:
         return snapshot_id % self.every == 0
 
 
+#: Bytes of the differences of one subtask of an aggregate, from which it waits for its store.
+_DIFFERENCE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MonoidClocks:
+    """Agree on a clock, and keep totals in a store that may be slow or down (Jackson, "Exactly once semantics", 2014).
+
+    A snapshot has the offsets of the sources. Nothing is held for it, and nothing in flight is stored.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes of one subtask's differences, from which the sources wait for the store.
+    """
+
+    memory: int = _DIFFERENCE_BYTES_MAX
+
+    name: ClassVar[str] = "monoidClocks"
+
+    def __post_init__(self) -> None:
+        if type(self.memory) is not int or self.memory < 1:
+            raise ValueError(f"MonoidClocks: memory is a whole number of bytes from 1, not {shown(self.memory)}")
+
+    def captures_state(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
+        return True
+
+
+#: Modes whose snapshots lie between two steps of a log.
+StepMode = InputLogging | Deltas | PersistentState
+
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = InputLogging | Deltas | PersistentState
+Mode = StepMode | MonoidClocks
 
 #: Names and settings that `submit(mode=...)` accepts.
-ModeWish = Literal["markers", "inputLogging", "deltas"] | Mode
+ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks"] | Mode
 
-_MODES: Final[dict[str, Mode | None]] = {MARKERS: None, InputLogging.name: InputLogging(), Deltas.name: Deltas()}
+_MODES: Final[dict[str, Mode | None]] = {
+    MARKERS: None,
+    InputLogging.name: InputLogging(),
+    Deltas.name: Deltas(),
+    MonoidClocks.name: MonoidClocks(),
+}
 
 
 def mode_of(wish: object) -> Mode | None:
@@ -143,7 +180,17 @@ def hashes_states(mode: Mode | None) -> bool:
 
 def state_multiple(mode: Mode | None) -> int:
     """Return the number whose multiples are the ids of snapshots that store all state. Without such, return 1."""
-    return 1 if mode is None or isinstance(mode, InputLogging) else mode.every
+    return mode.every if isinstance(mode, Deltas | PersistentState) else 1
+
+
+def has_steps(mode: Mode | None) -> TypeGuard[StepMode]:
+    """Return whether the snapshots of a mode lie between two steps of a log."""
+    return isinstance(mode, StepMode)
+
+
+def memory_of(mode: Mode | None) -> int:
+    """Return the bytes of one subtask's differences, from which it waits for its store."""
+    return mode.memory if isinstance(mode, MonoidClocks) else _DIFFERENCE_BYTES_MAX
 
 
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
@@ -152,6 +199,8 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
         return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
     if isinstance(mode, PersistentState):
         return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
+    if isinstance(mode, MonoidClocks):
+        return {"name": mode.name, "memory": mode.memory}
     if isinstance(mode, InputLogging) and hashes_states(mode):
         return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
@@ -169,6 +218,8 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
         return Deltas(record["every"], record["full_factor"])
     if record["name"] == PersistentState.name:
         return PersistentState(record["folder"], record["every"], record["copy"])
+    if record["name"] == MonoidClocks.name:
+        return MonoidClocks(record["memory"])
     if record["name"] == InputLogging.name:
         return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

@@ -68,6 +68,7 @@ class NodeSpec:
     formerly: str | None = None  #: name of the node in older snapshots, from which this node takes over; None: none
     raised_version: int | None = None  #: `Node.stateVersion` of the states that the node writes; None: 1
     migrations: tuple[str, ...] | None = None  #: hooks with which the node reads states of older versions; None: none
+    is_aggregate: bool | None = None  #: the node keeps totals in a store (PROTOCOL 13); None: not, and in old snapshots
 
     @property
     def state_version(self) -> int:

@@ -112,6 +112,7 @@ NODE: Final = {
     "formerly": "formerly",
     "raised_version": "state_version",
     "migrations": "migrations",
+    "is_aggregate": "is_aggregate",
 }
 
 EDGE: Final = {

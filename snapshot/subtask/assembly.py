@@ -21,6 +21,7 @@ from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
+from snapshot.channel.stamps import OpenStamps
 from snapshot.culprit import IsolatedMessages
 from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
@@ -30,12 +31,13 @@ from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas, PersistentState
+from snapshot.plan.modes import Deltas, MonoidClocks, PersistentState, has_steps
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.epochs import Epochs
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
@@ -206,6 +208,8 @@ class SubtaskParts:
     edges: tuple[OutputEdge, ...]
     limits: SubtaskLimits
     cutting: CutSettings
+    #: divides messages by epochs, or None where a cut is a moment
+    epochs: Epochs | None
     lost_state: LostStateCheck
     own: OwnState
     #: log of the steps, or None where each snapshot stores the state of all nodes
@@ -239,7 +243,7 @@ def assemble(
     """
     topology, codec = compiled.topology, environment.codec
     restored = restored.numbered(subtask, topology)
-    node = _fresh_node(subtask, compiled)
+    node = fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
     channels = topology.outputs_of(subtask)
     outputs = {
@@ -254,6 +258,9 @@ def assemble(
         for end in outputs.values():
             end.buffer.on_marker_taken = observer.marker_sent
     edges = _edges(subtask, compiled, outputs, observer)
+    if isinstance(topology.mode, MonoidClocks):
+        for end in outputs.values():
+            end.stamps = OpenStamps(end.sent)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(
         run=environment.run,
@@ -275,13 +282,17 @@ def assemble(
         _input(channel, compiled, node, context, backpressure, codec, restored, observer, edges)
         for channel in topology.inputs_of(subtask)
     )
+    epochs = None
+    if isinstance(topology.mode, MonoidClocks):
+        epochs = Epochs(node, [each.end for each in inputs], outputs)
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, shapes=shapes, backpressure=backpressure,
         timers=timers, context=context, keyed=context.states,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
-            environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch
+            environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch, epochs
         ),
+        epochs=epochs,
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
@@ -305,7 +316,7 @@ def _stepping(
     outputs: Mapping[ChannelId, ChannelSender],
 ) -> Stepping | None:
     """Return the log of the subtask's steps, or None where each snapshot stores all state."""
-    if topology.mode is None:
+    if not has_steps(topology.mode):
         return None
     keeps_state = topology.node(subtask.node).is_sink
     return Stepping(
@@ -327,7 +338,7 @@ def _keyed_states(
     makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
     owner = StateOwner(
         subtask, context, environment.codec, node.stateVersion,
-        sorts=mode is not None, makes_versions=makes_versions,
+        sorts=has_steps(mode), makes_versions=makes_versions,
         stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
     )  # fmt: skip
     tier = environment.tier_of(subtask)
@@ -344,7 +355,8 @@ def _keyed_states(
     )  # fmt: skip
 
 
-def _fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
+def fresh_node(subtask: Subtask, compiled: CompiledGraph) -> Node:
+    """Unpickle a copy of a subtask's node. Raises as `assemble`."""
     try:
         node = pickle.loads(compiled.nodes[subtask.node])
     except (ImportError, AttributeError) as error:
@@ -418,6 +430,7 @@ def _recorder(subtask: Subtask, topology: Topology) -> Recorder:
         # The first edge is enough, because all edges into one node have the same alignment (PROTOCOL 4.1).
         aligned_inputs=bool(inputs) and topology.edge_of(inputs[0]).alignment.aligned,
         aligned_outputs=frozenset(c for c in outputs if topology.edge_of(c).alignment.aligned),
+        holds=not isinstance(topology.mode, MonoidClocks),
     )
 
 

@@ -77,6 +77,13 @@ class ComponentEnded:
     """The cycle of this subtask has terminated (PROTOCOL 5; termination is a stable property)."""
 
 
+@dataclass(frozen=True, slots=True)
+class DifferencesHeld:
+    """Differences of so many bytes wait behind their cut, for the store of an aggregate."""
+
+    held_bytes: int
+
+
 #: events that a host passes to `SubtaskMachine.step`
 ControlEvent = (
     Started
@@ -87,6 +94,7 @@ ControlEvent = (
     | MinSnapshotIdRaised
     | SnapshotPublished
     | ComponentEnded
+    | DifferencesHeld
 )
 
 

@@ -148,7 +148,10 @@ class InputProcessor:
                 messages = self._messages(frame)
                 start = self.end.processed + 1 - frame.first
                 if isinstance(messages, pa.RecordBatch):
-                    messages = messages.slice(start) if start else messages
+                    if frame.stamps is not None:
+                        messages = messages.slice(start, limit)  # of one epoch
+                    elif start:
+                        messages = messages.slice(start)
                     done = self._handle_rows(messages)
                 else:
                     keys = frame.keys if isinstance(frame, ObjectFrame) else None

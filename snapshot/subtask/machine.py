@@ -27,17 +27,21 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.plan.modes import memory_of
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
+from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
+    DifferencesHeld,
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
@@ -51,6 +55,7 @@ from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
 from snapshot.subtask.replaying import ReplayCalls, Replayer
 from snapshot.subtask.reports import (
+    DifferenceCaptured,
     OwnStateCaptured,
     PublicationHandled,
     Replayed,
@@ -106,6 +111,9 @@ class SubtaskMachine:
         self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
         self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
+        self._gate: DifferenceGate | None = None
+        if isinstance(parts.node, PersistentAggregate):
+            self._gate = DifferenceGate(parts.node, parts.backpressure, memory_of(parts.topology.mode))
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
@@ -305,7 +313,11 @@ class SubtaskMachine:
                 assert self.status in (Status.RUNNING, Status.ENDED)  # PROTOCOL 5.4: onStart comes first
                 self.snapshotter.step(event)
                 self._answer_request()  # the snapshot is the answer
-            case MinSnapshotIdRaised() | AlignmentTimedOut():
+            case MinSnapshotIdRaised(min_snapshot_id):
+                self.snapshotter.step(event)
+                if self._parts.epochs is not None:
+                    self._parts.epochs.settle(min_snapshot_id)
+            case AlignmentTimedOut():
                 self.snapshotter.step(event)
             case RequestAnswered():
                 self._answer_request()
@@ -315,6 +327,9 @@ class SubtaskMachine:
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
+            case DifferencesHeld(held_bytes):
+                assert self._gate is not None
+                self._gate.hold(held_bytes)
             case Started():
                 self._tick(now)
                 self._start()
@@ -571,17 +586,28 @@ class SubtaskMachine:
         if isinstance(head, Frame) and head.kind is PayloadKind.END:
             if self.observer is not None:
                 self.observer.end_received(channel.end.channel)
+            if self._parts.epochs is not None:
+                self._parts.epochs.input_ended(channel.end, head)
             channel.end.advance(1)
             if self._parts.steps is not None:
                 self._parts.steps.took(channel.end.channel, 1, together=False)
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
+        epochs = self._parts.epochs
+        if epochs is not None:
+            limit = min(limit, epochs.enter(channel.end, head))
         handled = channel.handle(head, limit)
+        if epochs is not None:
+            epochs.handled(channel.end.channel, handled)
         if self._parts.steps is not None:
             self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
         self.context.sender = None
+        if self._gate is not None:
+            self._gate.check()
+            if self._gate.needs_snapshot:
+                self._ask_snapshot()
         return handled
 
     def _poll(self, limit: int) -> int:
@@ -709,6 +735,8 @@ class SubtaskMachine:
             or not self._ends.all_ended
         ):
             return
+        if self._parts.epochs is not None:
+            self._parts.epochs.stamp_end()
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
                 end.send_end()
@@ -724,8 +752,8 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
-        is_ended = self.status is Status.ENDED
-        steps = self._parts.steps
+        steps, epochs = self._parts.steps, self._parts.epochs
+        is_ended = self.status is Status.ENDED and (epochs is None or epochs.is_over(snapshot_id))
         keeps_state = steps is None or steps.captures_state(snapshot_id)
         try:
             state = self._kept.capture(
@@ -750,8 +778,13 @@ class SubtaskMachine:
         # Last, because whatever fails before must leave the changed rows to the next cut.
         if self._parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
+        if isinstance(self.node, PersistentAggregate):
+            states, size = self.node.take_difference(snapshot_id)
+            self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
+        if epochs is not None and not self.inputs:
+            epochs.begin(snapshot_id)
         return state, status
 
     def _capture_rows(self, snapshot_id: int) -> None:

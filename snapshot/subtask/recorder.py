@@ -60,7 +60,7 @@ class _Snapshot:
     phase: Phase
     #: {channel: w of the arrived marker}, in the order of arrival
     arrived: dict[ChannelId, int] = field(default_factory=dict)
-    #: channels that are held because their aligned marker was reached; empty unless ALIGNING
+    #: channels whose aligned marker was reached, and which are held for that; empty unless ALIGNING
     held: dict[ChannelId, None] = field(default_factory=dict)
 
 
@@ -78,6 +78,8 @@ class Recorder:
         True if the edges into this subtask align. All of these edges have the same alignment (PROTOCOL 4.1).
     aligned_outputs : frozenset of ChannelId
         Outputs on which a marker keeps its place among the messages.
+    holds : bool
+        Whether an input is held behind its aligned marker. Not where messages have epochs (PROTOCOL 13.10).
     """
 
     def __init__(
@@ -88,12 +90,14 @@ class Recorder:
         *,
         aligned_inputs: bool,
         aligned_outputs: frozenset[ChannelId],
+        holds: bool = True,
     ) -> None:
         self.subtask = subtask
         self.inputs = inputs
         self.outputs = outputs
         self.aligned_inputs = aligned_inputs
         self.aligned_outputs = aligned_outputs
+        self._holds = holds
         self.min_snapshot_id = 0
         #: {snapshot_id: phase and markers}, for ids at or above min_snapshot_id
         self._snapshots: dict[int, _Snapshot] = {}
@@ -189,7 +193,7 @@ class Recorder:
             return []  # the snapshot was aborted, or cut without waiting
         snapshot.held[channel] = None
         if len(snapshot.held) < len(self.inputs):
-            return [HoldChannel(channel)]
+            return [HoldChannel(channel)] if self._holds else []
         return self._cut(snapshot_id)
 
     def _on_timeout(self, snapshot_id: int) -> list[Effect]:
@@ -218,12 +222,15 @@ class Recorder:
             effects.append(StartRecording(channel, snapshot_id))
             if channel in snapshot.arrived:
                 effects.append(StopRecording(channel, snapshot_id, snapshot.arrived[channel]))
-        effects += [ReleaseChannel(channel) for channel in snapshot.held]
+        effects += self._release(snapshot)
         snapshot.held.clear()
         snapshot.phase = Phase.RECORDING
         if any(output in self.aligned_outputs for output in self.outputs) and not self.inputs:
             effects.append(StartAlignmentTimer(snapshot_id))
         return effects + self._complete(snapshot_id)
+
+    def _release(self, snapshot: _Snapshot) -> list[Effect]:
+        return [ReleaseChannel(channel) for channel in snapshot.held] if self._holds else []
 
     def _complete(self, snapshot_id: int) -> list[Effect]:
         snapshot = self._snapshots[snapshot_id]
@@ -239,6 +246,6 @@ class Recorder:
         effects: list[Effect] = []
         for snapshot_id in [s for s in self._snapshots if s < min_snapshot_id]:
             snapshot = self._snapshots.pop(snapshot_id)
-            effects += [ReleaseChannel(channel) for channel in snapshot.held]
+            effects += self._release(snapshot)
             effects.append(DiscardRecording(snapshot_id))
         return effects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
@@ -97,6 +98,18 @@ class OwnStateCaptured:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferenceCaptured:
+    """The cut of a snapshot ended a difference of an aggregate. Comes ahead of `SnapshotTaken`."""
+
+    snapshot_id: int
+    subtask: Subtask
+    #: {key: what was added since the last cut}
+    states: dict[Any, Any]
+    #: bytes in memory, about
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepCaptured:
     """The cut of a snapshot ended a step, whose determinants are to be stored. Comes ahead of `SnapshotTaken`."""
 
@@ -144,6 +157,7 @@ Report = (
     | RowsSealed
     | VersionBegun
     | OwnStateCaptured
+    | DifferenceCaptured
     | StepCaptured
     | Replayed
 )

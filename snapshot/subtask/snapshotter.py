@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer
 from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId
 from snapshot.stored.certificate import SubtaskStatus
+from snapshot.subtask.epochs import Epochs
 from snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
@@ -44,6 +46,8 @@ class CutSettings:
     alignment_timeout: float | None
     #: returns seconds of a monotonic clock. Only differences are used, and only in statistics
     stopwatch: Callable[[], float]
+    #: divides messages, where a cut is no moment; then nothing is recorded
+    epochs: Epochs | None = None
 
 
 class Snapshotter:
@@ -73,6 +77,7 @@ class Snapshotter:
         self._capture = capture
         self._recorded_bytes_max = settings.recorded_bytes_max
         self._alignment_timeout = settings.alignment_timeout
+        self._epochs = settings.epochs
         self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs), settings.stopwatch)
         self._reports: list[Report] = []
 
@@ -97,6 +102,9 @@ class Snapshotter:
         for snapshot_id in self._pending.awaiting_markers():
             for channel in self._pending.unsettled_outputs(snapshot_id):
                 cut = self._outputs[channel].buffer.settled(snapshot_id)
+                if cut is not None and self._epochs is not None:
+                    sent = self._epochs.sent(channel, snapshot_id)
+                    cut = SentCut(sent, sent, ())
                 if cut is not None:
                     self._pending.sent(snapshot_id, channel, cut)
         reports, self._reports = [*self._reports, *self._pending.take_finished()], []
@@ -111,6 +119,11 @@ class Snapshotter:
                 self._outputs[channel].put_marker(
                     snapshot_id, self.recorder.min_snapshot_id, aligned=aligned, saves=saves
                 )
+            case StartRecording(channel, snapshot_id) if self._epochs is not None:
+                received = self._epochs.received(channel, snapshot_id)
+                self._pending.received(snapshot_id, channel, ReceivedCut(received, received, ()))
+            case StopRecording() if self._epochs is not None:
+                pass
             case StartRecording(channel, snapshot_id):
                 self._inputs[channel].start_recording(snapshot_id)
                 self.limit_recordings(snapshot_id)

@@ -55,7 +55,7 @@ class StateCapture:
             users_state = self._users_state(snapshot_id) if keeps_state else None
             has_deltas = keeps_state and parts.own.has_deltas
             self.own_state = None if users_state is None and not has_deltas else parts.own.kind
-            state = self._node_state(users_state, is_exhausted, is_ended).encode(parts.codec)
+            state = self._node_state(users_state, is_exhausted, is_ended, snapshot_id).encode(parts.codec)
             if keeps_state:
                 parts.lost_state.warn()
         except BaseException as error:  # because user code may raise anything
@@ -102,9 +102,10 @@ class StateCapture:
         finally:
             context.unsilence()
 
-    def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool) -> NodeState:
-        context = self._parts.context
-        ended = [channel.end.channel.source for channel in self._parts.inputs if channel.end.ended]
+    def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool, snapshot_id: int) -> NodeState:
+        context, epochs = self._parts.context, self._parts.epochs
+        channels = [each.end.channel for each in self._parts.inputs if each.end.ended]
+        ended = [each.source for each in channels if epochs is None or epochs.had_ended(each, snapshot_id)]
         return NodeState(
             state=state,
             random=context.random_state(),

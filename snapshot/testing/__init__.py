@@ -66,6 +66,7 @@ from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
     from snapshot.testing.check_monoid import checkMonoid
+    from snapshot.testing.check_store import checkStore
     from snapshot.testing.conserved import checkConservation
     from snapshot.testing.recovery import checkRecovery, everHandled
     from snapshot.testing.stateful import explorationMachine
@@ -76,6 +77,7 @@ _WITH_HYPOTHESIS = {
     "checkConservation": "conserved",
     "checkMonoid": "check_monoid",
     "checkRecovery": "recovery",
+    "checkStore": "check_store",
     "everHandled": "recovery",
     "explorationMachine": "stateful",
     "faults": "strategies",
@@ -157,6 +159,7 @@ __all__ = [
     "checkRecovery",
     "checkConservation",
     "checkMonoid",
+    "checkStore",
     "everHandled",
     "explorationMachine",
     "graphs",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from hypothesis.errors import Flaky
 
 from snapshot.channel.serialization import Codec
 from snapshot.drawing.labels import shortened
-from snapshot.operators.monoid import Monoid, as_monoid
+from snapshot.operators.monoid import Monoid, as_monoid, is_plain
 from snapshot.testing.checkers import CheckFailed
 
 #: names of the laws, the simplest first, as they are checked
@@ -139,15 +138,9 @@ def _sum(monoid: Monoid, values: Sequence[Any]) -> Any:
 
 
 def _not_plain(state: Any) -> Iterator[CheckFailed]:
-    if state is None or not _is_plain(state):
-        kinds = "bool, int, float, Fraction, str, bytes, and tuples of these and None"
+    if state is None or not is_plain(state):
+        kinds = "bool, int, finite float, Fraction, str, bytes, and tuples of these and None"
         yield CheckFailed("plain", f"{_text(state)} of {type(state).__name__} is no state: states are {kinds}")
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) is tuple:
-        return all(map(_is_plain, value))
-    return value is None or type(value) in (bool, int, float, Fraction, str, bytes)
 
 
 def _text(value: Any) -> str:

@@ -19,6 +19,7 @@ from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.payload import unpack
+from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.steps import Named, Step, subtask_named
 from snapshot.trace import Trace
 from snapshot.trace_events import Event, Kind
@@ -81,6 +82,8 @@ class History:
         the partitioning was another.
     list_sinks : dict of str
         Names of the nodes that are a `ListSink`. The values mean nothing.
+    totals : dict
+        ``{aggregate: its store}`` of a `PersistentAggregate`.
     committed : dict
         ``{list sink: {token: encoded rows}}`` that are visible. Repeated commits of a token count once.
     seen : Counter
@@ -100,6 +103,7 @@ class History:
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     starts: dict[tuple[int, ChannelId], Start] = field(default_factory=dict)
     list_sinks: dict[str, None] = field(default_factory=dict)
+    totals: dict[str, KeptTotals] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
     outcome: Outcome | None = None
@@ -123,11 +127,14 @@ class History:
     def output(self, sink: str) -> list[Any]:
         """Return the output of a node.
 
-        For a `ListSink`: the visible rows. For any other node: the messages that the node handled and that no rollback
+        For a `ListSink`: the visible rows. For an aggregate with a store: the totals that count, as (key, state), by
+        key. For any other node: the messages that the node handled and that no rollback
         undid, by subtask in the order of handling.
         """
         if sink in self.list_sinks:
             return [unpack(row, self.codec) for rows in self.committed[sink].values() for row in rows]
+        if sink in self.totals:
+            return sorted(self.totals[sink].totals().items(), key=repr)
         return [unpack(event.payload, self.codec) for event in self.handled(sink)]
 
     def handled(self, node: Named) -> list[Event]:

@@ -25,6 +25,7 @@ from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessa
 from snapshot.errors import CutlineError
 from snapshot.ids import Subtask
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.generations import RowTask
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.row_tasks import RowResult
@@ -126,6 +127,22 @@ class RowsWorked:
 
 
 @dataclass(frozen=True, slots=True)
+class TotalsWorked:
+    """A task on the store of an aggregate has ended."""
+
+    incarnation: int
+    task: TotalsTask
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsFailed:
+    """The store of an aggregate has refused a task for good."""
+
+    incarnation: int
+    error: CutlineError
+
+
+@dataclass(frozen=True, slots=True)
 class PeersConnected:
     """Data connections to all peers were made."""
 
@@ -169,6 +186,8 @@ Event = (
     | PartsUnreadable
     | PartsStored
     | RowsWorked
+    | TotalsWorked
+    | TotalsFailed
     | PeersConnected
     | PeerLost
     | DataFailed
@@ -265,6 +284,14 @@ class WorkOnRows:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkOnTotals:
+    """Perform a task on the store of an aggregate, those of one subtask in order. The answer is `TotalsWorked`."""
+
+    incarnation: int
+    task: TotalsTask
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveVersions:
     """Remove the local versions of the run that are older than the newest of `kept` and not among `kept`."""
 
@@ -316,6 +343,7 @@ Effect = (
     | FlushLinks
     | StoreParts
     | WorkOnRows
+    | WorkOnTotals
     | RemoveVersions
     | ReportProgress
     | DropConnections

@@ -26,6 +26,7 @@ from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.error_text import printable
 from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.stored.backend import INLINE_BYTES_MAX
 from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
@@ -33,6 +34,7 @@ from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
+    DifferencesHeld,
     MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
@@ -40,6 +42,7 @@ from snapshot.subtask.events import (
     Started,
 )
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask
 from snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
@@ -75,9 +78,12 @@ from snapshot.worker.events import (
     SendToCoordinator,
     Stage,
     StoreParts,
+    TotalsFailed,
+    TotalsWorked,
     TurnEnded,
     UploadDeadline,
     WorkOnRows,
+    WorkOnTotals,
 )
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.row_logs import Outcome, RowLogs
@@ -113,6 +119,7 @@ class _Data:
 
     uploads: UploadBatcher = field(default_factory=lambda: UploadBatcher(0))
     rows: RowLogs = field(default_factory=lambda: RowLogs(0, "", (), 0))
+    differences: DifferenceLogs = field(default_factory=lambda: DifferenceLogs({}))
     #: id of the run's last snapshot, or None; the coordinator waits only for the commits of this snapshot
     last_snapshot: int | None = None
     #: subtasks that have restored steps to repeat
@@ -217,6 +224,12 @@ class WorkerMachine:
             case RowsWorked(incarnation, result):
                 if incarnation == self._data.rows.incarnation:
                     self._take_outcome(self._data.rows.worked(result))
+            case TotalsWorked(incarnation, task):
+                if incarnation == self.incarnation and task.subtask in self._data.differences:
+                    self._totals_worked(task, now)
+            case TotalsFailed(incarnation, error):
+                if incarnation == self.incarnation:
+                    self._fail(error, now)
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
                     self._pass_deadline(deadline, now)
@@ -297,6 +310,7 @@ class WorkerMachine:
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
+        self._work_on_totals(self._data.differences.published(message.snapshot_id))
         self._discard_below(message.min_snapshot_id, now)
         if message.is_last:
             self._data.last_snapshot = message.snapshot_id
@@ -365,6 +379,13 @@ class WorkerMachine:
         self._data = _Data(
             UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
             RowLogs(self.incarnation, run, parts.deploy.subtasks, self._settings.inline_bytes_max),
+            DifferenceLogs(
+                {
+                    subtask: DifferenceLog(subtask, machine.node.monoid)
+                    for subtask, machine in self.subtasks.items()
+                    if isinstance(machine.node, PersistentAggregate)
+                }
+            ),
             replaying=dict.fromkeys(parts.steps),
         )
         self.stage = Stage.RESTORED
@@ -447,6 +468,9 @@ class WorkerMachine:
         """Drop snapshots below `min_snapshot_id`, because they are published or aborted (PROTOCOL 3.4)."""
         self._data.uploads.discard_below(min_snapshot_id)
         self._data.rows.discard_below(min_snapshot_id)
+        self._work_on_totals(self._data.differences.settled_below(min_snapshot_id))
+        for subtask in self._data.differences:
+            self._hold_differences(subtask, now)
         for deadline in list(self.deadlines):
             if isinstance(deadline, AlignmentDeadline | UploadDeadline) and deadline.snapshot_id < min_snapshot_id:
                 del self.deadlines[deadline]
@@ -480,6 +504,9 @@ class WorkerMachine:
                 self._take_outcome(self._data.rows.version_begun(report))
             case reports.OwnStateCaptured():
                 self._take_outcome(self._data.rows.captured_own(report))
+            case reports.DifferenceCaptured(subtask=subtask):
+                self._work_on_totals(self._data.differences.captured(report))
+                self._hold_differences(subtask, now)
             case reports.StepCaptured():
                 self._take_outcome(self._data.rows.captured_step(report))
             case reports.Replayed(subtask):
@@ -492,7 +519,7 @@ class WorkerMachine:
                 self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
                 self._send(control.SnapshotAskedFor(self.incarnation, subtask))
             case reports.PublicationHandled(snapshot_id, subtask):
-                if snapshot_id == self._data.last_snapshot:
+                if snapshot_id == self._data.last_snapshot and self._data.differences.is_committed(report):
                     committed.append(subtask)
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self.deadlines[AlignmentDeadline(snapshot_id, subtask)] = now + timeout
@@ -508,8 +535,26 @@ class WorkerMachine:
 
     def _take_outcome(self, outcome: Outcome) -> None:
         self._effects += [WorkOnRows(self.incarnation, task) for task in outcome.tasks]
-        if outcome.messages:
-            self._effects.append(SendToCoordinator(tuple(outcome.messages)))
+        messages = tuple(message for message in outcome.messages if self._data.differences.may_pass(message))
+        if messages:
+            self._effects.append(SendToCoordinator(messages))
+
+    def _work_on_totals(self, tasks: Iterable[TotalsTask]) -> None:
+        self._effects += [WorkOnTotals(self.incarnation, task) for task in tasks]
+
+    def _totals_worked(self, task: TotalsTask, now: float) -> None:
+        """Let go what has waited for the store."""
+        match self._data.differences.done(task):
+            case control.SnapshotAcknowledged() as message:
+                self._send(message)
+            case reports.PublicationHandled(snapshot_id, subtask):
+                self._send(control.PublicationDone(self.incarnation, snapshot_id, (subtask,)))
+            case None:
+                pass
+
+    def _hold_differences(self, subtask: Subtask, now: float) -> None:
+        """Report to a subtask what waits behind its cuts, because it stops for more than memory holds."""
+        self.subtasks[subtask].step(DifferencesHeld(self._data.differences.held_bytes(subtask)), now)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""

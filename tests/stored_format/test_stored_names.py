@@ -59,7 +59,7 @@ NAMES = {
     "TOPOLOGY": "name nodes edges components key_groups mode",
     "NODE": (
         "name parallelism component is_source is_sink guarantee class_name acts_on_end formerly state_version "
-        "migrations"
+        "migrations is_aggregate"
     ),
     "EDGE": "source target partitioning alignment in_cycle reason key on_error",
     "ALIGNMENT": "aligned timeout",
@@ -76,7 +76,7 @@ ADDED = {
     "NODE_STATE": ["log_run"],
     "TOPOLOGY": ["mode"],
     "HANDLE": ["groups", "rows"],
-    "NODE": ["acts_on_end", "formerly", "state_version", "migrations"],
+    "NODE": ["acts_on_end", "formerly", "state_version", "migrations", "is_aggregate"],
 }
 
 #: {record: names that format 2 added}

@@ -60,6 +60,7 @@ def possible(cluster: SimulatedCluster) -> Iterator[steps.Fault]:
         if _acknowledgement(worker) is not None:
             for kind in (steps.LoseAcknowledgement, steps.RepeatAcknowledgement, steps.DelayAcknowledgement):
                 yield kind(worker.process)
+    yield from map(steps.LoseTotals, cluster.world.stores)
     driver = cluster.driver
     if driver.simulated is not None:
         yield from (steps.CrashCoordinator(), steps.OrphanCoordinator())
@@ -154,6 +155,13 @@ def _hang_store(cluster: SimulatedCluster, fault: steps.HangStore) -> None:
     cluster.world.scheduler.at(cluster.world.now + fault.seconds, uploads.resume)
 
 
+def _lose_totals(cluster: SimulatedCluster, fault: steps.LoseTotals) -> None:
+    store = cluster.world.stores.get(fault.node)
+    if store is None:
+        raise Impossible(f"node {fault.node!r} has no store of totals")
+    store.failures[:] = [False] * (fault.calls - fault.happen) + [True] * fault.happen
+
+
 # ---- acknowledgements
 
 
@@ -238,6 +246,7 @@ _FAULTS: dict[type[steps.Fault], Callable[[SimulatedCluster, Any], None]] = {
     steps.FailStore: _break_store,
     steps.TearStore: _break_store,
     steps.HangStore: _hang_store,
+    steps.LoseTotals: _lose_totals,
     steps.LoseAcknowledgement: _disturb,
     steps.RepeatAcknowledgement: _disturb,
     steps.DelayAcknowledgement: _disturb,

@@ -16,6 +16,7 @@ from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.serialization import Codec
 from snapshot.ids import ChannelId, Subtask, renamed_channel
 from snapshot.node import Node
+from snapshot.plan.modes import MonoidClocks
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle
 from snapshot.stored.renaming import with_present_names
@@ -72,7 +73,7 @@ class HistoryLog:
         `snapshot_id` is the restored snapshot, or 0. A replay restores a snapshot and begins afresh.
 
         The channels of a reshaped edge begin as they were `restored`, because the cut has other channels. So do all
-        channels where a log begins with compacted input.
+        channels where a log begins with compacted input, and where the cut was no moment.
         """
         topology = self.history.topology
         restored = restored.numbered(subtask, topology)
@@ -80,14 +81,15 @@ class HistoryLog:
         clock = list(self._zero if cut is None else cut.clock)
         subtask_history = SubtaskHistory(self, subtask, incarnation, self._numbers[subtask], clock)
         starts = self.history.starts
+        begins = restored.began is not None or (isinstance(topology.mode, MonoidClocks) and origin is not None)
         for channel in topology.outputs_of(subtask):
-            if channel.target.node in restored.fresh_outputs or restored.began is not None:
+            if channel.target.node in restored.fresh_outputs or begins:
                 starts.setdefault((incarnation, channel), Start()).sent = restored.sent[channel]
             is_reshaped = (incarnation, channel) in starts
             kept = 0 if cut is None else cut.sent[channel]
             subtask_history.sent[channel] = restored.sent[channel] if is_reshaped else kept
         for channel in topology.inputs_of(subtask):
-            if channel in restored.reshaped or restored.began is not None:
+            if channel in restored.reshaped or begins:
                 starts.setdefault((incarnation, channel), Start()).processed = restored.processed[channel]
                 subtask_history.processed[channel] = restored.processed[channel]
                 for frame in restored.frames.get(channel, ()):

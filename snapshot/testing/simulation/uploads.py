@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from snapshot.testing.simulation.scheduler import Group, Scheduler
+from snapshot.testing.simulation.totals import StoreThreads
 from snapshot.testing.step_types.control import WorkRows
 from snapshot.worker.generations import AwaitVersion, RowTask
 
@@ -23,12 +24,14 @@ class Uploads(Group):
     Parameters
     ----------
     scheduler : Scheduler
+    totals : StoreThreads
     """
 
-    __slots__ = ("_awaited", "_ready")
+    __slots__ = ("_awaited", "_ready", "totals")
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, totals: StoreThreads) -> None:
         super().__init__(scheduler)
+        self.totals = totals
         self._ready: dict[WorkRows, deque[_Work]] = {}
         #: versions that the writers of databases have not made yet
         self._awaited: list[tuple[AwaitVersion, int]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, assert_never
 
 from snapshot.coordinator import control
@@ -27,11 +28,13 @@ from snapshot.testing.cold_memory import NotifyingWriter
 from snapshot.testing.simulation.connection import Connection
 from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
+from snapshot.testing.simulation.totals import StoreThreads
 from snapshot.testing.simulation.uploads import Uploads
 from snapshot.testing.simulation.world import World
 from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
 from snapshot.trace_events import Kind
 from snapshot.worker import events
+from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.events import Stage
 from snapshot.worker.generations import AwaitVersion, EncodeRows, RowTask
 from snapshot.worker.machine import WorkerSettings
@@ -106,7 +109,10 @@ class Worker(HostOwner):
         self.group = world.scheduler.group()
         #: steps on data, which end with the incarnation
         self.data = world.scheduler.group()
-        self.uploads = Uploads(world.scheduler)
+        totals = StoreThreads(
+            world.run, world.compiled.topology, world.stores, world.mutation.store_connection, world.see
+        )
+        self.uploads = Uploads(world.scheduler, totals)
         self._world = world
         self._neighbours = neighbours
         self._store = world.open_store(process)
@@ -242,6 +248,11 @@ class Worker(HostOwner):
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
             case events.WorkOnRows(incarnation, task):
                 self.uploads.work(task, incarnation, self._work_on_rows)
+            case events.WorkOnTotals(incarnation, task):
+                monoid = self.hosts[task.subtask].machine.node.monoid  # type: ignore[attr-defined]  # an aggregate
+                self.uploads.totals.work(
+                    task, incarnation, monoid, self.uploads, partial(self._totals_over, incarnation)
+                )
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -397,10 +408,24 @@ class Worker(HostOwner):
         except (CutlineError, OSError) as error:
             self.step(events.PartsUnreadable(deploy.incarnation, error))
         else:
-            self.step(events.PartsRead(parts))
-            self._busy = len(self.hosts)
-            for host in self.hosts.values():
-                self._keep_output(host)
+            self.uploads.totals.open(deploy, self.data, partial(self._opened, parts))
+
+    def _opened(self, parts: RestoredParts, error: CutlineError | None) -> None:
+        """Make the subtasks, because their stores are taken."""
+        if error is not None:
+            self.step(events.PartsUnreadable(parts.deploy.incarnation, error))
+            return
+        self.step(events.PartsRead(parts))
+        self._busy = len(self.hosts)
+        for host in self.hosts.values():
+            self._keep_output(host)
+
+    def _totals_over(self, incarnation: int, end: TotalsTask | CutlineError) -> None:
+        if isinstance(end, CutlineError):
+            self.step(events.TotalsFailed(incarnation, end))
+        else:
+            self.step(events.TotalsWorked(incarnation, end))
+            self._refresh(list(self.hosts.values()))
 
     def _make_subtasks(self, parts: RestoredParts) -> Mapping[Subtask, SubtaskMachine]:
         incarnation = parts.deploy.incarnation

@@ -34,8 +34,10 @@ from snapshot.testing.history import History
 from snapshot.testing.payload import pack
 from snapshot.testing.simulation.disks import SimulatedDisk, disk_name
 from snapshot.testing.simulation.history_log import FOREIGN, HistoryLog, SubtaskHistory
+from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.simulation.scheduler import Scheduler
 from snapshot.testing.simulation.store import SimulatedBackend
+from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from snapshot.testing.steps import Land
 from snapshot.trace_events import Kind
 from snapshot.worker.machine import WorkerMachine
@@ -62,6 +64,7 @@ class Mutation:
     #: class of workers; None: `snapshot.testing.simulation.worker.Worker`
     worker: Callable[..., Any] | None = None
     worker_machine: type[WorkerMachine] = WorkerMachine
+    store_connection: Callable[[SimulatedStore], KeptTotals] = StoreConnection
 
 
 class World:
@@ -99,7 +102,10 @@ class World:
         self.scheduler = Scheduler()
         self.codec = Codec()
         self.logger: LoggerAdapter[Any] = _Silent()
-        self.history = History(compiled.topology, self.codec)
+        #: {aggregate: its store}, which outlives all processes
+        self.stores = {node.name: SimulatedStore() for node in compiled.topology.nodes if node.is_aggregate}
+        totals = {name: KeptTotals(store.cells) for name, store in self.stores.items()}
+        self.history = History(compiled.topology, self.codec, totals=totals)
         self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
         self.placement = compiled.topology.place(settings.worker_count)
         #: {subtask: hook of its next instance that is made to raise}

@@ -64,6 +64,15 @@ class TearStore(_OnProcess):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class LoseTotals(Fault):
+    """Fail the next calls on the store of an aggregate. The first ones happen all the same, and lose their answer."""
+
+    node: str
+    calls: int = 3
+    happen: int = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class HangStore(Fault):
     """Leave a worker's store without an answer for some seconds."""
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,9 @@ from snapshot.operators.monoid import as_monoid, size_of
 _INTS = st.integers(-(10**20), 10**20)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 _PAIRS = st.tuples(st.integers(0, 3), _INTS | st.text(max_size=2) | st.none() | st.binary(max_size=2))
+
+#: values that cannot be compared or stored
+_UNFIT = (math.nan, -math.inf, None, (), (1, math.nan), [1], np.int64(1))
 
 #: {what: (monoid, input values, the result for a list of them, computed another way)}
 MONOIDS: dict[str, tuple[Monoid, st.SearchStrategy[Any], Callable[[list[Any]], Any]]] = {
@@ -78,6 +82,8 @@ def test_sums_of_floats_are_exact() -> None:
         assert (total.result(state), type(total.result(state))) == (1.0, float)
     assert total.result(total.plus(total.unit(0.1), total.unit(0.2))) == 0.30000000000000004
     assert type(total.result(total.plus(total.unit(2), total.unit(True)))) is int
+    assert (total.unit(np.int64(7)), type(total.unit(np.int64(7)))) == (7, int)
+    assert (total.unit(np.float32(0.5)), type(total.unit(np.float32(0.5)))) == (Fraction(1, 2), Fraction)
     least = math.ulp(0.0)
     assert total.result(total.plus(total.unit(least), total.unit(least))) == 2 * least
     assert total.result(total.plus(total.unit(-1.7e308), total.unit(-1.7e308))) == -math.inf
@@ -96,8 +102,13 @@ def test_a_sum_may_change_from_ints_to_floats() -> None:
     ("monoid", "value"),
     [
         *((Sum(), value) for value in (math.nan, math.inf, "1", None)),
-        *((monoid, value) for monoid in (Min(), Max(), TopK(2)) for value in (math.nan, None, ())),
-        *((monoid, value) for monoid in (First(), Last()) for value in ((math.nan, 1), (1, math.nan), (None, 1), 7)),
+        *((monoid, value) for monoid in (Min(), Max(), TopK(2)) for value in _UNFIT),
+        *(
+            (monoid, (time, value))
+            for monoid in (First(), Last())
+            for time, value in ((None, 1), (math.nan, 1), (1, []))
+        ),
+        *((monoid, value) for monoid in (First(), Last()) for value in (7, (1,), [1, 2])),
     ],
     ids=lambda each: repr(each) if not isinstance(each, Monoid) else type(each).__name__,
 )

@@ -67,14 +67,17 @@ class ForgetsLast(Count):
         return accumulator
 
 
-class LosesType(Monoid):
-    """Its states do not equal themselves after they were stored."""
+class ByIdentity(Monoid):
+    """A state equals no copy of itself."""
 
     def zero(self) -> Any:
-        return math.nan
+        return ()
 
     def plus(self, a: Any, b: Any) -> Any:
-        return a + b
+        return a or b
+
+    def equal(self, a: Any, b: Any) -> bool:
+        return a is b
 
 
 MISTAKES: dict[str, tuple[Any, Any, str]] = {
@@ -96,7 +99,7 @@ MISTAKES: dict[str, tuple[Any, Any, str]] = {
     ),
     "rounded sum": (
         Users(0.0, lambda a, b: a + b),
-        _FLOATS,
+        st.floats(-8, 8),
         "associative: plus(plus(a, b), c) is not plus(a, plus(b, c))",
     ),
     "a zero that is greater": (
@@ -111,7 +114,9 @@ MISTAKES: dict[str, tuple[Any, Any, str]] = {
     "one side of zero": (Users(0, lambda a, b: a if not b else abs(a) + abs(b)), _INTS, "zero: plus(zero(), a)"),
     "a cap": (Users(0, lambda a, b: min(max(a + b, -1), 1)), st.integers(-1, 1), "associative: "),
     "an accumulator of its own": (ForgetsLast(), _INTS, "accumulator: the state of accumulator() is not a"),
-    "NaN": (LosesType(), _FLOATS, "encoding: decode(encode(a)) is not a"),
+    "NaN": (Users(math.nan, lambda a, b: a + b), _FLOATS, "plain: nan of float is no state"),
+    "overflow": (Users(0.0, lambda a, b: a + b), [1e308], "plain: inf of float is no state"),
+    "equality that storing loses": (ByIdentity(), st.tuples(_INTS), "encoding: decode(encode(a)) is not a"),
 }
 
 

@@ -1,0 +1,212 @@
+"""Threads that call the stores of a worker's aggregates, one for each subtask. Knows no protocol.
+
+A call that fails is made again, with pauses, for as long as the incarnation lasts. The thread of an older incarnation
+may still wait for its store: whatever it writes late is refused there, because its claim is older.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from snapshot.coordinator.control import Deploy
+from snapshot.error_text import headline
+from snapshot.errors import CutlineError, StateError
+from snapshot.ids import Subtask
+from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.stored.backend import StoreRefused
+from snapshot.worker.difference_log import TotalsTask
+from snapshot.worker.events import TotalsFailed, TotalsWorked
+from snapshot.worker.store_calls import StoreCalls, opening
+from state_backends.retries import repeated
+
+_logger = logging.getLogger("cutline.worker")
+
+#: Seconds for which a restore repeats a call. Then the run restarts, and tries again.
+_OPENING_SECONDS = 20.0
+
+#: Seconds of the first pause behind a failed call, and of the longest.
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.1, 2.0
+
+
+AggregateOf = Callable[[Subtask], PersistentAggregate | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """How far a subtask's store is."""
+
+    cells_left: int
+    #: the last error, or "" if the last call succeeded
+    error: str
+    operations: int
+
+
+class TotalsThreads:
+    """The stores of one worker.
+
+    Parameters
+    ----------
+    run : str
+    aggregate_of : callable
+        Returns a copy of the aggregate of a subtask, or None for another node.
+    finish : callable
+        Takes the end of a task. Called on the threads.
+    """
+
+    def __init__(
+        self, run: str, aggregate_of: AggregateOf, finish: Callable[[TotalsWorked | TotalsFailed], None]
+    ) -> None:
+        self._run = run
+        self._aggregate_of = aggregate_of
+        self._finish = finish
+        self._threads: dict[Subtask, _StoreThread] = {}
+
+    def open(self, deploy: Deploy) -> None:
+        """Take the stores of a deployment. Called ahead of its restore, on a thread that may wait.
+
+        Raises
+        ------
+        RestoreRefused
+            if a store has committed a later snapshot than is restored.
+        Fenced
+            if a later incarnation has taken a store.
+        StateError
+            if a store does not answer in time.
+        """
+        self.close()
+        claim = StoreClaim(self._run, deploy.incarnation)
+        for each in deploy.subtasks:
+            subtask = each.subtask
+            if (node := self._aggregate_of(subtask)) is None:
+                continue
+            _open(node.store, claim, subtask, 0 if each.origin is None else each.origin.snapshot_id)
+            calls = StoreCalls(node.store, claim, node.monoid)
+            self._threads[subtask] = _StoreThread(subtask, calls, deploy.incarnation, self._finish)
+
+    def work(self, task: TotalsTask, incarnation: int) -> None:
+        """Perform a task behind the subtask's other tasks."""
+        thread = self._threads.get(task.subtask)
+        if thread is not None and thread.incarnation == incarnation:
+            thread.put(task)
+
+    def status(self, subtask: Subtask) -> StoreStatus | None:
+        """Return how far the store of a subtask is, or None without a store."""
+        thread = self._threads.get(subtask)
+        return None if thread is None else thread.status
+
+    def close(self) -> None:
+        """End all threads behind their present calls. Does not wait."""
+        for thread in self._threads.values():
+            thread.end()
+        self._threads = {}
+
+
+def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_id: int) -> None:
+    def call() -> None:
+        for _ in opening(store, claim, subtask.node, snapshot_id):
+            pass
+
+    def note(error: OSError) -> None:
+        _logger.warning("the store of %s: %s; trying again", subtask, error)
+
+    try:
+        repeated(call, _OPENING_SECONDS, note)
+    except OSError as error:
+        raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Tasks that a thread has not taken."""
+
+    changed: Condition = field(default_factory=Condition)
+    tasks: deque[TotalsTask] = field(default_factory=deque)
+    is_ended: bool = False
+
+
+class _StoreThread:
+    def __init__(
+        self,
+        subtask: Subtask,
+        calls: StoreCalls,
+        incarnation: int,
+        finish: Callable[[TotalsWorked | TotalsFailed], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self._subtask = subtask
+        self._calls = calls
+        self._finish = finish
+        self._waiting = _Waiting()
+        self._error = ""
+        # A daemon, because a store that hangs must not keep the process.
+        Thread(target=self._run, name=f"cutline-totals-{subtask}", daemon=True).start()
+
+    def put(self, task: TotalsTask) -> None:
+        with self._waiting.changed:
+            self._waiting.tasks.append(task)
+            self._waiting.changed.notify()
+
+    def end(self) -> None:
+        with self._waiting.changed:
+            self._waiting.is_ended = True
+            self._waiting.changed.notify()
+
+    @property
+    def status(self) -> StoreStatus:
+        return StoreStatus(self._calls.cells_left, self._error, self._calls.operations)
+
+    def _run(self) -> None:
+        try:
+            while self._take_tasks():
+                try:
+                    self._step()
+                except (CutlineError, StoreRefused) as error:
+                    failure = error if isinstance(error, CutlineError) else StateError(self._text(error))
+                    self._finish(TotalsFailed(self.incarnation, failure))
+                    return
+                except Exception as error:  # noqa: BLE001  # any error, because the snapshot waits for an answer
+                    self._finish(TotalsFailed(self.incarnation, StateError(self._text(error))))
+                    return
+        finally:
+            self._calls.close()
+
+    def _take_tasks(self) -> bool:
+        """Wait for a task. Return False when the incarnation is over."""
+        waiting = self._waiting
+        with waiting.changed:
+            while not (waiting.is_ended or waiting.tasks or self._calls.has_work):
+                waiting.changed.wait()
+            while waiting.tasks:
+                self._calls.put(waiting.tasks.popleft())
+            return not waiting.is_ended
+
+    def _step(self) -> None:
+        """Make the next call, as often as it takes."""
+        pause = _PAUSE_SECONDS_MIN
+        while not self._waiting.is_ended:
+            try:
+                done = self._calls.step()
+            except StoreRefused:
+                raise
+            except OSError as error:
+                if not self._error:
+                    _logger.warning("the store of %s is away: %s; trying again", self._subtask, headline(error))
+                self._error = headline(error)
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+                continue
+            if self._error:
+                _logger.warning("the store of %s is back", self._subtask)
+                self._error = ""
+            if done is not None:
+                self._finish(TotalsWorked(self.incarnation, done))
+            return
+
+    def _text(self, error: Exception) -> str:
+        return f"the store of {self._subtask}: {headline(error)}"

@@ -1,0 +1,73 @@
+"""Stamps: to which epoch each message of a frame belongs, and how many messages of a channel belong to an epoch.
+
+An epoch has the id of the last snapshot that its source had begun (Lai & Yang 1987 call it a colour). A message
+belongs to a snapshot if its stamp is lower than the snapshot's id (PROTOCOL 13.9).
+"""
+
+from __future__ import annotations
+
+#: (stamp, messages), in the order of the messages of a frame
+StampRuns = tuple[tuple[int, int], ...]
+
+
+class StampCounts:
+    """Messages of a channel by stamp.
+
+    Parameters
+    ----------
+    count : int
+        Messages that belong to the restored snapshot.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._settled = count
+        self._counts: dict[int, int] = {}
+
+    def add(self, stamp: int, count: int) -> None:
+        """Count messages."""
+        self._counts[stamp] = self._counts.get(stamp, 0) + count
+
+    def below(self, snapshot_id: int) -> int:
+        """Return how many messages belong to a snapshot that is not settled."""
+        return self._settled + sum(count for stamp, count in self._counts.items() if stamp < snapshot_id)
+
+    def settle(self, min_snapshot_id: int) -> None:
+        """Forget the stamps below the lowest snapshot that may still be begun."""
+        for stamp in [stamp for stamp in self._counts if stamp < min_snapshot_id]:
+            self._settled += self._counts.pop(stamp)
+
+
+class OpenStamps:
+    """Stamps of a sender's messages that are in no frame yet.
+
+    Parameters
+    ----------
+    sent : int
+        Number of the last message that was sent.
+    """
+
+    def __init__(self, sent: int) -> None:
+        self.counts = StampCounts(sent)
+        #: stamp of the messages that are sent now
+        self._stamp = 0
+        #: number of the last message that is in a run
+        self._through = sent
+        self._runs: list[tuple[int, int]] = []
+
+    def change(self, stamp: int, sent: int) -> None:
+        """Stamp all messages behind number `sent` otherwise."""
+        if stamp != self._stamp:
+            self._end_run(sent)
+            self._stamp = stamp
+
+    def take(self, last: int) -> StampRuns:
+        """Return the stamps of a frame whose last message has this number, and that holds all open messages."""
+        self._end_run(last)
+        runs, self._runs = tuple(self._runs), []
+        return runs
+
+    def _end_run(self, last: int) -> None:
+        if count := last - self._through:
+            self._runs.append((self._stamp, count))
+            self.counts.add(self._stamp, count)
+            self._through = last

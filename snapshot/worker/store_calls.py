@@ -1,0 +1,125 @@
+"""Make the calls of one subtask of an aggregate on its store, one at a time, in order.
+
+A call that raised is made again, so that a store may be away for any time. Knows no thread: the worker's thread for the
+store and the simulator call `step`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from snapshot.errors import RestoreRefused
+from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from snapshot.operators.monoid import Monoid
+from snapshot.worker.difference_log import TotalsTask, WriteTotals
+
+#: Keys of one call: enough to hide the way to a server, and few enough for its statements.
+KEYS_AT_ONCE = 4096
+
+
+def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: int) -> Iterator[None]:
+    """Take a store for an incarnation that restores a snapshot, one call a step. 0: it begins afresh.
+
+    Take comes first, so that nobody writes any more. The commit is repeated before the roll-back, because whoever
+    published the snapshot may have been lost ahead of its commit.
+
+    Raises
+    ------
+    RestoreRefused
+        if the store has committed a later snapshot.
+    """
+    committed = store.take(claim)
+    if committed > snapshot_id:
+        raise RestoreRefused(
+            f"the store of {node!r} has committed snapshot {committed}; it cannot go back to {snapshot_id}: "
+            "restore a later snapshot, or give the node another store"
+        )
+    yield
+    store.commit(claim, snapshot_id)
+    yield
+    store.rollBack(claim, snapshot_id)
+    yield
+
+
+class StoreCalls:
+    """The calls of one subtask.
+
+    Parameters
+    ----------
+    store : AggregateStore
+        A connection of its own, taken by `opening`.
+    claim : StoreClaim
+    monoid : Monoid
+    keys_at_once : int
+        Keys of one call.
+    """
+
+    def __init__(
+        self, store: AggregateStore, claim: StoreClaim, monoid: Monoid, keys_at_once: int = KEYS_AT_ONCE
+    ) -> None:
+        self._store = store
+        self._claim = claim
+        self._monoid = monoid
+        self._keys_at_once = keys_at_once
+        self._tasks: deque[TotalsTask] = deque()
+        #: keys and states of the first task that are not written yet; None before its first call
+        self._left: list[tuple[Any, Any]] | None = None
+        #: calls so far that read or wrote cells, or committed
+        self.operations = 0
+
+    def put(self, task: TotalsTask) -> None:
+        """Add a task."""
+        self._tasks.append(task)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a task is not done."""
+        return bool(self._tasks)
+
+    @property
+    def cells_left(self) -> int:
+        """Cells of the first task that are not written."""
+        return len(self._left or ())
+
+    def step(self) -> TotalsTask | None:
+        """Make the next call. Return the task if that was its last.
+
+        Raises
+        ------
+        OSError
+            if the store failed. The next step makes the call again.
+        Fenced
+            if a later incarnation has taken the store.
+        """
+        task = self._tasks[0]
+        if isinstance(task, WriteTotals):
+            if self._left is None:
+                self._left = list(task.difference.items())
+            self._write(task.snapshot_id, self._left)
+            if self._left:
+                return None
+            self._left = None
+        else:
+            self._store.commit(self._claim, task.snapshot_id)
+            self.operations += 1
+        return self._tasks.popleft()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._store.close()
+
+    def _write(self, snapshot_id: int, left: list[tuple[Any, Any]]) -> None:
+        """Write the next cells, and remove them from `left`."""
+        some = left[-self._keys_at_once :]
+        if not some:
+            return
+        before = self._store.current([key for key, _ in some])
+        plus = self._monoid.plus
+        items = [
+            (key, state if old is None else plus(old, state)) for (key, state), old in zip(some, before, strict=True)
+        ]
+        self._store.write(self._claim, snapshot_id, items)
+        del left[-len(some) :]
+        self.operations += 2

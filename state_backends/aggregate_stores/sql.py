@@ -1,0 +1,85 @@
+"""Tables and statements that SQLite and PostgreSQL share. Braces in a statement are places of parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+#: a name, or two with a dot between; short, because PostgreSQL cuts names at 63 letters
+_NAME = re.compile(r"([a-z_][a-z0-9_]{0,47}\.)?[a-z_][a-z0-9_]{0,47}")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of the tables of one store, quoted, and the statements with these names."""
+
+    prefix: str  #: the quoted schema with its dot, or nothing
+    table: str
+
+    @classmethod
+    def of(cls, table: str) -> Names:
+        """Check the name of a table.
+
+        Raises
+        ------
+        ValueError
+            if it has other letters, or is too long.
+        """
+        if not _NAME.fullmatch(table):
+            raise ValueError(
+                f"table={table!r}: a name is made of small letters, digits and _, at most 48, with or without a schema"
+            )
+        schema, _, name = table.rpartition(".")
+        return cls(f'"{schema}".' if schema else "", name)
+
+    @property
+    def plain_totals(self) -> str:
+        """Name of the view, without quotes and schema."""
+        return f"{self.table}_totals"
+
+    @property
+    def cells(self) -> str:
+        """Table of cells: key, value, snapshot_id, previous."""
+        return f'{self.prefix}"{self.table}"'
+
+    @property
+    def holder(self) -> str:
+        """Table with one row: run, claim, committed."""
+        return f'{self.prefix}"{self.table}_holder"'
+
+    @property
+    def totals(self) -> str:
+        """View of the committed totals: key, value."""
+        return f'{self.prefix}"{self.plain_totals}"'
+
+    @cached_property
+    def schema(self) -> tuple[str, ...]:
+        """Statements that make everything. The index finds what a rollback returns."""
+        return (
+            f"CREATE TABLE {self.cells} (key TEXT PRIMARY KEY, value TEXT NOT NULL, snapshot_id BIGINT NOT NULL, "
+            "previous TEXT)",
+            f'CREATE INDEX "{self.table}_snapshot_id" ON {self.cells} (snapshot_id)',
+            f"CREATE TABLE {self.holder} (run TEXT NOT NULL, claim BIGINT NOT NULL, committed BIGINT NOT NULL)",
+            f"INSERT INTO {self.holder} VALUES ('', 0, 0)",
+            f"CREATE VIEW {self.totals} AS SELECT key, CASE WHEN snapshot_id <= committed THEN value ELSE previous END "
+            f"AS value FROM {self.cells}, {self.holder} WHERE snapshot_id <= committed OR previous IS NOT NULL",
+        )
+
+    @property
+    def on_conflict(self) -> str:
+        """End of an insertion of cells. The place is of the committed id."""
+        return (
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value, snapshot_id = excluded.snapshot_id, previous = "
+            f'CASE WHEN "{self.table}".snapshot_id <= {{}} THEN "{self.table}".value ELSE "{self.table}".previous END'
+        )
+
+    @property
+    def remove(self) -> str:
+        """Statement that removes cells that had no value before a snapshot. The place is of its id."""
+        return f"DELETE FROM {self.cells} WHERE snapshot_id > {{}} AND previous IS NULL"
+
+    @property
+    def restore(self) -> str:
+        """Statement that returns cells to the value before. The places are of the committed id, and of the snapshot."""
+        return f"UPDATE {self.cells} SET value = previous, snapshot_id = {{}}, previous = NULL WHERE snapshot_id > {{}}"
