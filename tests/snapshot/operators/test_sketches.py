@@ -98,8 +98,8 @@ def test_distinct_counts_are_right(monoid: Monoid, exact_to: int) -> None:
             estimate = monoid.result(accumulator.drain()[0][1])
             assert type(estimate) is int
             errors.append(estimate / count - 1)
-        spread = math.sqrt(mean(error**2 for error in errors))
-        assert spread <= (0.002 if count < exact_to else 0.016 * 1.5), (count, spread)
+        deviation = math.sqrt(mean(error**2 for error in errors))
+        assert deviation <= (0.002 if count < exact_to else 0.016 * 1.5), (count, deviation)
 
 
 @pytest.mark.parametrize("monoid", [HyperLogLog(), Theta()], ids=["hll", "theta"])
