@@ -102,12 +102,12 @@ class Accumulator:
         """Return an estimate of the bytes of all keys and states in memory. Takes no time."""
         return self._bytes
 
-    def drain(self) -> list[tuple[Any, Any]]:
+    def drain(self) -> dict[Any, Any]:
         """Take out all states, by key. The accumulator is empty then."""
-        items = list(self._states.items())
+        states = self._states
         self._states = {}
         self._bytes = 0
-        return items
+        return states
 
 
 class TightAccumulator(Accumulator):

@@ -20,7 +20,7 @@ _NOTHING: Final = ()
 _FLOAT_BITS: Final = 1074
 
 #: bytes of a sum of floats as such a multiple, and of its entry
-_FLOAT_SUM_BYTES: Final = ENTRY_BYTES + 2 * _FLOAT_BITS // 8
+_FLOAT_SUM_BYTES: Final = ENTRY_BYTES + 40 + _FLOAT_BITS // 8
 
 
 class Sum(Monoid):
@@ -47,8 +47,11 @@ class Sum(Monoid):
         """
         if isinstance(value, Integral):
             return int(value)
-        numerator, denominator = _ratio(value)
-        return Fraction(numerator, denominator)
+        try:
+            return Fraction(*value.as_integer_ratio())
+        except (AttributeError, ValueError, OverflowError) as error:
+            text = f"Sum: {shown(value)} has no exact sum: filter such values before the aggregate"
+            raise ValueError(text) from error
 
     def result(self, state: Any) -> Any:
         """Return an int as it is, and a Fraction as the nearest float, which is infinite beyond the greatest one."""
@@ -64,15 +67,6 @@ class Sum(Monoid):
         return _Sums(self)
 
 
-def _ratio(value: Any) -> tuple[int, int]:
-    """Return a number as numerator and denominator. Raise ValueError if it has none."""
-    try:
-        numerator, denominator = value.as_integer_ratio()
-    except (AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"Sum: {shown(value)} has no exact sum: filter such values before the aggregate") from error
-    return int(numerator), int(denominator)
-
-
 class _Sums(TightAccumulator):
     """Sums by key. Sums of floats are multiples of the least float, because fractions take ten times as long."""
 
@@ -85,7 +79,7 @@ class _Sums(TightAccumulator):
         """Return an estimate of the bytes of all keys and sums in memory."""
         return super().byteSize() + len(self._floats) * _FLOAT_SUM_BYTES
 
-    def drain(self) -> list[tuple[Any, Any]]:
+    def drain(self) -> dict[Any, Any]:
         """Take out all sums, by key."""
         for key, multiple in self._floats.items():
             # Fraction finds common factors in long time, and these are only powers of two.
@@ -97,27 +91,23 @@ class _Sums(TightAccumulator):
 
     def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
         types = set(map(type, values))
-        if types <= {int, bool}:
-            states, get = self._states, self._states.get
-            for key, value in zip(keys, values, strict=True):
-                states[key] = get(key, 0) + value
-        elif types == {float}:
+        if types == {float} and all(map(math.isfinite, values)):
             self._gather_floats(keys, values)
-        else:
-            self.addStates(zip(keys, map(self._monoid.unit, values), strict=True))
+            return
+        if not types <= {int, bool}:
+            values = list(map(self._monoid.unit, values))
+        states, get = self._states, self._states.get
+        for key, value in zip(keys, values, strict=True):
+            states[key] = get(key, 0) + value
 
     def _gather_floats(self, keys: Sequence[Hashable], values: Sequence[float]) -> None:
         floats, get = self._floats, self._floats.get
         for key, value in zip(keys, values, strict=True):
-            try:
-                numerator, denominator = value.as_integer_ratio()
-            except (ValueError, OverflowError):
-                _ratio(value)  # raises with a text for people
-                raise
             before = get(key)
             if before is None:
                 self._states.setdefault(key, 0)
                 before = 0
+            numerator, denominator = value.as_integer_ratio()
             # The denominator is a power of two.
             floats[key] = before + (numerator << (_FLOAT_BITS + 1 - denominator.bit_length()))
 

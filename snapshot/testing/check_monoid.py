@@ -128,7 +128,7 @@ def _laws(monoid: Monoid, values: Sequence[Any], a: Any, b: Any, c: Any) -> Iter
     if values:
         accumulator = monoid.accumulator()
         accumulator.addAll([None] * len(values), values)
-        [(_, accumulated)] = accumulator.drain()
+        [accumulated] = accumulator.drain().values()
         yield _Law("accumulator", "a", "the state of accumulator()", accumulated, "a", a)
 
 

@@ -36,5 +36,5 @@ def test_the_mean_of_the_page_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     mean = module.Mean()
     accumulator = mean.accumulator()
     accumulator.addAll(["a", "a", "b"], [1, 2, 7])
-    assert {key: mean.result(state) for key, state in accumulator.drain()} == {"a": 1.5, "b": 7}
+    assert {key: mean.result(state) for key, state in accumulator.drain().items()} == {"a": 1.5, "b": 7}
     assert mean.result(mean.zero()) is None
