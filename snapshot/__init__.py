@@ -20,6 +20,7 @@ from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.monoids import Count, First, Last, Max, Min, Sum, TopK
+from snapshot.operators.sketches import HyperLogLog, Quantiles, Theta
 from snapshot.plan.modes import Deltas, InputLogging, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
@@ -37,6 +38,7 @@ __all__ = [
     "First",
     "Graph",
     "GraphError",
+    "HyperLogLog",
     "InputLogging",
     "KeyedAggregate",
     "Last",
@@ -49,6 +51,7 @@ __all__ = [
     "NodeError",
     "PartialAggregate",
     "PersistentState",
+    "Quantiles",
     "ReducingState",
     "ReplayableSource",
     "RestoreRefused",
@@ -63,6 +66,7 @@ __all__ = [
     "Stream",
     "Subtask",
     "Sum",
+    "Theta",
     "TopK",
     "ValueState",
     "keyGroup",
