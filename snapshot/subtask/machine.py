@@ -327,9 +327,9 @@ class SubtaskMachine:
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
-            case DifferencesHeld(held_bytes):
+            case DifferencesHeld(waiting_bytes, carried_bytes):
                 assert self._gate is not None
-                self._gate.hold(held_bytes)
+                self._gate.hold(waiting_bytes, carried_bytes)
             case Started():
                 self._tick(now)
                 self._start()

@@ -19,6 +19,7 @@ from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.persistent_aggregate import joined
+from snapshot.subtask.events import DifferencesHeld
 from snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
 
 
@@ -70,9 +71,10 @@ class DifferenceLog:
         self._written: dict[int, None] = {}
 
     @property
-    def held_bytes(self) -> int:
+    def held(self) -> DifferencesHeld:
         """Bytes in memory of differences behind their cut, about."""
-        return sum(each.size for each in (self._undecided, self._waiting, self._carried) if each is not None)
+        waiting = sum(each.size for each in (self._undecided, self._waiting) if each is not None)
+        return DifferencesHeld(waiting, 0 if self._carried is None else self._carried.size)
 
     def is_written(self, snapshot_id: int) -> bool:
         """Return whether the store has the difference of a snapshot."""
@@ -142,9 +144,9 @@ class DifferenceLogs:
     def __iter__(self) -> Iterator[Subtask]:
         return iter(self._logs)
 
-    def held_bytes(self, subtask: Subtask) -> int:
+    def held(self, subtask: Subtask) -> DifferencesHeld:
         """Return the bytes of a subtask's differences behind their cut, about."""
-        return self._logs[subtask].held_bytes
+        return self._logs[subtask].held
 
     def captured(self, report: DifferenceCaptured) -> list[TotalsTask]:
         """Add the difference of a cut."""

@@ -34,7 +34,6 @@ from snapshot.subtask.events import (
     AlignmentTimedOut,
     ComponentEnded,
     ControlEvent,
-    DifferencesHeld,
     MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
@@ -554,7 +553,7 @@ class WorkerMachine:
 
     def _hold_differences(self, subtask: Subtask, now: float) -> None:
         """Report to a subtask what waits behind its cuts, because it stops for more than memory holds."""
-        self.subtasks[subtask].step(DifferencesHeld(self._data.differences.held_bytes(subtask)), now)
+        self.subtasks[subtask].step(self._data.differences.held(subtask), now)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""
