@@ -84,9 +84,7 @@ class FailureReportDeadline:
     """The time at which the delayed report of a lost peer is sent."""
 
 
-Deadline = (
-    AlignmentDeadline | RequestDeadline | UploadDeadline | RepeatDeadline | IdleDeadline | FailureReportDeadline
-)
+Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | RepeatDeadline | IdleDeadline | FailureReportDeadline
 
 # ---- events
 
