@@ -385,6 +385,7 @@ def _keyed_states(
         subtask, context, environment.codec, node.stateVersion,
         sorts=has_steps(mode), makes_versions=makes_versions,
         stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
+        has_epochs=isinstance(mode, MonoidClocks),
     )  # fmt: skip
     tier = environment.tier_of(subtask)
     edges = [

@@ -88,6 +88,10 @@ class Division(ABC):
         """Return whether a snapshot is known to hold all messages, so that its marker says so."""
         return False
 
+    def bound(self, snapshot_id: int) -> int:
+        """Return the epoch below which a snapshot has all that an aggregate has added up."""
+        return snapshot_id
+
     @abstractmethod
     def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
         """Note what a marker says."""

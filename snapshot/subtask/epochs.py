@@ -51,10 +51,16 @@ class Epochs(Division):
         self._received[channel].add(self._epoch, count)
 
     def input_ended(self, end: ChannelReceiver, frame: AnyFrame) -> None:
-        """Count the end of a stream, which belongs to an epoch as a message does."""
+        """Count the end of a stream, which belongs to an epoch as a message does.
+
+        What `onEnd` sends belongs to a snapshot if the ends of all channels of the edge do, because else a restore
+        calls `onEnd` again.
+        """
         self.enter(end, frame)
         self.handled(end.channel, 1)
         self._ends[end.channel] = self._epoch
+        source = end.channel.source.node
+        self._pass_on(max(stamp for channel, stamp in self._ends.items() if channel.source.node == source))
 
     def stamp_end(self) -> None:
         """Stamp the end that the subtask sends next: it belongs to a snapshot if the ends of all inputs do."""

@@ -95,9 +95,12 @@ class ClockAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class DifferencesHeld:
-    """Differences of so many bytes wait behind their cut, for the store of an aggregate."""
+    """How many bytes of an aggregate's differences are behind a cut."""
 
-    held_bytes: int
+    #: of differences that wait for the store, or for the decision on their snapshot
+    waiting_bytes: int
+    #: of aborted snapshots, which wait for the next cut
+    carried_bytes: int
 
 
 #: events that a host passes to `SubtaskMachine.step`

@@ -333,9 +333,9 @@ class SubtaskMachine:
             case ClockAnnounced(snapshot_id, clock):
                 assert isinstance(self._parts.division, Positions)
                 self._parts.division.announce(snapshot_id, clock)
-            case DifferencesHeld(held_bytes):
+            case DifferencesHeld(waiting_bytes, carried_bytes):
                 assert self._parts.gate is not None
-                self._parts.gate.hold(held_bytes)
+                self._parts.gate.hold(waiting_bytes, carried_bytes)
             case Started():
                 self._tick(now)
                 self._start()
@@ -790,7 +790,8 @@ class SubtaskMachine:
         if self._parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
         if isinstance(self.node, PersistentAggregate):
-            states, size = self.node.take_difference(snapshot_id)
+            bound = snapshot_id if division is None else division.bound(snapshot_id)
+            states, size = self.node.take_difference(bound)
             self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))

@@ -25,6 +25,10 @@ from snapshot.subtask.division import Division
 #: position of messages that come from no slice, as of `onStart`: below every clock
 NOWHERE: Final[Position] = ("", -1)
 
+#: position of what `onEnd` sends, below a clock above everything only; and the epoch in which aggregates keep it
+_BEHIND: Final[Position] = ("", 2**62)
+_LAST_EPOCH: Final = 2**62
+
 
 class Positions(Division):
     """The positions of one subtask.
@@ -83,12 +87,13 @@ class Positions(Division):
 
     def handled(self, channel: ChannelId, count: int) -> None:
         """Note the slice of the messages that were handled since `enter`."""
-        if self._node is not None:
+        if self._node is not None and self._position != _BEHIND:
             partition, number = self._position
             self._seen[partition] = max(number + 1, self._seen.get(partition, 0))
 
     def input_ended(self, end: ChannelReceiver, frame: AnyFrame) -> None:
-        """Take the end of a stream. It belongs to a snapshot whose clock is above everything."""
+        """Take the end of a stream. It belongs to a snapshot whose clock is above everything, and so does `onEnd`."""
+        self._pass_on(_BEHIND)
 
     def stamp_end(self) -> None:
         """Leave the end that the subtask sends next as it is."""
@@ -140,6 +145,10 @@ class Positions(Division):
         """Return whether a snapshot is known to hold all messages, so that its marker says so."""
         return snapshot_id in self._final
 
+    def bound(self, snapshot_id: int) -> int:
+        """Return the epoch below which a snapshot has all that an aggregate has added up."""
+        return _LAST_EPOCH + 1 if self.is_final(snapshot_id) else snapshot_id
+
     def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
         """Note what a marker says."""
         if is_final:
@@ -173,5 +182,7 @@ class Positions(Division):
     def _epoch_of(self, position: Position) -> int:
         """Return the last snapshot whose clock is not above a position."""
         partition, number = position
+        if position == _BEHIND:
+            return _LAST_EPOCH
         is_below = self._clock is None or number < self._clock.get(partition, 0)
         return self._before if self._is_pending and is_below else self._announced

@@ -36,7 +36,6 @@ from snapshot.subtask.events import (
     ClockAsked,
     ComponentEnded,
     ControlEvent,
-    DifferencesHeld,
     MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
@@ -74,6 +73,7 @@ from snapshot.worker.events import (
     ReadPeers,
     Register,
     RemoveVersions,
+    RepeatDeadline,
     ReportProgress,
     RequestDeadline,
     RowsWorked,
@@ -94,7 +94,7 @@ from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, P
 #: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
 
-_IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
+_REPEAT, _IDLE, _FAILURE_REPORT = RepeatDeadline(), IdleDeadline(), FailureReportDeadline()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,9 @@ class WorkerSettings:
     #: seconds that a node waits for the answer to `requestSnapshot`. A coordinator answers in milliseconds. A lost
     #: coordinator is replaced in about a second.
     request_seconds: float = 5.0
+    #: seconds after which the acknowledgement of an aggregate is sent again, until its snapshot is settled. One may be
+    #: lost with a connection, and no timeout ends a snapshot for which only aggregates are missing (PROTOCOL 13.5)
+    repeat_seconds: float = 10.0
     #: bytes; see `UploadBatcher`
     batch_bytes_max: int = BATCH_BYTES_MAX
     #: bytes of one subtask's keyed rows that may go inside the manifest
@@ -189,6 +192,8 @@ class WorkerMachine:
             self._take(event, now)
         except CutlineError as error:
             self._fail(error, now)
+        if self.stage is Stage.RUNNING and self._data.differences.unsettled:
+            self.deadlines.setdefault(_REPEAT, now + self._settings.repeat_seconds)
         effects, self._effects = self._effects, []
         return effects
 
@@ -455,6 +460,9 @@ class WorkerMachine:
                 self._pass(RequestAnswered(), now, [subtask])
             case UploadDeadline(snapshot_id):
                 self._store(self._data.uploads.release(snapshot_id))
+            case RepeatDeadline():
+                if messages := self._data.differences.unsettled:
+                    self._effects.append(SendToCoordinator(messages))
             case IdleDeadline():
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
@@ -566,7 +574,7 @@ class WorkerMachine:
 
     def _hold_differences(self, subtask: Subtask, now: float) -> None:
         """Report to a subtask what waits behind its cuts, because it stops for more than memory holds."""
-        self.subtasks[subtask].step(DifferencesHeld(self._data.differences.held_bytes(subtask)), now)
+        self.subtasks[subtask].step(self._data.differences.held(subtask), now)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""
