@@ -75,9 +75,17 @@ class _Table:
 
     def make(self) -> None:
         """Make tables, index and view, if they are not there."""
+        if not self._is_made():
+            self.atomically(self._make, alone=True)
+
+    def _is_made(self) -> bool:
         found = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [self._names.plain_totals])
-        if found.fetchone() is None:
-            self.atomically(lambda: [self._connection.execute(each) for each in self._names.schema], alone=True)
+        return found.fetchone() is not None
+
+    def _make(self) -> None:
+        if not self._is_made():
+            for statement in self._names.schema("TEXT"):
+                self._connection.execute(statement)
 
     def atomically(self, deed: Callable[[], Result], *, alone: bool) -> Result:
         """See `CellTable`."""
