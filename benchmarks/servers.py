@@ -90,18 +90,20 @@ class Server(ABC):
 
     def kill(self) -> None:
         """Kill the server and its processes, as a crash of the host would end them (SIGKILL)."""
-        self._signal(signal.SIGSTOP)  # so that it starts no process that would be missed
-        processes = self._signal(signal.SIGKILL)
+        processes = self._paused()
+        for pid in processes:
+            os.kill(pid, signal.SIGKILL)
         self._running.wait(_SECONDS_MAX)
         self._await(lambda: all(map(is_gone, processes)), "end")
 
     def pause(self) -> None:
         """Freeze the server and its processes: connections stay open, and nothing answers (SIGSTOP)."""
-        self._signal(signal.SIGSTOP)
+        self._paused()
 
     def resume(self) -> None:
         """Let a paused server go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        for pid in (*self._children(), self._running.pid):
+            os.kill(pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
         try:
@@ -145,14 +147,17 @@ class Server(ABC):
         assert self._process is not None, "the server was not started"
         return self._process
 
-    def _signal(self, number: int) -> list[int]:
-        """Send a signal to the server, and then to the processes that it has started. Return the ids of all."""
-        processes = [self._running.pid]
-        os.kill(self._running.pid, number)
-        processes += [each.pid for each in process_table() if each.parent == self._running.pid]
-        for pid in processes[1:]:
-            os.kill(pid, number)
-        return processes
+    def _paused(self) -> list[int]:
+        """Freeze all processes, the first one before its children are listed. Return their ids."""
+        os.kill(self._running.pid, signal.SIGSTOP)
+        self._await(lambda: self._running.pid in _frozen(), "stop")
+        children = self._children()
+        for pid in children:
+            os.kill(pid, signal.SIGSTOP)
+        return [self._running.pid, *children]
+
+    def _children(self) -> list[int]:
+        return [each.pid for each in process_table() if each.parent == self._running.pid]
 
     def _answers(self) -> bool:
         if self._running.poll() is not None:
@@ -257,6 +262,10 @@ def _program(name: str) -> str:
     if found is None and not installed:
         raise FileNotFoundError(f"{name} is not installed: run scripts/setup (Debian: postgresql, redis-server)")
     return found or str(installed[-1])
+
+
+def _frozen() -> list[int]:
+    return [each.pid for each in process_table() if each.state == "T"]
 
 
 def _exists(user: str) -> bool:

@@ -29,8 +29,9 @@ _CONNECT_SECONDS_MAX: Final = 5
 _STATEMENT_SECONDS_MAX: Final = CALL_SECONDS_MAX - 2
 
 #: Classes of SQLSTATE after which another try may succeed: connection, transaction rollback (deadlocks), resources,
-#: a lock or an object in use, the operator's intervention, system errors, and a server that only reads for now.
-_PASSING: Final = ("08", "40", "53", "55", "57", "58", "25006")
+#: a lock or an object in use, the operator, system errors, a server that only reads for now, and a transaction that
+#: was idle for too long.
+_PASSING: Final = ("08", "40", "53", "55", "57", "58", "25006", "25P03")
 
 #: A refusal in the text of a connection, because the client library gives no SQLSTATE of it.
 _REFUSAL: Final = re.compile(
@@ -96,7 +97,8 @@ class PostgreSQLStore(CellStore):
             passes = isinstance(error, psycopg.OperationalError) and not _REFUSAL.search(text)
         if passes:
             return OSError(f"{text}; see whether the server is running and reachable")
-        return StoreRefused(f"{text}; see user, password, database and rights")
+        hint = "the rights, and whether the tables are those of a store" if error.sqlstate else "user and password"
+        return StoreRefused(f"{text}; see {hint}")
 
 
 def _place(dsn: str) -> str:
