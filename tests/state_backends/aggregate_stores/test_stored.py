@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import redis
@@ -82,8 +83,8 @@ def test_only_changed_cells_are_listed(redis_server: RedisServer, tmp_path: Path
         store.close()
 
 
-def test_a_rollback_uses_the_index(postgresql: PostgreSQLServer, tmp_path: Path) -> None:
-    """The databases plan to find the cells of a rollback by the index of snapshots."""
+def test_indexes_are_used(postgresql: PostgreSQLServer, tmp_path: Path) -> None:
+    """The databases plan to find the cells of a rollback by the index of snapshots, and those of a list by their keys."""
     items = [(number, number) for number in range(_MANY)]
     sqlite_store = SQLiteStore(tmp_path / "totals.db")
     postgresql_store = PostgreSQLStore(postgresql.url, table="indexed")
@@ -98,11 +99,16 @@ def test_a_rollback_uses_the_index(postgresql: PostgreSQLServer, tmp_path: Path)
             [plan] = file.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
             assert "USING INDEX cutline_snapshot_id" in plan[3]
     names = postgresql_store._names
-    with psycopg.connect(postgresql.url, autocommit=True) as connection:
-        connection.execute("ANALYZE indexed")
-        for statement in (names.remove.format("1"), names.restore.format("1", "1")):
-            plans = connection.execute(f"EXPLAIN {statement}".encode()).fetchall()
-            assert any("indexed_snapshot_id" in plan[0] for plan in plans), plans
+    table: Any = postgresql_store._call(lambda each: each)
+    keys = list(map(str, range(_MANY // 2)))
+    for statement, parameters, index in (
+        (names.remove.format("1"), (), "indexed_snapshot_id"),
+        (names.restore.format("1", "1"), (), "indexed_snapshot_id"),
+        (table.select, (keys,), "indexed_pkey"),
+    ):
+        plan = str(table._execute(f"EXPLAIN {statement}", *parameters))
+        assert index in plan and "Seq Scan on indexed " not in plan, plan
+    postgresql_store.close()
 
 
 def test_deeds_are_done_again(redis_server: RedisServer) -> None:
