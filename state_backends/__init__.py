@@ -1,7 +1,7 @@
 """State backends and stores of aggregates that a user chooses from, and settings that say where keyed state is."""
 
 from snapshot.stored.backend import StateBackend, StoreRefused
-from state_backends.aggregate_stores import MemoryStore, SQLiteStore
+from state_backends.aggregate_stores import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
 from state_backends.filesystem import FileSystemBackend
 from state_backends.fsspec import FsspecBackend
 from state_backends.keyed_state import HeapState, RocksDBState
@@ -15,7 +15,10 @@ __all__ = [
     "MemoryBackend",
     "MemoryStore",
     "ObjectStoreBackend",
+    "PostgreSQLStore",
+    "RedisStore",
     "RocksDBState",
+    "RocksDBStore",
     "SQLiteStore",
     "StateBackend",
     "StoreRefused",

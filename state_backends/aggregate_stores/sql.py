@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 #: a name, or two with a dot between; short, because PostgreSQL cuts names at 63 letters
 _NAME = re.compile(r"([a-z_][a-z0-9_]{0,47}\.)?[a-z_][a-z0-9_]{0,47}")
@@ -53,11 +52,10 @@ class Names:
         """View of the committed totals: key, value."""
         return f'{self.prefix}"{self.plain_totals}"'
 
-    @cached_property
-    def schema(self) -> tuple[str, ...]:
-        """Statements that make everything. The index finds what a rollback returns."""
+    def schema(self, key_type: str) -> tuple[str, ...]:
+        """Return the statements that make everything. The index finds the cells that a rollback returns."""
         return (
-            f"CREATE TABLE {self.cells} (key TEXT PRIMARY KEY, value TEXT NOT NULL, snapshot_id BIGINT NOT NULL, "
+            f"CREATE TABLE {self.cells} (key {key_type} PRIMARY KEY, value TEXT NOT NULL, snapshot_id BIGINT NOT NULL, "
             "previous TEXT)",
             f'CREATE INDEX "{self.table}_snapshot_id" ON {self.cells} (snapshot_id)',
             f"CREATE TABLE {self.holder} (run TEXT NOT NULL, claim BIGINT NOT NULL, committed BIGINT NOT NULL)",
