@@ -84,7 +84,7 @@ def test_only_changed_cells_are_listed(redis_server: RedisServer, tmp_path: Path
 
 
 def test_indexes_are_used(postgresql: PostgreSQLServer, tmp_path: Path) -> None:
-    """The databases plan to find the cells of a rollback by the index of snapshots, and those of a list by their keys."""
+    """The databases find the cells of a rollback by the index of snapshots, and those of a list by their keys."""
     items = [(number, number) for number in range(_MANY)]
     sqlite_store = SQLiteStore(tmp_path / "totals.db")
     postgresql_store = PostgreSQLStore(postgresql.url, table="indexed")
