@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_frames_have_the_stamps_of_their_messages(stamps: list[int], cuts: set[i
         if number in cuts or number == len(stamps):
             runs = open_stamps.take(sent + number)
             assert all(count > 0 for _, count in runs)
-            assert all(one[0] != other[0] for one, other in zip(runs, runs[1:], strict=False))
+            assert all(one[0] != other[0] for one, other in pairwise(runs))
             found += [stamp for stamp, count in runs for _ in range(count)]
     assert found == stamps
     for snapshot_id in range(7):
