@@ -506,6 +506,7 @@ class Worker(HostOwner):
         if not self.is_alive:
             return
         self.is_alive = False
+        self.uploads.totals.note_crash(self.incarnation)
         for group in (self.group, self.data, self.uploads):
             group.end()
         if self.connection is not None:
