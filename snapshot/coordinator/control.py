@@ -14,6 +14,7 @@ from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.independent_record import Checkpoint, IndependentRecord
 from snapshot.stored.part import Handle
 
 # ---- from a worker
@@ -132,6 +133,14 @@ class PublicationDone:
     subtasks: tuple[Subtask, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordAnnounced:
+    """A record of one subtask alone is stored, and its worker has found no newer claim behind it."""
+
+    incarnation: int
+    record: IndependentRecord
+
+
 WorkerMessage = (
     WorkerRegistered
     | DeployTaken
@@ -144,6 +153,7 @@ WorkerMessage = (
     | SnapshotDeclined
     | SnapshotAskedFor
     | PublicationDone
+    | RecordAnnounced
 )
 
 # ---- from the coordinator
@@ -309,6 +319,28 @@ class PruneVersions:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighbourRecorded:
+    """Note the numbers of a subtask's record: its receivers may write records, its senders may trim their logs."""
+
+    incarnation: int
+    #: (output of the subtask, number of the last message sent) pairs
+    sent: tuple[tuple[ChannelId, int], ...]
+    #: (input of the subtask, number of the last message processed) pairs
+    processed: tuple[tuple[ChannelId, int], ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRecords:
+    """Act on records under this claim, because it continues the incarnation (PROTOCOL 13.3). Announce them again."""
+
+    incarnation: int
+    claim: int
+    #: whether all subtasks have a record, so that output may be committed (PROTOCOL 13.4)
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EndComponent:
     """End the cycle through these nodes, because the cycle is passive and empty, and its outer inputs have ended."""
 
@@ -340,6 +372,8 @@ CoordinatorMessage = (
     | DiscardSnapshotsBelow
     | AnnouncePublished
     | PruneVersions
+    | NeighbourRecorded
+    | PermitRecords
     | EndComponent
     | Finish
     | Quit

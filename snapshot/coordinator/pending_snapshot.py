@@ -49,6 +49,8 @@ class Initiator(Enum):
     NODE = "node"
     #: all workers are idle; the snapshot shows whether the run, or a cycle, has terminated
     IDLE = "idle"
+    #: a restore makes a snapshot of the newest records of the subtasks
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class PendingSnapshot:
     last: Acknowledgement | None = None
     #: whether all subtasks have acknowledged. From then on only the store may end the snapshot (PROTOCOL 7.6)
     is_publishing: bool = False
+    #: whether its cut is being made of records that are stored
+    is_composing: bool = False
 
     @property
     def pinned(self) -> bool:

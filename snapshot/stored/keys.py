@@ -10,6 +10,7 @@ module of a class with a new field cannot be imported before the field has a key
     SUBTASK_RECORD      in a manifest's "records"
     HANDLE, SUBTASK_STATUS  in a subtask's record
     SENT, RECEIVED, ENTRY, WAVES, STEP_BASE, VERSION  in a subtask's record, as arrays
+    INDEPENDENT_RECORD  records/…
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -61,6 +62,15 @@ SUBTASK_RECORD: Final = {
     "steps": "steps",
     "base": "base",
     "version": "version",
+}
+
+INDEPENDENT_RECORD: Final = {
+    "run": "run",
+    "number": "number",
+    "record": "record",
+    "log": "log",
+    "checkpoint": "checkpoint",
+    "requested": "requested",
 }
 
 HANDLE: Final = {

@@ -7,7 +7,7 @@ state without `snapshotState` causes a warning, because a restore would lose tha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,13 @@ from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas, PersistentState
+from snapshot.plan.modes import ChannelLogs, Deltas, PersistentState, StepMode
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.independent_recording import IndependentRecording
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
@@ -210,6 +211,8 @@ class SubtaskParts:
     own: OwnState
     #: log of the steps, or None where each snapshot stores the state of all nodes
     steps: Stepping | None
+    #: what records of the subtask alone hold of its channels, or None where markers cut the graph
+    recording: IndependentRecording | None
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
@@ -285,6 +288,7 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
+        recording=_recording(subtask, topology, inputs, outputs, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
 
@@ -305,13 +309,27 @@ def _stepping(
     outputs: Mapping[ChannelId, ChannelSender],
 ) -> Stepping | None:
     """Return the log of the subtask's steps, or None where each snapshot stores all state."""
-    if topology.mode is None:
+    if not isinstance(topology.mode, StepMode):
         return None
     keeps_state = topology.node(subtask.node).is_sink
     return Stepping(
         subtask, context, environment.codec, inputs, outputs,
         mode=topology.mode, keeps_state=keeps_state, spill_of=environment.spill_of,
     )  # fmt: skip
+
+
+def _recording(
+    subtask: Subtask,
+    topology: Topology,
+    inputs: Sequence[InputProcessor],
+    outputs: Mapping[ChannelId, ChannelSender],
+    environment: SubtaskEnvironment,
+) -> IndependentRecording | None:
+    """Return what records the channels of the subtask, or None where markers cut the graph."""
+    if not isinstance(topology.mode, ChannelLogs):
+        return None
+    ends = [each.end for each in inputs]
+    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, topology.mode.interval)
 
 
 def _keyed_states(
@@ -327,7 +345,7 @@ def _keyed_states(
     makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
     owner = StateOwner(
         subtask, context, environment.codec, node.stateVersion,
-        sorts=mode is not None, makes_versions=makes_versions,
+        sorts=isinstance(mode, StepMode), makes_versions=makes_versions,
         stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
     )  # fmt: skip
     tier = environment.tier_of(subtask)

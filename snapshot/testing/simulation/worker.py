@@ -15,6 +15,7 @@ from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.record_files import RecordFiles
 from snapshot.keyed.heap import Tier
 from snapshot.plan.modes import PersistentState
 from snapshot.stored.contribution import parts_of, record_of
@@ -29,7 +30,18 @@ from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
 from snapshot.testing.simulation.uploads import Uploads
 from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
+from snapshot.testing.steps import (
+    CheckClaim,
+    Link,
+    NoticeLoss,
+    PutRecord,
+    Receive,
+    Register,
+    Restore,
+    Store,
+    TimeOut,
+    WorkRows,
+)
 from snapshot.trace_events import Kind
 from snapshot.worker import events
 from snapshot.worker.events import Stage
@@ -242,6 +254,8 @@ class Worker(HostOwner):
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
             case events.WorkOnRows(incarnation, task):
                 self.uploads.work(task, incarnation, self._work_on_rows)
+            case events.WriteRecord():
+                self._on_write_record(effect)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -439,6 +453,27 @@ class Worker(HostOwner):
             self.step(events.PartsStored((declined,)))
         else:
             self.acknowledge(upload, incarnation, handles)
+
+    def _on_write_record(self, effect: events.WriteRecord) -> None:
+        """Write a record, and then check for a claim. Other processes may reach the store between the two."""
+        record, number = effect.record, effect.record.number
+        at = (effect.incarnation, record.subtask, number)
+
+        def write() -> None:
+            try:
+                RecordFiles(self._store).write(record)
+            except OSError as error:
+                self.step(events.RecordNotWritten(*at, str(error)))
+            else:
+                self.uploads.once(CheckClaim(record.subtask, number), check)
+
+        def check() -> None:
+            is_taken = RecordFiles(self._store).is_claimed(effect.next_claim)
+            self._world.note_record(record, is_taken=is_taken)
+            self.step(events.RecordWritten(*at, effect.next_claim, is_taken))
+            self._refresh(list(self.hosts.values()))
+
+        self.uploads.once(PutRecord(record.subtask, number), write)
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(

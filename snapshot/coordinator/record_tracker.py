@@ -1,0 +1,87 @@
+"""Track the newest record of each subtask, and pass the numbers of records between neighbours (PROTOCOL 13).
+
+The records are those of one incarnation. Which parts a cut of them needs is decided in
+`snapshot.independent.composed_cut`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from snapshot.coordinator.control import NeighbourRecorded, PermitRecords
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.worker_registry import WorkerRegistry
+from snapshot.ids import Subtask
+from snapshot.plan.topology import Topology
+from snapshot.stored.independent_record import IndependentRecord
+
+
+class RecordTracker:
+    """The records that one coordinator instance knows.
+
+    Parameters
+    ----------
+    topology : Topology
+    placement : mapping of Subtask to int
+        Number of the worker of each subtask.
+    registry : WorkerRegistry
+    outbox : Outbox
+    """
+
+    def __init__(
+        self, topology: Topology, placement: Mapping[Subtask, int], registry: WorkerRegistry, outbox: Outbox
+    ) -> None:
+        #: {subtask: its newest record in the present incarnation}
+        self.newest: dict[Subtask, IndependentRecord] = {}
+        self._topology = topology
+        self._placement = placement
+        self._registry = registry
+        self._outbox = outbox
+        self._is_complete = False
+
+    def forget(self) -> None:
+        """Forget all records, because another incarnation begins."""
+        self.newest.clear()
+        self._is_complete = False
+
+    def permit(self, claim: int) -> None:
+        """Permit the workers to act on records under a claim that continues their incarnation (PROTOCOL 13.3)."""
+        self._outbox.broadcast(PermitRecords(self._registry.incarnation, claim, self._is_complete))
+
+    def take(self, record: IndependentRecord, claim: int) -> IndependentRecord | None:
+        """Take an announced record. Return the record that it replaces, or None."""
+        before = self.newest.get(record.subtask)
+        if before is None or before.number < record.number:
+            self.newest[record.subtask] = record
+        self._pass_on(record)
+        if not self._is_complete and len(self.newest) == len(self._topology.subtasks):
+            self._is_complete = True
+            self.permit(claim)
+        return before if before is not None and before.number < record.number else None
+
+    def covers(self, snapshot_id: int) -> bool:
+        """Return whether each subtask has recorded since a snapshot was requested, or has ended."""
+        return self._has_all and all(
+            each.requested >= snapshot_id or each.record.status.ended for each in self.newest.values()
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all subtasks have ended, and have processed all messages."""
+        if not self._has_all or not all(each.record.status.ended for each in self.newest.values()):
+            return False
+        sent = {channel: number for each in self.newest.values() for channel, number in each.sent.items()}
+        return all(
+            sent[channel] == number for each in self.newest.values() for channel, number in each.processed.items()
+        )
+
+    @property
+    def _has_all(self) -> bool:
+        return len(self.newest) == len(self._topology.subtasks)
+
+    def _pass_on(self, record: IndependentRecord) -> None:
+        neighbours = [*(channel.target for channel in record.sent), *(channel.source for channel in record.processed)]
+        sent, processed = tuple(record.sent.items()), tuple(record.processed.items())
+        message = NeighbourRecorded(self._registry.incarnation, sent, processed, record.checkpoint)
+        for worker in dict.fromkeys(self._placement[neighbour] for neighbour in neighbours):
+            self._outbox.send(worker, message)

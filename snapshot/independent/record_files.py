@@ -1,0 +1,113 @@
+"""Records of subtasks alone in the store, and the parts of the cut that a restore makes of them (PROTOCOL 13).
+
+Owns the place of records. Every call blocks, as those of `snapshot.stored.run_store` do. Which records a cut needs is
+decided in `snapshot.independent.composed_cut`.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from snapshot.channel.frame import Frame
+from snapshot.channel.frame_codec import cut_frame
+from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.composed_cut import ChannelState, CutPlan
+from snapshot.stored import layout
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
+from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames
+from snapshot.stored.run_store import RunStore
+
+
+class RecordFiles:
+    """Read and write the records of one run.
+
+    Parameters
+    ----------
+    store : RunStore
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def write(self, record: IndependentRecord) -> None:
+        """Put a record, durable on return. A record that is there already is not written again.
+
+        Raises
+        ------
+        OSError
+            if the store fails. Nobody knows then whether the record is there.
+        """
+        self._store.put_record(layout.record_path(record.record.state), encode_record(record))
+
+    def is_claimed(self, number: int) -> bool:
+        """Return whether a claim exists (PROTOCOL 13.3)."""
+        return self._store.read_claim(number) is not None
+
+    def newest(self, lowest: int, only: int | None, count: int) -> tuple[IndependentRecord, ...]:
+        """Return the newest record of each subtask, of one incarnation.
+
+        Parameters
+        ----------
+        lowest : int
+            Lowest incarnation that counts.
+        only : int or None
+            The incarnation. None: the highest in which all subtasks have a record.
+        count : int
+            Number of subtasks.
+        """
+        found: dict[int, dict[str, tuple[int, str]]] = {}
+        for path in self._store.record_paths():
+            at = layout.record_origin(path)
+            if at is not None and at.incarnation >= lowest:
+                of_subtasks = found.setdefault(at.incarnation, {})
+                of_subtasks[at.subtask] = max(of_subtasks.get(at.subtask, (0, "")), (at.number, path))
+        if only is None:
+            only = max((each for each, subtasks in found.items() if len(subtasks) == count), default=0)
+        return tuple(self._read(path) for _, path in sorted(found.get(only, {}).values()))
+
+    def store_cut(self, plan: CutPlan, snapshot_id: int, incarnation: int) -> tuple[SubtaskRecord, ...]:
+        """Store the messages between the records of a cut. Return its records.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if a part is damaged or missing.
+        OSError
+            if the store fails. The call may be repeated.
+        """
+        messages: dict[ChannelId, Handle] = {}
+        for _, states in groupby(plan.channels, key=_sender):
+            parts: list[Part] = []
+            for state in states:
+                if state.is_whole_part:
+                    messages[state.channel] = state.parts[0]
+                else:
+                    at = (self._store.run, incarnation, snapshot_id)
+                    parts.append(channel_part(PartKind.SENT, *at, state.channel, self._frames(state)))
+            if parts:
+                handles = self._store.put_parts(parts)
+                messages |= {handle.channel: handle for handle in handles if handle.channel is not None}
+        return plan.records_with(messages, incarnation)
+
+    def _frames(self, state: ChannelState) -> list[Frame]:
+        """Return the messages of a channel between two records. Entries are cut inside (PROTOCOL 13.5)."""
+        frames: list[Frame] = []
+        after = state.processed
+        for handle in state.parts:
+            stored = decode_frames(handle, self._store.read_part(handle))
+            frames += [cut_frame(frame, after, state.sent) for frame in stored if frame.last > after]
+            after = handle.last
+        return frames
+
+    def _read(self, path: str) -> IndependentRecord:
+        name, data = self._store.read_record(path)
+        record = decode_record(data, name)
+        if record.run != self._store.run or layout.record_path(record.record.state) != path:
+            raise SnapshotCorrupt(f"{name}: offset 0: whole, but record {record.number} of {record.subtask}")
+        return record
+
+
+def _sender(state: ChannelState) -> Subtask:
+    return state.channel.source
