@@ -14,6 +14,7 @@ from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import Checkpoint, IndependentRecord
 from snapshot.stored.part import Handle
 
@@ -141,6 +142,14 @@ class RecordAnnounced:
     record: IndependentRecord
 
 
+@dataclass(frozen=True, slots=True)
+class RecordFenced:
+    """Behind a record its worker has found a claim that it does not know to continue the incarnation."""
+
+    incarnation: int
+    claim: Claim
+
+
 WorkerMessage = (
     WorkerRegistered
     | DeployTaken
@@ -154,6 +163,7 @@ WorkerMessage = (
     | SnapshotAskedFor
     | PublicationDone
     | RecordAnnounced
+    | RecordFenced
 )
 
 # ---- from the coordinator

@@ -90,6 +90,13 @@ class RecordsListed:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginNoted:
+    """Answer to `NoteBegin`."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class CutStored:
     """Answer to `StoreCut`: the records of the cut, all of whose parts are stored."""
 
@@ -175,6 +182,7 @@ Event = (
     | ManifestRead
     | ManifestUnreadable
     | RecordsListed
+    | BeginNoted
     | CutStored
     | CutNotStored
     | SnapshotsDeleted
@@ -224,9 +232,15 @@ class ListRecords:
     claim: int
     #: lowest incarnation that counts
     lowest: int
-    #: incarnation of the records; None: the highest in which all subtasks have one
+    #: incarnation of the records; None: the last that began without a snapshot
     incarnation: int | None
-    subtask_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBegin:
+    """Note that an incarnation begins without a snapshot. The answer is `BeginNoted` or `ManifestUnreadable`."""
+
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +288,7 @@ Effect = (
     | AskStore
     | ReadManifest
     | ListRecords
+    | NoteBegin
     | StoreCut
     | DeleteSnapshots
     | CollectOrphans

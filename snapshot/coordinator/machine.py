@@ -186,6 +186,9 @@ class Coordinator:
             case events.RecordsListed(claim, records):
                 if claim == self._fence.claim and self.phase is Phase.READING:
                     self._compose_restore(records)
+            case events.BeginNoted(incarnation):
+                if incarnation == self._fence.claim and self.phase is Phase.READING:
+                    self._on_deployment_result(self._deployment.composed(None))
             case events.CutStored(snapshot_id, records_of_cut):
                 self._on_cut_stored(snapshot_id, records_of_cut)
             case events.CutNotStored(snapshot_id, reason):
@@ -261,7 +264,9 @@ class Coordinator:
             case control.RecordAnnounced(incarnation, record) if self._is_current(incarnation):
                 assert self._records is not None
                 self._records.take(record, self._fence.claim)
-                self._compose_due()
+                self._trigger_waiting()
+            case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
+                self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
 
@@ -419,6 +424,8 @@ class Coordinator:
         """Start requested snapshots. When all workers are idle, start a snapshot to detect termination."""
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_requested()
+            if self._records is not None:
+                self._compose_due()
             if self._waits_for_idle_snapshot and self._tracker.table.may_ask(self._outbox.now):
                 self._tracker.trigger_idle()
 
@@ -441,23 +448,30 @@ class Coordinator:
     # ---------------------------------------------------------------- records of subtasks alone (PROTOCOL 13)
 
     def _list_records(self) -> None:
-        base, topology = self._deployment.base_of_records, self.settings.topology
+        base = self._deployment.base_of_records
         incarnation = base.incarnation if base is not None and base.run == self.settings.run else None
-        at = (self._fence.claim, self._fence.lowest_incarnation)
-        self._outbox.put(events.ListRecords(*at, incarnation, len(topology.subtasks)))
+        self._outbox.put(events.ListRecords(self._fence.claim, self._fence.lowest_incarnation, incarnation))
+
+    def _on_record_fenced(self, claim: Claim) -> None:
+        """Stop if a newer claim took the run. Nothing else may show it, because records need no manifest."""
+        assert self._records is not None
+        if claim.number > self._fence.claim:
+            self._on_fenced(claim)
+        else:
+            self._records.permit(self._fence.claim)
 
     def _compose_restore(self, records: tuple[IndependentRecord, ...]) -> None:
         """Make a snapshot of the newest records, which the restore then reads (PROTOCOL 13.5)."""
         if not self._compose(records, Initiator.RESTORE):
-            self._on_deployment_result(self._deployment.composed(None))
+            self._outbox.put(events.NoteBegin(self._fence.claim))
 
     def _compose_due(self) -> None:
         """Make the requested snapshot when each subtask has recorded since, and the final one at the end."""
         assert self._records is not None
-        waiting = [each for each in self.table.collecting() if not each.is_composing]
-        if waiting and self._records.covers(waiting[-1].snapshot_id):
+        newest = next(reversed(self.table.collecting()), None)
+        if newest is not None and not newest.is_composing and self._records.covers(newest.snapshot_id):
             self._compose(tuple(self._records.newest.values()), None)
-        elif self._records.is_over and not self.table.pending and self.phase is Phase.RUNNING:
+        elif self._records.is_over and not self.table.pending:
             self._compose(tuple(self._records.newest.values()), Initiator.IDLE)
 
     def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> bool:

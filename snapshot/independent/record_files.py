@@ -15,7 +15,8 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.independent.composed_cut import ChannelState, CutPlan
 from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_begun, encode_record
 from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames
 from snapshot.stored.run_store import RunStore
 
@@ -41,31 +42,33 @@ class RecordFiles:
         """
         self._store.put_record(layout.record_path(record.record.state), encode_record(record))
 
-    def is_claimed(self, number: int) -> bool:
-        """Return whether a claim exists (PROTOCOL 13.3)."""
-        return self._store.read_claim(number) is not None
+    def claim(self, number: int) -> Claim | None:
+        """Return a claim, or None if it is free (PROTOCOL 13.3)."""
+        return self._store.read_claim(number)
 
-    def newest(self, lowest: int, only: int | None, count: int) -> tuple[IndependentRecord, ...]:
-        """Return the newest record of each subtask, of one incarnation.
+    def begin(self, incarnation: int) -> None:
+        """Note that an incarnation begins without a snapshot of this run. A call may be repeated (PROTOCOL 13.6)."""
+        self._store.put_record(layout.begun_path(incarnation), encode_begun(incarnation))
+
+    def newest(self, lowest: int, only: int | None) -> tuple[IndependentRecord, ...]:
+        """Return the newest record of each subtask that has one, of one incarnation.
 
         Parameters
         ----------
         lowest : int
             Lowest incarnation that counts.
         only : int or None
-            The incarnation. None: the highest in which all subtasks have a record.
-        count : int
-            Number of subtasks.
+            The incarnation. None: the last that began without a snapshot.
         """
-        found: dict[int, dict[str, tuple[int, str]]] = {}
-        for path in self._store.record_paths():
-            at = layout.record_origin(path)
-            if at is not None and at.incarnation >= lowest:
-                of_subtasks = found.setdefault(at.incarnation, {})
-                of_subtasks[at.subtask] = max(of_subtasks.get(at.subtask, (0, "")), (at.number, path))
+        paths = self._store.record_paths()
         if only is None:
-            only = max((each for each, subtasks in found.items() if len(subtasks) == count), default=0)
-        return tuple(self._read(path) for _, path in sorted(found.get(only, {}).values()))
+            only = max((begun for path in paths if (begun := layout.begun_incarnation(path)) is not None), default=0)
+        found: dict[str, tuple[int, str]] = {}
+        for path in paths:
+            at = layout.record_origin(path)
+            if at is not None and at.incarnation == only >= lowest:
+                found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
+        return tuple(self._read(path) for _, path in sorted(found.values()))
 
     def store_cut(self, plan: CutPlan, snapshot_id: int, incarnation: int) -> tuple[SubtaskRecord, ...]:
         """Store the messages between the records of a cut. Return its records.

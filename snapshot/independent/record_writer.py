@@ -15,6 +15,7 @@ from enum import Enum, auto
 
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
 from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from snapshot.stored.part import Handle, PartKind
 
@@ -66,6 +67,8 @@ class Decisions:
 
     #: records to write
     write: list[IndependentRecord] = field(default_factory=list)
+    #: claims that were found behind records
+    fenced: list[Claim] = field(default_factory=list)
     #: records that are stored, to be announced to the coordinator
     announce: list[IndependentRecord] = field(default_factory=list)
     #: subtasks whose newest record is stored for good, so that it holds their messages
@@ -192,7 +195,9 @@ class RecordWriter:
         at.stage = _Stage.AWAITING
         self._write_if_possible(at, decisions)
 
-    def written(self, subtask: Subtask, number: int, looked_for: int, is_taken: bool, decisions: Decisions) -> None:
+    def written(
+        self, subtask: Subtask, number: int, looked_for: int, found: Claim | None, decisions: Decisions
+    ) -> None:
         """Take a written record.
 
         Parameters
@@ -201,8 +206,8 @@ class RecordWriter:
             The record.
         looked_for : int
             Claim that was looked for after the write.
-        is_taken : bool
-            Whether it was there (PROTOCOL 13.3).
+        found : Claim or None
+            That claim, if it was there (PROTOCOL 13.3).
         decisions : Decisions
         """
         at = self._subtasks[subtask]
@@ -210,8 +215,9 @@ class RecordWriter:
         assert record is not None and record.number == number and at.stage is _Stage.WRITING
         if looked_for < self.next_claim:
             decisions.write.append(record)  # that claim continues this incarnation, so look for the next
-        elif is_taken:
+        elif found is not None:
             at.stage = _Stage.FENCED
+            decisions.fenced.append(found)
         else:
             self._act(at, record, decisions)
 

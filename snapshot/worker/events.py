@@ -24,6 +24,7 @@ from typing import Literal
 from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
 from snapshot.errors import CutlineError
 from snapshot.ids import Subtask
+from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.generations import RowTask
@@ -141,8 +142,8 @@ class RecordWritten:
     subtask: Subtask
     number: int
     next_claim: int
-    #: whether that claim was there
-    is_taken: bool
+    #: that claim, or None if there was none
+    found: Claim | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,8 @@ class WorkerMachine:
                 if incarnation == self._data.rows.incarnation:
                     self._take_outcome(self._data.rows.worked(result), now)
             case RecordWritten() | RecordNotWritten():
-                if event.incarnation == self.incarnation and self._data.records is not None:
+                is_current = event.incarnation == self.incarnation and self.stage is Stage.RUNNING
+                if is_current and self._data.records is not None:
                     self._on_record(self._data.records, event, now)
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
@@ -549,7 +550,8 @@ class WorkerMachine:
     def _take_outcome(self, outcome: Outcome, now: float) -> None:
         self._effects += [WorkOnRows(self.incarnation, task) for task in outcome.tasks]
         if self._data.records is not None:
-            self._take_record_outcome(self._data.records, outcome, now)
+            if self.stage is Stage.RUNNING:  # a failed subtask records nothing
+                self._take_record_outcome(self._data.records, outcome, now)
         elif outcome.messages:
             self._effects.append(SendToCoordinator(tuple(outcome.messages)))
 
@@ -601,7 +603,7 @@ class WorkerMachine:
     def _on_record(self, records: RecordWriter, event: RecordWritten | RecordNotWritten, now: float) -> None:
         decisions = Decisions()
         if isinstance(event, RecordWritten):
-            records.written(event.subtask, event.number, event.next_claim, event.is_taken, decisions)
+            records.written(event.subtask, event.number, event.next_claim, event.found, decisions)
         else:
             self._effects.append(Log("warning", f"record {event.number} of {event.subtask}: {event.reason}"))
             records.failed(event.subtask, event.number, decisions)
@@ -628,6 +630,8 @@ class WorkerMachine:
         """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
         for record in decisions.write:
             self._effects.append(WriteRecord(self.incarnation, record, records.next_claim))
+        for claim in decisions.fenced:
+            self._send(control.RecordFenced(self.incarnation, claim))
         for record in decisions.announce:
             self._send(control.RecordAnnounced(self.incarnation, record))
         for subtask in decisions.stored:

@@ -468,9 +468,9 @@ class Worker(HostOwner):
                 self.uploads.once(CheckClaim(record.subtask, number), check)
 
         def check() -> None:
-            is_taken = RecordFiles(self._store).is_claimed(effect.next_claim)
-            self._world.note_record(record, is_taken=is_taken)
-            self.step(events.RecordWritten(*at, effect.next_claim, is_taken))
+            found = RecordFiles(self._store).claim(effect.next_claim)
+            self._world.note_record(record, is_taken=found is not None)
+            self.step(events.RecordWritten(*at, effect.next_claim, found))
             self._refresh(list(self.hosts.values()))
 
         self.uploads.once(PutRecord(record.subtask, number), write)

@@ -53,6 +53,7 @@ StoreRequest = (
     events.AskStore
     | events.ReadManifest
     | events.ListRecords
+    | events.NoteBegin
     | events.StoreCut
     | events.DeleteSnapshots
     | events.CollectOrphans
