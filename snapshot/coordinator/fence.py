@@ -126,7 +126,7 @@ class Fence:
 
     @property
     def lowest_incarnation(self) -> int:
-        """Lowest incarnation whose records count. Those before a start from an older snapshot do not (PROTOCOL 13.6)."""
+        """Lowest incarnation whose records count. Those before a chosen older snapshot do not (PROTOCOL 13.6)."""
         return 0 if self._wish == "latest" else min(self._own_claims)
 
     # ---- commands

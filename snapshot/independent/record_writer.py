@@ -1,4 +1,4 @@
-"""Decide, for the subtasks of one worker, when a record is captured, when it is written, and what follows (PROTOCOL 13).
+"""Decide for the subtasks of one worker when records are captured and written, and what follows (PROTOCOL 13).
 
 No I/O, no threads, no clock. The worker's machine calls the writer, and performs its effects. A record goes this way::
 
@@ -222,7 +222,7 @@ class RecordWriter:
             self._act(at, record, decisions)
 
     def permitted(self, claim: int, is_complete: bool, decisions: Decisions) -> None:
-        """Take the coordinator's word that a claim continues this incarnation, and whether all subtasks have a record."""
+        """Go on under a claim that continues this incarnation. `is_complete`: all subtasks have a record."""
         self._claim = max(self._claim, claim)
         for at in self._subtasks.values():
             if at.stage is _Stage.FENCED and at.pending is not None:

@@ -591,6 +591,8 @@ class WorkerMachine:
         decisions = Decisions()
         for message in outcome.messages:
             match message:
+                case _ if message.incarnation != self.incarnation:
+                    pass  # an upload of dropped data has ended
                 case control.SnapshotAcknowledged(_, number, record):
                     records.parts_stored(record, number, decisions)
                 case control.SnapshotDeclined(_, number, subtask, reason):

@@ -288,6 +288,8 @@ class Worker(HostOwner):
         data = self.data
 
         def ring() -> None:
+            if self._scheduled.get(deadline) == at:
+                del self._scheduled[deadline]  # because it may be set to the same time again
             if self.machine.deadlines.get(deadline) != at or not self.is_alive:
                 return
             if isinstance(deadline, events.AlignmentDeadline):

@@ -166,6 +166,6 @@ class Land(Step):
 
 #: The steps that `Quiesce` takes.
 CONTROL = (
-    Store, PutRecord, CheckClaim, WorkRows, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork, StartCoordinator, Think,
-    Wake, Listen, Answer,
+    Store, PutRecord, CheckClaim, WorkRows, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork,
+    StartCoordinator, Think, Wake, Listen, Answer,
 )  # fmt: skip
