@@ -150,6 +150,15 @@ class RecordFenced:
     claim: Claim
 
 
+@dataclass(frozen=True, slots=True)
+class RecordAwaits:
+    """A captured record waits until the records of these senders hold all that it has processed (PROTOCOL 13.2)."""
+
+    incarnation: int
+    subtask: Subtask
+    senders: tuple[Subtask, ...]
+
+
 WorkerMessage = (
     WorkerRegistered
     | DeployTaken
@@ -164,6 +173,7 @@ WorkerMessage = (
     | PublicationDone
     | RecordAnnounced
     | RecordFenced
+    | RecordAwaits
 )
 
 # ---- from the coordinator

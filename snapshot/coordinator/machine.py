@@ -156,6 +156,11 @@ class Coordinator:
         return self._tracker.table
 
     @property
+    def records(self) -> RecordTracker | None:
+        """The newest records of the subtasks, or None where markers cut the graph."""
+        return self._records
+
+    @property
     def workers(self) -> dict[int, int]:
         """{worker number: process id} of the registered workers."""
         return self._registry.process_ids()
@@ -265,6 +270,9 @@ class Coordinator:
                 assert self._records is not None
                 self._records.take(record, self._fence.claim)
                 self._trigger_waiting()
+            case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
+                assert self._records is not None
+                self._records.awaits[subtask] = senders
             case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
                 self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):

@@ -33,6 +33,10 @@ class RecordTracker:
     ) -> None:
         #: {subtask: its newest record in the present incarnation}
         self.newest: dict[Subtask, IndependentRecord] = {}
+        #: {subtask: monotonic seconds at which its newest record was announced}
+        self.announced: dict[Subtask, float] = {}
+        #: {subtask: senders whose records its captured record awaits}
+        self.awaits: dict[Subtask, tuple[Subtask, ...]] = {}
         self._topology = topology
         self._placement = placement
         self._registry = registry
@@ -42,6 +46,8 @@ class RecordTracker:
     def forget(self) -> None:
         """Forget all records, because another incarnation begins."""
         self.newest.clear()
+        self.announced.clear()
+        self.awaits.clear()
         self._is_complete = False
 
     def permit(self, claim: int) -> None:
@@ -53,6 +59,8 @@ class RecordTracker:
         before = self.newest.get(record.subtask)
         if before is None or before.number < record.number:
             self.newest[record.subtask] = record
+            self.announced[record.subtask] = self._outbox.now
+            self.awaits.pop(record.subtask, None)
         self._pass_on(record)
         if not self._is_complete and len(self.newest) == len(self._topology.subtasks):
             self._is_complete = True

@@ -67,6 +67,8 @@ class Decisions:
 
     #: records to write
     write: list[IndependentRecord] = field(default_factory=list)
+    #: (subtask, senders) of captured records that wait until these senders have recorded more
+    awaits: list[tuple[Subtask, tuple[Subtask, ...]]] = field(default_factory=list)
     #: claims that were found behind records
     fenced: list[Claim] = field(default_factory=list)
     #: records that are stored, to be announced to the coordinator
@@ -126,13 +128,6 @@ class RecordWriter:
     def newest(self) -> list[IndependentRecord]:
         """Return the records that were announced, for a new coordinator."""
         return [each.newest for each in self._subtasks.values() if each.newest is not None]
-
-    def waits_for(self, subtask: Subtask) -> list[Subtask]:
-        """Return the senders whose next record a captured record of the subtask awaits."""
-        pending = self._subtasks[subtask].pending
-        if pending is None or self._subtasks[subtask].stage is not _Stage.AWAITING:
-            return []
-        return [channel.source for channel, processed in pending.processed.items() if not self._has(channel, processed)]
 
     # ---------------------------------------------------------------- capture
 
@@ -194,6 +189,9 @@ class RecordWriter:
         )
         at.stage = _Stage.AWAITING
         self._write_if_possible(at, decisions)
+        if at.stage is _Stage.AWAITING:
+            late = [channel.source for channel, last in at.pending.processed.items() if not self._has(channel, last)]
+            decisions.awaits.append((record.subtask, tuple(dict.fromkeys(late))))
 
     def written(
         self, subtask: Subtask, number: int, looked_for: int, found: Claim | None, decisions: Decisions

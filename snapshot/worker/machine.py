@@ -632,6 +632,8 @@ class WorkerMachine:
         """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
         for record in decisions.write:
             self._effects.append(WriteRecord(self.incarnation, record, records.next_claim))
+        for subtask, senders in decisions.awaits:
+            self._send(control.RecordAwaits(self.incarnation, subtask, senders))
         for claim in decisions.fenced:
             self._send(control.RecordFenced(self.incarnation, claim))
         for record in decisions.announce:

@@ -230,6 +230,8 @@ class Worker(HostOwner):
         match effect:
             case events.SendToCoordinator(messages):
                 for message in messages:
+                    if isinstance(message, control.RecordAwaits):
+                        self._world.see("a record waited")
                     if isinstance(message, control.WorkerFailed):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
