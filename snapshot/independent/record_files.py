@@ -6,18 +6,15 @@ decided in `snapshot.independent.composed_cut`.
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from snapshot.channel.frame import Frame
 from snapshot.channel.frame_codec import cut_frame
 from snapshot.errors import SnapshotCorrupt
-from snapshot.ids import ChannelId, Subtask
 from snapshot.independent.composed_cut import ChannelState, CutPlan
 from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_begun, encode_record
-from snapshot.stored.part import Handle, Part, PartKind, channel_part, decode_frames
+from snapshot.stored.part import PartKind, channel_part, decode_frames
 from snapshot.stored.run_store import RunStore
 
 
@@ -80,18 +77,13 @@ class RecordFiles:
         OSError
             if the store fails. The call may be repeated.
         """
-        messages: dict[ChannelId, Handle] = {}
-        for _, states in groupby(plan.channels, key=_sender):
-            parts: list[Part] = []
-            for state in states:
-                if state.is_whole_part:
-                    messages[state.channel] = state.parts[0]
-                else:
-                    at = (self._store.run, incarnation, snapshot_id)
-                    parts.append(channel_part(PartKind.SENT, *at, state.channel, self._frames(state)))
-            if parts:
-                handles = self._store.put_parts(parts)
-                messages |= {handle.channel: handle for handle in handles if handle.channel is not None}
+        messages = {each.channel: each.parts[0] for each in plan.channels if each.is_whole_part}
+        at = (self._store.run, incarnation, snapshot_id)
+        for sender in dict.fromkeys(each.channel.source for each in plan.channels):  # a file of parts has one sender
+            cut = [each for each in plan.channels if each.channel.source == sender and not each.is_whole_part]
+            parts = [channel_part(PartKind.SENT, *at, each.channel, self._frames(each)) for each in cut]
+            handles = self._store.put_parts(parts) if parts else []
+            messages |= {each.channel: handle for each, handle in zip(cut, handles, strict=True)}
         return plan.records_with(messages, incarnation)
 
     def _frames(self, state: ChannelState) -> list[Frame]:
@@ -110,7 +102,3 @@ class RecordFiles:
         if record.run != self._store.run or layout.record_path(record.record.state) != path:
             raise SnapshotCorrupt(f"{name}: offset 0: whole, but record {record.number} of {record.subtask}")
         return record
-
-
-def _sender(state: ChannelState) -> Subtask:
-    return state.channel.source

@@ -81,6 +81,12 @@ def submit(live: Live) -> Run:
     return live.submit(live.runtime(), numbers(live), mode=ChannelLogs(interval=0.2))
 
 
+def take_snapshots(run: Run) -> None:
+    """Take one snapshot behind the other, which another process waits for."""
+    while True:
+        run.takeSnapshot()
+
+
 def _kill_worker(run: Run) -> None:
     kill(run.status["workers"][0])
 
@@ -146,10 +152,10 @@ def test_each_number_comes_once(live: Live, fault: str) -> None:
 
 
 _SUBMIT = """
-from tests.system.test_records import submit
+from threading import Thread
+from tests.system.test_records import submit, take_snapshots
 run = submit(live)
-run.takeSnapshot()
-run.takeSnapshot()
+Thread(target=take_snapshots, args=[run], daemon=True).start()
 """
 
 
