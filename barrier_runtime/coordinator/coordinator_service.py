@@ -39,6 +39,7 @@ from snapshot.coordinator.events import (
     PinChanged,
     ReadManifest,
     RemovalRequested,
+    RemoveRecords,
     RunGivenUp,
     SendToWorker,
     SnapshotRequested,
@@ -293,6 +294,8 @@ class CoordinatorService:
                 self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
             case ListRecords() | NoteBegin() | StoreCut():
                 self._submit(self._store_thread, lambda: self.post(self._store.about_records(effect)))
+            case RemoveRecords(paths):
+                self._submit(self._sweeper, self._store.remove_records, paths)
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
                 self._submit(self._sweeper, self._delete, snapshot_ids, keep, self._coordinator.incarnation)

@@ -134,6 +134,13 @@ class CoordinatorStore:
             return ManifestUnreadable(f"the records of the run cannot be used: {error}")
         return answer
 
+    def remove_records(self, paths: tuple[str, ...]) -> None:
+        """Remove replaced records. What cannot be removed now goes when the incarnation is over."""
+        try:
+            self.store.remove_records(paths)
+        except (CutlineError, OSError) as error:
+            _logger.warning("replaced records could not be removed: %s", error)
+
     def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> tuple[int, ...]:
         """Remove snapshots that retention no longer keeps, except held snapshots. Return the removed ids."""
         removed: list[int] = []

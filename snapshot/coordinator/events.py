@@ -253,6 +253,13 @@ class StoreCut:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRecords:
+    """Remove files of replaced records, except parts that a stored snapshot lists."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteSnapshots:
     """Remove these snapshots, except pinned snapshots. The answer is `SnapshotsDeleted`."""
 
@@ -290,6 +297,7 @@ Effect = (
     | ListRecords
     | NoteBegin
     | StoreCut
+    | RemoveRecords
     | DeleteSnapshots
     | CollectOrphans
     | CancelStage

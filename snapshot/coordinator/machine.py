@@ -270,6 +270,8 @@ class Coordinator:
                 assert self._records is not None
                 self._records.take(record, self._fence.claim)
                 self._trigger_waiting()
+                if not self.table.pending and (paths := self._records.take_unneeded()):
+                    self._outbox.put(events.RemoveRecords(paths))
             case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
                 assert self._records is not None
                 self._records.awaits[subtask] = senders

@@ -14,6 +14,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.independent_record import IndependentRecord
+from snapshot.stored.layout import record_path
 
 
 class RecordTracker:
@@ -42,10 +43,13 @@ class RecordTracker:
         self._registry = registry
         self._outbox = outbox
         self._is_complete = False
+        #: records of this incarnation that newer ones have replaced
+        self._replaced: list[IndependentRecord] = []
 
     def forget(self) -> None:
         """Forget all records, because another incarnation begins."""
         self.newest.clear()
+        self._replaced.clear()
         self.announced.clear()
         self.awaits.clear()
         self._is_complete = False
@@ -54,10 +58,11 @@ class RecordTracker:
         """Permit the workers to act on records under a claim that continues their incarnation (PROTOCOL 13.3)."""
         self._outbox.broadcast(PermitRecords(self._registry.incarnation, claim, self._is_complete))
 
-    def take(self, record: IndependentRecord, claim: int) -> IndependentRecord | None:
-        """Take an announced record. Return the record that it replaces, or None."""
+    def take(self, record: IndependentRecord, claim: int) -> None:
+        """Take an announced record."""
         before = self.newest.get(record.subtask)
         if before is None or before.number < record.number:
+            self._replaced += [] if before is None else [before]
             self.newest[record.subtask] = record
             self.announced[record.subtask] = self._outbox.now
             self.awaits.pop(record.subtask, None)
@@ -65,7 +70,19 @@ class RecordTracker:
         if not self._is_complete and len(self.newest) == len(self._topology.subtasks):
             self._is_complete = True
             self.permit(claim)
-        return before if before is not None and before.number < record.number else None
+
+    def take_unneeded(self) -> tuple[str, ...]:
+        """Return the paths of replaced records, and of the parts that only they list. Manifests may list some parts.
+
+        A cut that is being made may need them, so the caller waits for its end.
+        """
+        replaced, self._replaced = self._replaced, []
+        paths: dict[str, None] = {}
+        for each in replaced:
+            needed = {handle.path for handle in self.newest[each.subtask].all_handles}
+            own = [handle.path for handle in each.all_handles if handle.path is not None and handle.run == each.run]
+            paths |= dict.fromkeys([record_path(each.record.state), *(path for path in own if path not in needed)])
+        return tuple(paths)
 
     def covers(self, snapshot_id: int) -> bool:
         """Return whether each subtask has recorded since a snapshot was requested, or has ended."""

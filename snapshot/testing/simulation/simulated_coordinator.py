@@ -236,6 +236,7 @@ class SimulatedCoordinator:
                 | events.ListRecords()
                 | events.NoteBegin()
                 | events.StoreCut()
+                | events.RemoveRecords()
                 | events.DeleteSnapshots()
                 | events.CollectOrphans()
             ):
@@ -282,6 +283,9 @@ class SimulatedCoordinator:
                 return events.BeginNoted(incarnation)
             case events.StoreCut(snapshot_id, incarnation, plan):
                 return self._store_cut(snapshot_id, incarnation, plan)
+            case events.RemoveRecords(paths):
+                self._store.remove_records(paths)
+                return None
             case events.DeleteSnapshots(snapshot_ids):
                 removed = self._delete(snapshot_ids)
                 return events.SnapshotsDeleted(removed, self._versions(removed))

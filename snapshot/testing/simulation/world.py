@@ -55,6 +55,7 @@ StoreRequest = (
     | events.ListRecords
     | events.NoteBegin
     | events.StoreCut
+    | events.RemoveRecords
     | events.DeleteSnapshots
     | events.CollectOrphans
 )
