@@ -49,6 +49,7 @@ from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.independent.composed_cut import plan_cut
+from snapshot.independent.recovery_report import report_of
 from snapshot.plan.modes import ChannelLogs
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
@@ -304,6 +305,8 @@ class Coordinator:
                 self._on_restored(is_over)
             case Started():
                 self._on_running()
+                if self._records is not None and self._deployment.known is not None:
+                    self._records.announce_restored(self._deployment.known)
             case RecordsNeeded():
                 self._list_records()
             case _:
@@ -498,6 +501,8 @@ class Coordinator:
             return False
         snapshot = self.table.collecting()[-1] if initiator is None else self._tracker.open_cut(initiator)
         snapshot.is_composing = True
+        if initiator is Initiator.RESTORE:
+            snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
         self._outbox.put(events.StoreCut(snapshot.snapshot_id, self.incarnation, plan))
         return True
 

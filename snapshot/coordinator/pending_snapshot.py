@@ -9,6 +9,7 @@ from enum import Enum
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.recovery_report import RecoveryReport
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class PendingSnapshot:
     is_publishing: bool = False
     #: whether its cut is being made of records that are stored
     is_composing: bool = False
+    #: how far the subtasks were, for a snapshot that a restore makes of their records
+    recovery: RecoveryReport | None = None
 
     @property
     def pinned(self) -> bool:

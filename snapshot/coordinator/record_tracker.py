@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from snapshot.coordinator.control import NeighbourRecorded, PermitRecords
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.ids import Subtask
+from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.recovery_report import checkpoints
 from snapshot.plan.topology import Topology
-from snapshot.stored.independent_record import IndependentRecord
+from snapshot.stored.independent_record import Checkpoint, IndependentRecord
 from snapshot.stored.layout import record_path
+from snapshot.stored.manifest import Manifest
+
+#: (channel, number) pairs
+Numbers = tuple[tuple[ChannelId, int], ...]
 
 
 class RecordTracker:
@@ -66,10 +71,19 @@ class RecordTracker:
             self.newest[record.subtask] = record
             self.announced[record.subtask] = self._outbox.now
             self.awaits.pop(record.subtask, None)
-        self._pass_on(record)
+        numbers = tuple(record.sent.items()), tuple(record.processed.items())
+        self._pass_on(record.subtask, *numbers, record.checkpoint)
         if not self._is_complete and len(self.newest) == len(self._topology.subtasks):
             self._is_complete = True
             self.permit(claim)
+
+    def announce_restored(self, restored: Manifest) -> None:
+        """Pass the numbers of the restored snapshot on, which stands for the first record of each subtask."""
+        known = checkpoints(restored, ())
+        for each in restored.records if restored.recovery is not None else ():
+            sent = tuple((entry.channel, entry.sent) for entry in each.sent)
+            processed = tuple((entry.channel, entry.processed) for entry in each.received)
+            self._pass_on(each.subtask, sent, processed, known.get(each.subtask, ()))
 
     def take_unneeded(self) -> tuple[str, ...]:
         """Return the paths of replaced records, and of the parts that only they list. Manifests may list some parts.
@@ -104,9 +118,8 @@ class RecordTracker:
     def _has_all(self) -> bool:
         return len(self.newest) == len(self._topology.subtasks)
 
-    def _pass_on(self, record: IndependentRecord) -> None:
-        neighbours = [*(channel.target for channel in record.sent), *(channel.source for channel in record.processed)]
-        sent, processed = tuple(record.sent.items()), tuple(record.processed.items())
-        message = NeighbourRecorded(self._registry.incarnation, sent, processed, record.checkpoint)
-        for worker in dict.fromkeys(self._placement[neighbour] for neighbour in neighbours):
+    def _pass_on(self, subtask: Subtask, sent: Numbers, processed: Numbers, checkpoint: Checkpoint) -> None:
+        message = NeighbourRecorded(self._registry.incarnation, sent, processed, checkpoint)
+        ends = [end for channel, _ in (*sent, *processed) for end in channel if end != subtask]
+        for worker in dict.fromkeys(self._placement[end] for end in ends):
             self._outbox.send(worker, message)

@@ -232,6 +232,7 @@ class SnapshotTracker:
             pinned=snapshot.pinned,
             topology=record_of_topology(self._topology),
             records=records,
+            recovery=snapshot.recovery,
         )
 
     def manifest(self, snapshot_id: int) -> Manifest:

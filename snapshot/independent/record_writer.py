@@ -286,7 +286,8 @@ class RecordWriter:
 
     def _checkpoint(self, record: IndependentRecord, progress: Checkpoint) -> Checkpoint:
         """Return the componentwise maximum of what the subtask has processed of each source, at least."""
-        found = dict(progress)
+        newest = self._subtasks[record.subtask].newest
+        found = {**dict(() if newest is None else newest.checkpoint), **dict(progress)}
         for channel, processed in record.processed.items():
             points = self._senders[channel]
             passed = [each for each in points if each.sent <= processed]

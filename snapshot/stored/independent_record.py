@@ -15,11 +15,11 @@ from snapshot.stored.envelope import pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD
 from snapshot.stored.part import HANDLE, Handle
+from snapshot.stored.recovery_report import (
+    Checkpoint as Checkpoint,  # a field of the record, and so part of this module
+)
 
 RECORD_MAGIC = b"CLRC"
-
-#: {partition of a source: offset below which all is included}, as sorted pairs
-Checkpoint = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
