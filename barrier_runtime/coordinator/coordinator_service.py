@@ -35,7 +35,6 @@ from snapshot.coordinator.events import (
     Event,
     ListRecords,
     ManifestUnreadable,
-    NoteBegin,
     PinChanged,
     ReadManifest,
     RemovalRequested,
@@ -292,7 +291,7 @@ class CoordinatorService:
                 self._submit(self._store_thread, self._ask_store, effect)
             case ReadManifest(run, snapshot_id):
                 self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
-            case ListRecords() | NoteBegin() | StoreCut():
+            case ListRecords() | StoreCut():
                 self._submit(self._store_thread, lambda: self.post(self._store.about_records(effect)))
             case RemoveRecords(paths):
                 self._submit(self._sweeper, self._store.remove_records, paths)

@@ -9,14 +9,12 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_
 
 from snapshot.coordinator.events import (
     AskStore,
-    BeginNoted,
     CutNotStored,
     CutStored,
     Event,
     ListRecords,
     ManifestRead,
     ManifestUnreadable,
-    NoteBegin,
     RecordsListed,
     StoreAnswered,
     StoreCut,
@@ -114,18 +112,15 @@ class CoordinatorStore:
             return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} is being removed")
         return ManifestRead(manifest)
 
-    def about_records(self, effect: ListRecords | NoteBegin | StoreCut) -> Event:
-        """List records of subtasks alone, note the begin of an incarnation, or store the messages of a cut."""
+    def about_records(self, effect: ListRecords | StoreCut) -> Event:
+        """List records of subtasks alone, or store the messages of a cut."""
         files = RecordFiles(self.store)
         try:
             for attempt in self._patiently():
                 with attempt:
                     match effect:
-                        case ListRecords(claim, lowest, incarnation):
-                            answer: Event = RecordsListed(claim, files.newest(lowest, incarnation))
-                        case NoteBegin(incarnation):
-                            files.begin(incarnation)
-                            answer = BeginNoted(incarnation)
+                        case ListRecords(claim, incarnation):
+                            answer: Event = RecordsListed(claim, files.newest(incarnation))
                         case StoreCut(snapshot_id, incarnation, plan):
                             answer = CutStored(snapshot_id, files.store_cut(plan, snapshot_id, incarnation))
         except (CutlineError, OSError) as error:

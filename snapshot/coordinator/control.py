@@ -356,7 +356,7 @@ class PermitRecords:
 
     incarnation: int
     claim: int
-    #: whether all subtasks have a record, so that output may be committed (PROTOCOL 13.4)
+    #: whether the incarnation has a snapshot of this run, so that output may be committed (PROTOCOL 13.4)
     is_complete: bool
 
 

@@ -242,12 +242,10 @@ class Deployment:
         self.known = manifest
         return self._gather()  # gather again, because workers may have been lost
 
-    def composed(self, manifest: Manifest | None) -> DeploymentResult | None:
-        """Continue from the snapshot that the newest records became, or as without records."""
-        self._composed = self._claim
-        if manifest is not None:
-            self.known, self._newest = manifest, manifest.snapshot_id
-        return self._gather()  # gather again, because workers may have been lost
+    def composed(self, manifest: Manifest) -> DeploymentResult | None:
+        """Continue from the snapshot that the newest records became."""
+        self._composed, self._newest = self._claim, manifest.snapshot_id
+        return self.manifest_read(manifest)
 
     @property
     def base_of_records(self) -> Manifest | None:
@@ -255,11 +253,17 @@ class Deployment:
         return None if self._source is None else self.known
 
     @property
+    def has_own_snapshot(self) -> bool:
+        """Whether the present incarnation has a snapshot of this run."""
+        at = (self._settings.run, self._registry.incarnation)
+        return self.known is not None and (self.known.run, self.known.incarnation) == at
+
+    @property
     def _needs_records(self) -> bool:
         """Whether records may be newer than the snapshot to restore (PROTOCOL 13.5). None is newer than a final one."""
         if not isinstance(self._settings.topology.mode, ChannelLogs) or self._composed == self._claim:
             return False
-        return self.known is None or self._source is None or not self.known.final
+        return self.known is not None and self.known.run == self._settings.run and not self.known.final
 
     def _await_records(self) -> RecordsNeeded:
         self._must_restore = True
@@ -354,8 +358,6 @@ class Deployment:
     def _restore(self) -> DeploymentResult | None:
         settings = self._settings
         source = self._source
-        if source is None and self._needs_records:
-            return self._await_records()
         if source is None:
             self._deploy(fresh_start(settings.topology, settings.partitions), is_final=False)
             return None

@@ -90,13 +90,6 @@ class RecordsListed:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginNoted:
-    """Answer to `NoteBegin`."""
-
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
 class CutStored:
     """Answer to `StoreCut`: the records of the cut, all of whose parts are stored."""
 
@@ -182,7 +175,6 @@ Event = (
     | ManifestRead
     | ManifestUnreadable
     | RecordsListed
-    | BeginNoted
     | CutStored
     | CutNotStored
     | SnapshotsDeleted
@@ -230,16 +222,7 @@ class ListRecords:
     """List the newest records of the subtasks. The answer is `RecordsListed` or `ManifestUnreadable`."""
 
     claim: int
-    #: lowest incarnation that counts
-    lowest: int
-    #: incarnation of the records; None: the last that began without a snapshot
-    incarnation: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NoteBegin:
-    """Note that an incarnation begins without a snapshot. The answer is `BeginNoted` or `ManifestUnreadable`."""
-
+    #: incarnation of the records
     incarnation: int
 
 
@@ -295,7 +278,6 @@ Effect = (
     | AskStore
     | ReadManifest
     | ListRecords
-    | NoteBegin
     | StoreCut
     | RemoveRecords
     | DeleteSnapshots

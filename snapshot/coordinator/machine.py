@@ -191,10 +191,7 @@ class Coordinator:
                 self._on_unusable(reason)
             case events.RecordsListed(claim, records):
                 if claim == self._fence.claim and self.phase is Phase.READING:
-                    self._compose_restore(records)
-            case events.BeginNoted(incarnation):
-                if incarnation == self._fence.claim and self.phase is Phase.READING:
-                    self._on_deployment_result(self._deployment.composed(None))
+                    self._compose(records, Initiator.RESTORE)
             case events.CutStored(snapshot_id, records_of_cut):
                 self._on_cut_stored(snapshot_id, records_of_cut)
             case events.CutNotStored(snapshot_id, reason):
@@ -269,7 +266,7 @@ class Coordinator:
                     self._abort(snapshot_id, reason)
             case control.RecordAnnounced(incarnation, record) if self._is_current(incarnation):
                 assert self._records is not None
-                self._records.take(record, self._fence.claim)
+                self._records.take(record)
                 self._trigger_waiting()
                 if not self.table.pending and (paths := self._records.take_unneeded()):
                     self._outbox.put(events.RemoveRecords(paths))
@@ -296,6 +293,7 @@ class Coordinator:
             case Adopted():
                 self._tracker.announce_min_snapshot_id()  # because pending snapshots were aborted
                 if self._records is not None:
+                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
                     self._records.permit(self._fence.claim)
                 if self.history:
                     # Announce again, because the previous instance may have published without an announcement.
@@ -305,8 +303,10 @@ class Coordinator:
                 self._on_restored(is_over)
             case Started():
                 self._on_running()
-                if self._records is not None and self._deployment.known is not None:
-                    self._records.announce_restored(self._deployment.known)
+                if self._records is not None:
+                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
+                    if self._deployment.known is not None:
+                        self._records.announce_restored(self._deployment.known)
             case RecordsNeeded():
                 self._list_records()
             case _:
@@ -370,8 +370,6 @@ class Coordinator:
 
     def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
-        if self._records is not None:
-            self._records.forget()
         self._termination.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)
@@ -461,9 +459,12 @@ class Coordinator:
     # ---------------------------------------------------------------- records of subtasks alone (PROTOCOL 13)
 
     def _list_records(self) -> None:
-        base = self._deployment.base_of_records
-        incarnation = base.incarnation if base is not None and base.run == self.settings.run else None
-        self._outbox.put(events.ListRecords(self._fence.claim, self._fence.lowest_incarnation, incarnation))
+        base = self._deployment.known
+        assert base is not None
+        if base.incarnation < self._fence.lowest_incarnation:
+            self._compose((), Initiator.RESTORE)
+        else:
+            self._outbox.put(events.ListRecords(self._fence.claim, base.incarnation))
 
     def _on_record_fenced(self, claim: Claim) -> None:
         """Stop if a newer claim took the run. Nothing else may show it, because records need no manifest."""
@@ -473,38 +474,27 @@ class Coordinator:
         else:
             self._records.permit(self._fence.claim)
 
-    def _compose_restore(self, records: tuple[IndependentRecord, ...]) -> None:
-        """Make a snapshot of the newest records, which the restore then reads (PROTOCOL 13.5)."""
-        if not self._compose(records, Initiator.RESTORE):
-            self._outbox.put(events.NoteBegin(self._fence.claim))
-
     def _compose_due(self) -> None:
-        """Make the requested snapshot when each subtask has recorded since, and the final one at the end."""
+        """Make a snapshot of the first records, of those since a request, and of the last (PROTOCOL 13.4)."""
         assert self._records is not None
         newest = next(reversed(self.table.collecting()), None)
         if newest is not None and not newest.is_composing and self._records.covers(newest.snapshot_id):
             self._compose(tuple(self._records.newest.values()), None)
-        elif self._records.is_over and not self.table.pending:
-            self._compose(tuple(self._records.newest.values()), Initiator.IDLE)
+        elif not self.table.pending and (self._records.is_over or self._records.are_first):
+            self._compose(tuple(self._records.newest.values()), Initiator.RECORDS)
 
-    def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> bool:
-        """Let the cut of records be stored. Return False where a subtask has neither a record nor a restored state.
-
-        `initiator` is None for the newest snapshot that is pending.
-        """
+    def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> None:
+        """Let the cut of records be stored. `initiator` is None for the newest snapshot that is pending."""
         try:
             plan = plan_cut(self.settings.run, self.settings.topology, self._deployment.base_of_records, records)
         except RestoreRefused as error:
             self._on_unusable(str(error))
-            return True
-        if plan is None:
-            return False
+            return
         snapshot = self.table.collecting()[-1] if initiator is None else self._tracker.open_cut(initiator)
         snapshot.is_composing = True
         if initiator is Initiator.RESTORE:
             snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
         self._outbox.put(events.StoreCut(snapshot.snapshot_id, self.incarnation, plan))
-        return True
 
     def _on_cut_stored(self, snapshot_id: int, records: tuple[SubtaskRecord, ...]) -> None:
         snapshot = self.table.pending.get(snapshot_id)
@@ -525,6 +515,8 @@ class Coordinator:
         manifest, requests = self._tracker.mark_published(snapshot_id)
         is_restore = self.phase is Phase.READING
         is_last = not is_restore and self._termination.is_last(requests, is_final=manifest.final)
+        if self._records is not None and not is_restore:
+            self._records.complete(self._fence.claim)  # ahead of the announcement, because workers must commit first
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
         self.table.needs_state = False

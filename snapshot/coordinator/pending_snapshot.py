@@ -50,6 +50,8 @@ class Initiator(Enum):
     NODE = "node"
     #: all workers are idle; the snapshot shows whether the run, or a cycle, has terminated
     IDLE = "idle"
+    #: each subtask has its first record, or its last
+    RECORDS = "records"
     #: a restore makes a snapshot of the newest records of the subtasks
     RESTORE = "restore"
 

@@ -47,23 +47,30 @@ class RecordTracker:
         self._placement = placement
         self._registry = registry
         self._outbox = outbox
-        self._is_complete = False
+        #: whether this incarnation has a snapshot, so that output may be committed (PROTOCOL 13.4)
+        self._has_snapshot = False
         #: records of this incarnation that newer ones have replaced
         self._replaced: list[IndependentRecord] = []
 
-    def forget(self) -> None:
-        """Forget all records, because another incarnation begins."""
+    def begin(self, *, has_snapshot: bool) -> None:
+        """Forget all records, because another incarnation begins, or is adopted."""
+        self._has_snapshot = has_snapshot
         self.newest.clear()
         self._replaced.clear()
         self.announced.clear()
         self.awaits.clear()
-        self._is_complete = False
 
     def permit(self, claim: int) -> None:
         """Permit the workers to act on records under a claim that continues their incarnation (PROTOCOL 13.3)."""
-        self._outbox.broadcast(PermitRecords(self._registry.incarnation, claim, self._is_complete))
+        self._outbox.broadcast(PermitRecords(self._registry.incarnation, claim, self._has_snapshot))
 
-    def take(self, record: IndependentRecord, claim: int) -> None:
+    def complete(self, claim: int) -> None:
+        """Permit the workers to commit output, because a snapshot of this incarnation is published."""
+        if not self._has_snapshot:
+            self._has_snapshot = True
+            self.permit(claim)
+
+    def take(self, record: IndependentRecord) -> None:
         """Take an announced record."""
         before = self.newest.get(record.subtask)
         if before is None or before.number < record.number:
@@ -73,9 +80,6 @@ class RecordTracker:
             self.awaits.pop(record.subtask, None)
         numbers = tuple(record.sent.items()), tuple(record.processed.items())
         self._pass_on(record.subtask, *numbers, record.checkpoint)
-        if not self._is_complete and len(self.newest) == len(self._topology.subtasks):
-            self._is_complete = True
-            self.permit(claim)
 
     def announce_restored(self, restored: Manifest) -> None:
         """Pass the numbers of the restored snapshot on, which stands for the first record of each subtask."""
@@ -103,6 +107,11 @@ class RecordTracker:
         return self._has_all and all(
             each.requested >= snapshot_id or each.record.status.ended for each in self.newest.values()
         )
+
+    @property
+    def are_first(self) -> bool:
+        """Whether each subtask has a record, and no snapshot shows it yet."""
+        return self._has_all and not self._has_snapshot
 
     @property
     def is_over(self) -> bool:

@@ -62,9 +62,7 @@ class CutPlan:
         return tuple(_with_messages(record, messages, incarnation) for record in self.records)
 
 
-def plan_cut(
-    run: str, topology: Topology, base: Manifest | None, records: Iterable[IndependentRecord]
-) -> CutPlan | None:
+def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Sequence[IndependentRecord]) -> CutPlan:
     """Plan the cut of the newest records.
 
     Parameters
@@ -74,29 +72,19 @@ def plan_cut(
     base : Manifest or None
         Snapshot with which the incarnation of the records began, or None for a fresh start. A fork begins with that of
         another run.
-    records : iterable of IndependentRecord
-        The newest record of each subtask that has one. A subtask without one is as in `base`, if that is of this run.
-
-    Returns
-    -------
-    CutPlan or None
-        None where a subtask has neither. Nothing was committed or trimmed then (PROTOCOL 13.4).
+    records : sequence of IndependentRecord
+        The newest record of each subtask that has one. A subtask without one is as in `base`.
 
     Raises
     ------
     RestoreRefused
-        if a message between two records is in no part.
+        if a message between two records is in no part, or a subtask has no record.
     """
-    newest = {each.subtask: each for each in records}
-    restored = {} if base is None or base.run != run else {record.subtask: record for record in base.records}
-    chosen = {
-        subtask: found
-        for subtask in topology.subtasks
-        if (found := newest[subtask].record if subtask in newest else restored.get(subtask)) is not None
-    }
-    if len(chosen) < len(topology.subtasks):
-        return None
-    stored = _parts([] if base is None else base.records, newest.values())
+    chosen = {} if base is None or base.run != run else {record.subtask: record for record in base.records}
+    chosen |= {each.subtask: each.record for each in records}
+    if missing := [subtask for subtask in topology.subtasks if subtask not in chosen]:
+        raise RestoreRefused(f"run {run!r}: there is no record of {missing[0]}")
+    stored = _parts([] if base is None else base.records, records)
     sent = {entry.channel: entry.sent for record in chosen.values() for entry in record.sent}
     processed = {entry.channel: entry.processed for record in chosen.values() for entry in record.received}
     channels = [
@@ -106,7 +94,9 @@ def plan_cut(
         )
         for channel in topology.channels
     ]  # fmt: skip
-    return CutPlan(tuple(chosen.values()), tuple(each for each in channels if each.parts))
+    return CutPlan(
+        tuple(chosen[subtask] for subtask in topology.subtasks), tuple(each for each in channels if each.parts)
+    )
 
 
 def _parts(restored: Iterable[SubtaskRecord], records: Iterable[IndependentRecord]) -> dict[ChannelId, list[Handle]]:

@@ -13,7 +13,7 @@ from snapshot.independent.composed_cut import ChannelState, CutPlan
 from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
-from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_begun, encode_record
+from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
 from snapshot.stored.part import PartKind, channel_part, decode_frames
 from snapshot.stored.run_store import RunStore
 
@@ -43,27 +43,12 @@ class RecordFiles:
         """Return a claim, or None if it is free (PROTOCOL 13.3)."""
         return self._store.read_claim(number)
 
-    def begin(self, incarnation: int) -> None:
-        """Note that an incarnation begins without a snapshot of this run. A call may be repeated (PROTOCOL 13.6)."""
-        self._store.put_record(layout.begun_path(incarnation), encode_begun(incarnation))
-
-    def newest(self, lowest: int, only: int | None) -> tuple[IndependentRecord, ...]:
-        """Return the newest record of each subtask that has one, of one incarnation.
-
-        Parameters
-        ----------
-        lowest : int
-            Lowest incarnation that counts.
-        only : int or None
-            The incarnation. None: the last that began without a snapshot.
-        """
-        paths = self._store.record_paths()
-        if only is None:
-            only = max((begun for path in paths if (begun := layout.begun_incarnation(path)) is not None), default=0)
+    def newest(self, incarnation: int) -> tuple[IndependentRecord, ...]:
+        """Return the newest record of each subtask that has one in an incarnation."""
         found: dict[str, tuple[int, str]] = {}
-        for path in paths:
+        for path in self._store.record_paths():
             at = layout.record_origin(path)
-            if at is not None and at.incarnation == only >= lowest:
+            if at is not None and at.incarnation == incarnation:
                 found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
         return tuple(self._read(path) for _, path in sorted(found.values()))
 

@@ -49,7 +49,7 @@ class _Subtask:
     is_due: bool = False
     #: parts with messages that receivers may still need
     log: tuple[Handle, ...] = ()
-    #: number of the record whose output may be committed when all subtasks have a record, or None
+    #: number of the record whose output may be committed when the incarnation has a snapshot, or None
     uncommitted: int | None = None
 
 
@@ -94,7 +94,7 @@ class RecordWriter:
     recorded : mapping of ChannelId to int
         What the senders of the inputs have recorded: the number of the last restored message.
     is_complete : bool
-        Whether each subtask of the run has a record, or restored a snapshot of this run (PROTOCOL 13.4).
+        Whether the incarnation has a snapshot of this run, so that output may be committed (PROTOCOL 13.4).
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class RecordWriter:
             self._act(at, record, decisions)
 
     def permitted(self, claim: int, is_complete: bool, decisions: Decisions) -> None:
-        """Go on under a claim that continues this incarnation. `is_complete`: all subtasks have a record."""
+        """Go on under a claim that continues this incarnation. `is_complete`: it has a snapshot."""
         self._claim = max(self._claim, claim)
         for at in self._subtasks.values():
             if at.stage is _Stage.FENCED and at.pending is not None:

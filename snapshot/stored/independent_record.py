@@ -69,11 +69,6 @@ def encode_record(record: IndependentRecord) -> list[Buffer]:
     return seal(RECORD_MAGIC, [pack_plain(_RECORD.write(record))])
 
 
-def encode_begun(incarnation: int) -> list[Buffer]:
-    """Return the file that notes the begin of an incarnation without a snapshot."""
-    return seal(RECORD_MAGIC, [pack_plain(incarnation)])
-
-
 def decode_record(data: Buffer, name: str) -> IndependentRecord:
     """Decode a record. `name` names the file in errors.
 

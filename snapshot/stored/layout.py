@@ -16,7 +16,6 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
           a part of a list alone, because each part of a list ends at its own time; digest of the content
     <run>/records/00000007/0000000007500003-count-1-<digest>
           record of a subtask alone, write-once; incarnation, number, and digest of run and subtask
-    <run>/records/00000007/begun                incarnation 7 began without a snapshot, write-once
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
 Numbers are padded, so that the order of names is the order of numbers. A snapshot is one file, so that deleting it
@@ -54,7 +53,6 @@ _CHECKPOINT = re.compile(r"checkpoints/(\d{8,})")
 _MANIFEST = re.compile(r"snapshots/(\d{16,})\.manifest")
 _PIN = re.compile(r"pins/(\d{16,})-(\d{4,})")
 _RECORD = re.compile(r"records/(\d{8,})/(\d{16,})-(\w+-.*)")
-_BEGUN = re.compile(r"records/(\d{8,})/begun")
 _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
@@ -117,11 +115,6 @@ def record_path(state: Handle) -> str:
     return f"records/{state.incarnation:08}/{state.snapshot_id:016}-{_slug(state)}-{_digest(state)}"
 
 
-def begun_path(incarnation: int) -> str:
-    """Return the path of the file that notes the begin of an incarnation without a snapshot."""
-    return f"records/{incarnation:08}/begun"
-
-
 def claim_number(path: str) -> int | None:
     """Return the number in a path of `claim_path`, or None for any other path."""
     return _number(_CLAIM, path)
@@ -158,11 +151,6 @@ def record_origin(path: str) -> RecordPath | None:
     """Return what the path of a record says, or None for any other path."""
     match = _RECORD.fullmatch(path)
     return RecordPath(int(match[1]), int(match[2]), match[3]) if match else None
-
-
-def begun_incarnation(path: str) -> int | None:
-    """Return the incarnation in a path of `begun_path`, or None for any other path."""
-    return _number(_BEGUN, path)
 
 
 def run_folder(name: str) -> str:

@@ -234,7 +234,6 @@ class SimulatedCoordinator:
                 events.AskStore()
                 | events.ReadManifest()
                 | events.ListRecords()
-                | events.NoteBegin()
                 | events.StoreCut()
                 | events.RemoveRecords()
                 | events.DeleteSnapshots()
@@ -276,11 +275,8 @@ class SimulatedCoordinator:
                     return events.ManifestRead(self._world.read_manifest(run, snapshot_id))
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.ManifestUnreadable(str(error))
-            case events.ListRecords(claim, lowest, only):
-                return events.RecordsListed(claim, RecordFiles(self._store).newest(lowest, only))
-            case events.NoteBegin(incarnation):
-                RecordFiles(self._store).begin(incarnation)
-                return events.BeginNoted(incarnation)
+            case events.ListRecords(claim, incarnation):
+                return events.RecordsListed(claim, RecordFiles(self._store).newest(incarnation))
             case events.StoreCut(snapshot_id, incarnation, plan):
                 return self._store_cut(snapshot_id, incarnation, plan)
             case events.RemoveRecords(paths):

@@ -53,7 +53,6 @@ StoreRequest = (
     events.AskStore
     | events.ReadManifest
     | events.ListRecords
-    | events.NoteBegin
     | events.StoreCut
     | events.RemoveRecords
     | events.DeleteSnapshots

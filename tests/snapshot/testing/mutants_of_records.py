@@ -10,7 +10,6 @@ import pytest
 from snapshot.channel.frame import Frame
 from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.independent import record_files
 from snapshot.independent.composed_cut import ChannelState
 from snapshot.independent.record_files import RecordFiles
 from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
@@ -129,13 +128,13 @@ def trimmed_behind_captured_numbers(patch: Patch) -> None:
     def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         stored(self, record, number, decisions)
         for entry in record.received:
-            RECEIVED[entry.channel] = max(RECEIVED.get(entry.channel, 0), entry.processed)
+            captured[entry.channel] = max(captured.get(entry.channel, 0), entry.processed)
 
     def needed(self: RecordWriter, parts: Any) -> Any:
-        self._receivers.update(RECEIVED)
+        self._receivers.update(captured)
         return kept(self, parts)
 
-    RECEIVED: dict[Any, int] = {}
+    captured: dict[Any, int] = {}
     kept = RecordWriter._needed
     patch.setattr(RecordWriter, "parts_stored", mutant)
     patch.setattr(RecordWriter, "_needed", needed)
@@ -167,17 +166,11 @@ def records_of_any_incarnation(patch: Patch) -> None:
     """A restore takes the highest incarnation that has records, also of workers that were replaced."""
     newest = RecordFiles.newest
 
-    def mutant(self: RecordFiles, lowest: int, only: int | None) -> Any:
+    def mutant(self: RecordFiles, incarnation: int) -> Any:
         origins = [at for path in self._store.record_paths() if (at := layout.record_origin(path)) is not None]
-        return newest(self, lowest, max((at.incarnation for at in origins), default=0))
+        return newest(self, max((at.incarnation for at in origins), default=0))
 
     patch.setattr(RecordFiles, "newest", mutant)
-
-
-def begin_not_noted(patch: Patch) -> None:
-    """A restart without a snapshot takes the records of whichever incarnation has most."""
-    patch.setattr(record_files.RecordFiles, "begin", lambda self, incarnation: None)
-    records_of_any_incarnation(patch)
 
 
 def older_records_listed(patch: Patch) -> None:

@@ -95,7 +95,6 @@ TEETH = (
     Tooth("13.5 entries not cut", mutants.entries_not_cut),
     Tooth("13.5 older records listed", mutants.older_records_listed, first=70),
     Tooth("13.6 records of any incarnation", mutants.records_of_any_incarnation),
-    Tooth("13.6 begin not noted", mutants.begin_not_noted),
 )
 
 #: who notices that a run is wrong
