@@ -222,7 +222,7 @@ class CoordinatorService:
 
     def _mode_status(self, c: Coordinator) -> dict[str, Any]:
         if c.records is not None:
-            return records_status(c.records, time.monotonic())
+            return records_status(c.records, c.recovery, time.monotonic())
         return mode_status(c.settings.topology.mode, c.newest, self._progress.steps_left(c.incarnation))
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from snapshot.coordinator.record_tracker import RecordTracker
 from snapshot.plan.modes import ChannelLogs, Mode, StepMode, name_of_mode
 from snapshot.stored.independent_record import first_record_number
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.recovery_report import RECOVERY_REPORT
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None, steps_left: int) -> dict[str, Any]:
@@ -43,18 +44,21 @@ def mode_status(mode: Mode | None, newest: Manifest | None, steps_left: int) -> 
     }
 
 
-def records_status(records: RecordTracker, now: float) -> dict[str, Any]:
-    """Return, by node: the age and the bytes of its oldest newest record, its log, and the nodes that it waits for.
+def records_status(records: RecordTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:
+    """Return, by node: the age of its oldest newest record, the bytes of its log, and the nodes that it waits for.
 
     Parameters
     ----------
     records : RecordTracker
+    recovery : Manifest or None
+        The snapshot that the last restore made of records.
     now : float
         Monotonic seconds.
     """
     newest, announced, awaits = dict(records.newest), dict(records.announced), dict(records.awaits)
     return {
         "name": ChannelLogs.name,
+        "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
         "nodes": {
             node: {
                 "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in own),

@@ -117,6 +117,8 @@ class Deployment:
         #: {subtask: lists that this incarnation restored}, or None for adopted workers, because a plan was never made
         self._restored_lists: dict[Subtask, Lists] | None = None
         self._is_over = False
+        #: newest manifest with the report of a recovery that was read or published, or None
+        self.recovery: Manifest | None = None
         #: claim under which the newest records became the snapshot to restore, or 0
         self._composed = 0
         #: {worker: unsent chunks of its deployment}
@@ -240,6 +242,7 @@ class Deployment:
     def manifest_read(self, manifest: Manifest) -> DeploymentResult | None:
         """Store the manifest that answers `ReadManifest`, and continue."""
         self.known = manifest
+        self.recovery = self.recovery if manifest.recovery is None else manifest
         return self._gather()  # gather again, because workers may have been lost
 
     def composed(self, manifest: Manifest) -> DeploymentResult | None:

@@ -157,6 +157,11 @@ class Coordinator:
         return self._tracker.table
 
     @property
+    def recovery(self) -> Manifest | None:
+        """The snapshot with the report of the last recovery from records, or None before the first."""
+        return self._deployment.recovery
+
+    @property
     def records(self) -> RecordTracker | None:
         """The newest records of the subtasks, or None where markers cut the graph."""
         return self._records

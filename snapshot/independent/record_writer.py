@@ -45,6 +45,8 @@ class _Subtask:
     captured_for: int = 0
     #: positions of the source at the last capture
     progress: Checkpoint = ()
+    #: whether the last record could not be stored
+    has_failed: bool = False
     #: whether the next record is captured as soon as this one is over
     is_due: bool = False
     #: parts with messages that receivers may still need
@@ -77,6 +79,8 @@ class Decisions:
     stored: list[Subtask] = field(default_factory=list)
     #: (subtask, number) of records whose output is to be committed
     commit: list[tuple[Subtask, int]] = field(default_factory=list)
+    #: subtasks whose record failed; the next one waits, because the store may fail again
+    failed: list[Subtask] = field(default_factory=list)
     #: subtasks whose next record is due now
     due: list[Subtask] = field(default_factory=list)
 
@@ -159,6 +163,11 @@ class RecordWriter:
         at.number, at.next_number = at.next_number, at.next_number + 1
         return at.number
 
+    def may_hurry(self, subtask: Subtask) -> bool:
+        """Return whether a record may be captured ahead of its time."""
+        at = self._subtasks[subtask]
+        return at.stage is _Stage.IDLE and not at.has_failed
+
     def captured(self, subtask: Subtask, progress: Checkpoint) -> None:
         """Note the positions of a source at the capture."""
         self._subtasks[subtask].progress = progress
@@ -175,9 +184,8 @@ class RecordWriter:
         at = self._subtasks[subtask]
         if at.number != number:
             return
-        at.stage, at.number, at.pending = _Stage.IDLE, 0, None
-        if at.is_due:
-            decisions.due.append(subtask)
+        at.stage, at.number, at.pending, at.has_failed = _Stage.IDLE, 0, None, True
+        decisions.failed.append(subtask)
 
     def parts_stored(self, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         """Take a record all of whose parts are stored. Write it when its senders have recorded what it needs."""
@@ -269,6 +277,7 @@ class RecordWriter:
     def _act(self, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
         """Announce a record, and let its output be committed, because no restore knows less than the record."""
         at.stage, at.number, at.pending, at.newest = _Stage.IDLE, 0, None, record
+        at.has_failed = False
         at.log = self._needed(record.log)
         decisions.announce.append(record)
         decisions.stored.append(record.subtask)

@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
+from snapshot.channel.send_log import LogMemory
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.culprit import IsolatedMessages
@@ -288,7 +289,7 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
-        recording=_recording(subtask, topology, inputs, outputs, environment),
+        recording=_recording(subtask, topology, inputs, outputs, backpressure, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
 
@@ -323,13 +324,15 @@ def _recording(
     topology: Topology,
     inputs: Sequence[InputProcessor],
     outputs: Mapping[ChannelId, ChannelSender],
+    backpressure: BackpressureFlag,
     environment: SubtaskEnvironment,
 ) -> IndependentRecording | None:
     """Return what records the channels of the subtask, or None where markers cut the graph."""
     if not isinstance(topology.mode, ChannelLogs):
         return None
     ends = [each.end for each in inputs]
-    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, topology.mode.interval)
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(

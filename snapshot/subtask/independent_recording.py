@@ -8,7 +8,7 @@ from snapshot.channel.channel_cuts import ReceivedCut, SentCut
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.frame import Buffer
-from snapshot.channel.send_log import SendLog
+from snapshot.channel.send_log import LogMemory, SendLog
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node, Source
 from snapshot.replayable_source import ReplayableSource
@@ -27,6 +27,8 @@ class IndependentRecording:
     outputs : mapping of ChannelId to ChannelSender
     stopwatch : callable
         Returns seconds of a monotonic clock. Only differences are used.
+    memory : LogMemory
+        Memory of the logs of the outputs.
     interval : float
         Seconds from one record to the next.
     """
@@ -37,6 +39,7 @@ class IndependentRecording:
         inputs: Sequence[ChannelReceiver],
         outputs: Mapping[ChannelId, ChannelSender],
         stopwatch: Callable[[], float],
+        memory: LogMemory,
         interval: float,
     ) -> None:
         #: seconds from one record to the next
@@ -45,7 +48,8 @@ class IndependentRecording:
         self._inputs = tuple(inputs)
         self._outputs = outputs
         self._stopwatch = stopwatch
-        self._logs = {channel: SendLog() for channel in outputs}
+        self.memory = memory
+        self._logs = {channel: SendLog(memory) for channel in outputs}
         #: {output: number of the last message in the record that was captured last}
         self._captured: dict[ChannelId, int] = {}
         for channel, output in outputs.items():

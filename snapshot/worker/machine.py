@@ -228,6 +228,7 @@ class WorkerMachine:
                 if self.stage is Stage.RUNNING:
                     self._dispatch_reports(now)
                     self._note_idleness(is_idle, now)
+                    self._record_full_logs(now)
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
@@ -575,6 +576,16 @@ class WorkerMachine:
                 delay = 0.0 if machine.has_ended else machine.recording.interval * place / len(self.subtasks)
                 self.deadlines[RecordDeadline(subtask)] = now + delay
 
+    def _record_full_logs(self, now: float) -> None:
+        """Let subtasks record themselves ahead of time, because their logs fill memory."""
+        records = self._data.records
+        if records is None:
+            return
+        for subtask, machine in self.subtasks.items():
+            is_full = machine.recording is not None and machine.recording.memory.is_half_full
+            if is_full and records.may_hurry(subtask):
+                self._record(records, subtask, now)
+
     def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
         recording = self.subtasks[subtask].recording
         assert recording is not None
@@ -642,6 +653,10 @@ class WorkerMachine:
             self._pass(RecordStored(), now, [subtask])
         for subtask, number in decisions.commit:
             self._pass(SnapshotPublished(number), now, [subtask])
+        for subtask in decisions.failed:
+            recording = self.subtasks[subtask].recording
+            assert recording is not None
+            self.deadlines[RecordDeadline(subtask)] = now + recording.interval
         for subtask in decisions.due:
             self._record(records, subtask, now)
 
