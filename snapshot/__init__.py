@@ -18,10 +18,12 @@ from snapshot.ids import Subtask
 from snapshot.key_groups import keyGroup
 from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
+from snapshot.operators.aggregate_store import AggregateStore
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.monoids import Count, First, Last, Max, Min, Sum, TopK
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.operators.sketches import HyperLogLog, Quantiles, Theta
-from snapshot.plan.modes import Deltas, InputLogging, PersistentState
+from snapshot.plan.modes import Deltas, InputLogging, MonoidClocks, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
@@ -29,6 +31,7 @@ from snapshot.stored.snapshot import Snapshot
 __all__ = [
     "END",
     "FULL",
+    "AggregateStore",
     "ChannelError",
     "Context",
     "Count",
@@ -47,9 +50,11 @@ __all__ = [
     "Max",
     "Min",
     "Monoid",
+    "MonoidClocks",
     "Node",
     "NodeError",
     "PartialAggregate",
+    "PersistentAggregate",
     "PersistentState",
     "Quantiles",
     "ReducingState",

@@ -185,13 +185,15 @@ class OutputBuffer:
         """Bytes that wait in memory and on disk."""
         return self.buffered_bytes + (0 if self._spill is None else self._spill.waiting_bytes)
 
-    def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:
+    def put_marker(
+        self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True, is_final: bool = False
+    ) -> None:
         """Put a marker on the channel: behind all sent messages if `aligned`, else ahead of all waiting messages.
 
         With `saves` False, overtaken messages are not saved, because the snapshot has failed already.
         """
         if aligned:
-            self._queue.append(Marker(snapshot_id, min_snapshot_id, self.framed, True))
+            self._queue.append(Marker(snapshot_id, min_snapshot_id, self.framed, True, is_final))
             self._waiting[snapshot_id] = self.framed
             self.on_waiting()
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
+from snapshot.channel.stamps import Clock
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
@@ -124,6 +125,16 @@ class SnapshotAskedFor:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockAnswered:
+    """An aggregate has not reached this clock."""
+
+    incarnation: int
+    snapshot_id: int
+    subtask: Subtask
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class PublicationDone:
     """Subtasks of one worker have committed the output prepared up to the run's last snapshot."""
 
@@ -143,6 +154,7 @@ WorkerMessage = (
     | SnapshotAcknowledged
     | SnapshotDeclined
     | SnapshotAskedFor
+    | ClockAnswered
     | PublicationDone
 )
 
@@ -273,6 +285,23 @@ class TriggerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class AskClock:
+    """Ask the aggregates for the clock that they have not reached. They wait for `AnnounceClock`."""
+
+    incarnation: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceClock:
+    """Divide by this clock. The snapshot is triggered next."""
+
+    incarnation: int
+    snapshot_id: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerSnapshotRequest:
     """Resume the subtask's events: its request was refused, or other subtasks start the snapshot."""
 
@@ -336,6 +365,8 @@ CoordinatorMessage = (
     | Connect
     | StartProcessing
     | TriggerSnapshot
+    | AskClock
+    | AnnounceClock
     | AnswerSnapshotRequest
     | DiscardSnapshotsBelow
     | AnnouncePublished

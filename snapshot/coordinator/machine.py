@@ -232,6 +232,8 @@ class Coordinator:
             case control.SnapshotAskedFor(incarnation, subtask):
                 may_start = self._is_current(incarnation) and self.phase is Phase.RUNNING
                 self._tracker.ask(subtask, incarnation, may_start=may_start)
+            case control.ClockAnswered(incarnation) if self._is_current(incarnation):
+                self._tracker.clock_answered(message)
             case control.SnapshotAcknowledged(incarnation) if self._is_current(incarnation):
                 self._on_acknowledged(message)
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
@@ -309,7 +311,7 @@ class Coordinator:
                 case fencing.Stop(claim_of_other):
                     self._on_fenced(claim_of_other)
                 case fencing.WriteManifest(snapshot_id):
-                    manifest = self._tracker.manifest(snapshot_id)
+                    manifest = self._tracker.manifests[snapshot_id]
                     self._outbox.put(events.AskStore(effect, manifest, self._fence.claim_check))
                 case _:
                     self._outbox.put(events.AskStore(effect, None))

@@ -71,6 +71,8 @@ class PendingSnapshot:
     records: dict[Subtask, SubtaskRecord] = field(default_factory=dict)
     #: newest acknowledgement, or None before the first
     last: Acknowledgement | None = None
+    #: monotonic seconds until which its clock must be known; None: it is known, or needs no clock
+    clock_until: float | None = None
     #: whether all subtasks have acknowledged. From then on only the store may end the snapshot (PROTOCOL 7.6)
     is_publishing: bool = False
 

@@ -179,7 +179,12 @@ class SnapshotTable:
 
     def overdue(self, now: float) -> list[PendingSnapshot]:
         """Return the incomplete snapshots whose timeout has passed."""
-        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout and self._may_be_late(p)]
+        return [p for p in self.collecting() if (at := self._timeout_at(p)) is not None and now >= at]
+
+    def _timeout_at(self, snapshot: PendingSnapshot) -> float | None:
+        if snapshot.clock_until is not None:
+            return snapshot.clock_until
+        return snapshot.started_at + self.policy.timeout if self._may_be_late(snapshot) else None
 
     def _may_be_late(self, snapshot: PendingSnapshot) -> bool:
         """Return whether a timeout ends a snapshot: not while only stores are waited for, unless others wait for it."""
@@ -189,7 +194,7 @@ class SnapshotTable:
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time of the next timeout of a snapshot or a request, or None."""
-        times = [p.started_at + self.policy.timeout for p in self.collecting() if self._may_be_late(p)]
+        times = [at for p in self.collecting() if (at := self._timeout_at(p)) is not None]
         times += [request.deadline for request in self.requests if request.deadline is not None]
         return min(times, default=None)
 

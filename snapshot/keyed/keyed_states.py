@@ -291,6 +291,11 @@ class KeyedStates:
                 f"{self._owner.subtask}: state {spec.name!r}: a node of parallelism {self._parallelism} needs an input "
                 "with a key to have keyed state: connect it with key=, or give it parallelism 1"
             )
+        if self._owner.has_epochs:
+            raise GraphError(
+                f"{self._owner.subtask}: state {spec.name!r}: in mode 'monoidClocks' no node between sources and "
+                "aggregate keeps state; mode 'markers' can"
+            )
         if self._restored is None:
             raise self._error(spec.name, "a node asks for its states in open; later its restored rows are gone")
         is_timed = spec.ttl is not None or self._restored.has_expiries(spec.name)

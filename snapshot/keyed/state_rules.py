@@ -57,6 +57,8 @@ class StateOwner:
     makes_versions: bool = False
     #: whether a cut captures changed rows for the store of snapshots
     stores_rows: bool = True
+    #: whether the node handles messages of several snapshots by turns, so that no row belongs to a cut
+    has_epochs: bool = False
     #: sets that are no longer used; large ones are freed in steps, because freeing takes 20 ns for each entry
     garbage: list[set[Any]] = field(default_factory=list)
 

@@ -20,18 +20,20 @@ class DifferenceGate:
         self._node = node
         self._backpressure = backpressure
         self._bytes_max = bytes_max
-        #: bytes of the differences behind a cut that the run may still need
-        self._held_bytes = 0
+        #: bytes of differences behind a cut that wait for the store
+        self._waiting_bytes = 0
+        #: bytes of differences that wait for the next cut, because their snapshots were aborted
+        self._carried_bytes = 0
         self._is_closed = False
 
-    def hold(self, held_bytes: int) -> None:
-        """Note how many bytes wait behind a cut."""
-        self._held_bytes = held_bytes
+    def hold(self, waiting_bytes: int, carried_bytes: int) -> None:
+        """Note how many bytes are behind a cut."""
+        self._waiting_bytes, self._carried_bytes = waiting_bytes, carried_bytes
         self.check()
 
     def check(self) -> None:
         """Close or open the gate. Called after each slice of messages."""
-        is_full = bool(self._held_bytes) and self._held_bytes + self._node.held_bytes > self._bytes_max
+        is_full = bool(self._waiting_bytes) and self._exceeds
         if is_full is not self._is_closed:
             self._is_closed = is_full
             self._backpressure.closed += 1 if is_full else -1
@@ -39,4 +41,8 @@ class DifferenceGate:
     @property
     def needs_snapshot(self) -> bool:
         """Whether only a cut can free memory."""
-        return not self._held_bytes and self._node.held_bytes > self._bytes_max
+        return not self._waiting_bytes and self._exceeds
+
+    @property
+    def _exceeds(self) -> bool:
+        return self._waiting_bytes + self._carried_bytes + self._node.held_bytes > self._bytes_max

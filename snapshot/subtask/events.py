@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.frame import Marker
+from snapshot.channel.stamps import Clock
 from snapshot.ids import ChannelId
 
 
@@ -78,10 +79,28 @@ class ComponentEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class DifferencesHeld:
-    """Differences of so many bytes wait behind their cut, for the store of an aggregate."""
+class ClockAsked:
+    """The coordinator asked an aggregate for the clock that it has not reached. It waits for `ClockAnnounced`."""
 
-    held_bytes: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAnnounced:
+    """A snapshot has a clock."""
+
+    snapshot_id: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencesHeld:
+    """How many bytes of an aggregate's differences are behind a cut."""
+
+    #: of differences that wait for the store, or for the decision on their snapshot
+    waiting_bytes: int
+    #: of aborted snapshots, which wait for the next cut
+    carried_bytes: int
 
 
 #: events that a host passes to `SubtaskMachine.step`
@@ -94,6 +113,8 @@ ControlEvent = (
     | MinSnapshotIdRaised
     | SnapshotPublished
     | ComponentEnded
+    | ClockAsked
+    | ClockAnnounced
     | DifferencesHeld
 )
 

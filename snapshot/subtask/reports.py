@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from snapshot.channel.stamps import Clock
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
@@ -98,6 +99,15 @@ class OwnStateCaptured:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockGiven:
+    """An aggregate has not reached this clock, and takes no message now."""
+
+    snapshot_id: int
+    subtask: Subtask
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class DifferenceCaptured:
     """The cut of a snapshot ended a difference of an aggregate. Comes ahead of `SnapshotTaken`."""
 
@@ -157,6 +167,7 @@ Report = (
     | RowsSealed
     | VersionBegun
     | OwnStateCaptured
+    | ClockGiven
     | DifferenceCaptured
     | StepCaptured
     | Replayed

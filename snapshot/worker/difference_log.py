@@ -19,6 +19,7 @@ from snapshot.coordinator import control
 from snapshot.ids import Subtask
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.persistent_aggregate import joined
+from snapshot.subtask.events import DifferencesHeld
 from snapshot.subtask.reports import DifferenceCaptured, PublicationHandled
 
 
@@ -70,9 +71,10 @@ class DifferenceLog:
         self._written: dict[int, None] = {}
 
     @property
-    def held_bytes(self) -> int:
+    def held(self) -> DifferencesHeld:
         """Bytes in memory of differences behind their cut, about."""
-        return sum(each.size for each in (self._undecided, self._waiting, self._carried) if each is not None)
+        waiting = sum(each.size for each in (self._undecided, self._waiting) if each is not None)
+        return DifferencesHeld(waiting, 0 if self._carried is None else self._carried.size)
 
     def is_written(self, snapshot_id: int) -> bool:
         """Return whether the store has the difference of a snapshot."""
@@ -133,6 +135,8 @@ class DifferenceLogs:
         self._logs = logs
         #: acknowledgements that wait until the difference is written
         self._held: dict[tuple[int, Subtask], control.SnapshotAcknowledged] = {}
+        #: acknowledgements that went to the coordinator, until their snapshots are settled
+        self._sent: dict[tuple[int, Subtask], control.SnapshotAcknowledged] = {}
         #: publications that wait until the store has committed
         self._committing: dict[tuple[int, Subtask], PublicationHandled | None] = {}
 
@@ -142,9 +146,9 @@ class DifferenceLogs:
     def __iter__(self) -> Iterator[Subtask]:
         return iter(self._logs)
 
-    def held_bytes(self, subtask: Subtask) -> int:
+    def held(self, subtask: Subtask) -> DifferencesHeld:
         """Return the bytes of a subtask's differences behind their cut, about."""
-        return self._logs[subtask].held_bytes
+        return self._logs[subtask].held
 
     def captured(self, report: DifferenceCaptured) -> list[TotalsTask]:
         """Add the difference of a cut."""
@@ -159,6 +163,7 @@ class DifferenceLogs:
     def settled_below(self, min_snapshot_id: int) -> list[TotalsTask]:
         """Carry on the differences of aborted snapshots."""
         self._held = {at: message for at, message in self._held.items() if at[0] >= min_snapshot_id}
+        self._sent = {at: message for at, message in self._sent.items() if at[0] >= min_snapshot_id}
         return [task for log in self._logs.values() for task in log.settled_below(min_snapshot_id)]
 
     def may_pass(self, message: control.WorkerMessage) -> bool:
@@ -167,6 +172,7 @@ class DifferenceLogs:
             return True
         snapshot_id, subtask = message.snapshot_id, message.record.subtask
         if self._logs[subtask].is_written(snapshot_id):
+            self._sent[snapshot_id, subtask] = message
             return True
         self._held[snapshot_id, subtask] = message
         return False
@@ -185,4 +191,12 @@ class DifferenceLogs:
         if isinstance(task, CommitTotals):
             return self._committing.pop(at, None)
         self._logs[task.subtask].written(task.snapshot_id)
-        return self._held.pop(at, None)
+        message = self._held.pop(at, None)
+        if message is not None:
+            self._sent[at] = message
+        return message
+
+    @property
+    def unsettled(self) -> tuple[control.SnapshotAcknowledged, ...]:
+        """Acknowledgements that may have been lost: no timeout ends the snapshot of a lost one (PROTOCOL 13.5)."""
+        return tuple(self._sent.values())

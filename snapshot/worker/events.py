@@ -70,6 +70,11 @@ class UploadDeadline:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatDeadline:
+    """The time after which acknowledgements of aggregates are sent again."""
+
+
+@dataclass(frozen=True, slots=True)
 class IdleDeadline:
     """The quiet time after which the worker counts as idle."""
 
@@ -79,7 +84,7 @@ class FailureReportDeadline:
     """The time at which the delayed report of a lost peer is sent."""
 
 
-Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | IdleDeadline | FailureReportDeadline
+Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | RepeatDeadline | IdleDeadline | FailureReportDeadline
 
 # ---- events
 

@@ -32,9 +32,10 @@ from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
 from snapshot.subtask.events import (
     AlignmentTimedOut,
+    ClockAnnounced,
+    ClockAsked,
     ComponentEnded,
     ControlEvent,
-    DifferencesHeld,
     MinSnapshotIdRaised,
     RequestAnswered,
     SnapshotPublished,
@@ -72,6 +73,7 @@ from snapshot.worker.events import (
     ReadPeers,
     Register,
     RemoveVersions,
+    RepeatDeadline,
     ReportProgress,
     RequestDeadline,
     RowsWorked,
@@ -92,7 +94,7 @@ from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, P
 #: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
 
-_IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
+_REPEAT, _IDLE, _FAILURE_REPORT = RepeatDeadline(), IdleDeadline(), FailureReportDeadline()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,9 @@ class WorkerSettings:
     #: seconds that a node waits for the answer to `requestSnapshot`. A coordinator answers in milliseconds. A lost
     #: coordinator is replaced in about a second.
     request_seconds: float = 5.0
+    #: seconds after which the acknowledgement of an aggregate is sent again, until its snapshot is settled. One may be
+    #: lost with a connection, and no timeout ends a snapshot for which only aggregates are missing (PROTOCOL 13.5)
+    repeat_seconds: float = 10.0
     #: bytes; see `UploadBatcher`
     batch_bytes_max: int = BATCH_BYTES_MAX
     #: bytes of one subtask's keyed rows that may go inside the manifest
@@ -187,6 +192,8 @@ class WorkerMachine:
             self._take(event, now)
         except CutlineError as error:
             self._fail(error, now)
+        if self.stage is Stage.RUNNING and self._data.differences.unsettled:
+            self.deadlines.setdefault(_REPEAT, now + self._settings.repeat_seconds)
         effects, self._effects = self._effects, []
         return effects
 
@@ -293,6 +300,8 @@ class WorkerMachine:
                 for subtask in subtasks:
                     self.deadlines.pop(RequestDeadline(subtask), None)
                 self._pass(SnapshotRequested(snapshot_id, tuple(running), min_snapshot_id), now, subtasks)
+            case control.AskClock() | control.AnnounceClock():
+                self._negotiate(message, now)
             case control.AnswerSnapshotRequest(_, subtask):
                 self.deadlines.pop(RequestDeadline(subtask), None)
                 self._pass(RequestAnswered(), now, [subtask])
@@ -307,6 +316,12 @@ class WorkerMachine:
                 self._forget_idleness()
             case _:
                 assert_never(message)
+
+    def _negotiate(self, message: control.AskClock | control.AnnounceClock, now: float) -> None:
+        if isinstance(message, control.AskClock):
+            self._pass(ClockAsked(message.snapshot_id), now, list(self._data.differences))
+        else:
+            self._pass(ClockAnnounced(message.snapshot_id, message.clock), now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
@@ -445,6 +460,9 @@ class WorkerMachine:
                 self._pass(RequestAnswered(), now, [subtask])
             case UploadDeadline(snapshot_id):
                 self._store(self._data.uploads.release(snapshot_id))
+            case RepeatDeadline():
+                if messages := self._data.differences.unsettled:
+                    self._effects.append(SendToCoordinator(messages))
             case IdleDeadline():
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
@@ -504,6 +522,8 @@ class WorkerMachine:
                 self._take_outcome(self._data.rows.version_begun(report))
             case reports.OwnStateCaptured():
                 self._take_outcome(self._data.rows.captured_own(report))
+            case reports.ClockGiven(snapshot_id, subtask, clock):
+                self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, clock))
             case reports.DifferenceCaptured(subtask=subtask):
                 self._work_on_totals(self._data.differences.captured(report))
                 self._hold_differences(subtask, now)
@@ -554,7 +574,7 @@ class WorkerMachine:
 
     def _hold_differences(self, subtask: Subtask, now: float) -> None:
         """Report to a subtask what waits behind its cuts, because it stops for more than memory holds."""
-        self.subtasks[subtask].step(DifferencesHeld(self._data.differences.held_bytes(subtask)), now)
+        self.subtasks[subtask].step(self._data.differences.held(subtask), now)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""

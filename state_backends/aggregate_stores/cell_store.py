@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from snapshot.error_text import shown
 from snapshot.errors import Fenced
@@ -31,6 +31,30 @@ class Holder:
     run: str
     number: int
     committed: int
+
+
+class Cell(NamedTuple):
+    """The newest value of a key, the snapshot that wrote it, and the value before, or None where there was none.
+
+    As text it is three lines, because JSON text has no line feed. The last line is empty for None.
+    """
+
+    value: str
+    snapshot_id: int
+    previous: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Cell:
+        """Return the cell of a text."""
+        value, snapshot_id, previous = text.split("\n")
+        return cls(value, int(snapshot_id), previous or None)
+
+    def __str__(self) -> str:
+        return f"{self.value}\n{self.snapshot_id}\n{self.previous or ''}"
+
+    def counting(self, committed: int) -> str | None:
+        """Return the value that counts with a committed id."""
+        return self.value if self.snapshot_id <= committed else self.previous
 
 
 class CellTable(Protocol):

@@ -267,10 +267,8 @@ class Worker(HostOwner):
             case events.OpenDataPlane(hosts=hosts):
                 if any(place != host for place, host in enumerate(hosts)):
                     self._world.see("a subtask is where its disk is")
-            case events.AdmitPeers() | events.FlushLinks():
-                pass  # wires need no setup, and markers are steps of their own
-            case events.ReportProgress() | events.Log():
-                pass  # only for display
+            case events.AdmitPeers() | events.FlushLinks() | events.ReportProgress() | events.Log():
+                pass  # wires need no setup, markers are steps of their own, and nothing is displayed
             case _:
                 assert_never(effect)
 
@@ -508,6 +506,7 @@ class Worker(HostOwner):
         if not self.is_alive:
             return
         self.is_alive = False
+        self.uploads.totals.note_crash(self.incarnation)
         for group in (self.group, self.data, self.uploads):
             group.end()
         if self.connection is not None:

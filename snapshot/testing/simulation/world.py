@@ -102,10 +102,8 @@ class World:
         self.scheduler = Scheduler()
         self.codec = Codec()
         self.logger: LoggerAdapter[Any] = _Silent()
-        #: {aggregate: its store}, which outlives all processes
-        self.stores = {node.name: SimulatedStore() for node in compiled.topology.nodes if node.is_aggregate}
-        totals = {name: KeptTotals(store.cells) for name, store in self.stores.items()}
-        self.history = History(compiled.topology, self.codec, totals=totals)
+        aggregates = [node.name for node in compiled.topology.nodes if node.is_aggregate]
+        self.history = History(compiled.topology, self.codec, stores={name: SimulatedStore() for name in aggregates})
         self.history_log = HistoryLog(self.history, self.scheduler, self.codec, seals_each=seals_each)
         self.placement = compiled.topology.place(settings.worker_count)
         #: {subtask: hook of its next instance that is made to raise}
@@ -151,6 +149,11 @@ class World:
         return pack(message, self.codec)
 
     # ---------------------------------------------------------------- the store
+
+    @property
+    def stores(self) -> dict[str, SimulatedStore]:
+        """Stores of the aggregates, which outlive all processes."""
+        return {name: store for name, store in self.history.stores.items() if isinstance(store, SimulatedStore)}
 
     def open_store(self, process: int | None) -> RunStore:
         """Open the run's store, as one process sees the store."""

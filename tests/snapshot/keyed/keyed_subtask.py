@@ -57,12 +57,13 @@ class KeyedSubtask:
         is_batched: bool = False,
         sorts: bool = False,
         stores_rows: bool = True,
+        has_epochs: bool = False,
     ) -> None:
         self.context = HandContext(now)
         self.timers = Timers()
         self.backpressure = BackpressureFlag()
         self.tier = make_tier()
-        owner = StateOwner(SUBTASK, self.context, CODEC, sorts=sorts, stores_rows=stores_rows)
+        owner = StateOwner(SUBTASK, self.context, CODEC, sorts=sorts, stores_rows=stores_rows, has_epochs=has_epochs)
         self.states = KeyedStates(
             owner, self.tier, groups_of(0, parallelism), self.timers, self.backpressure,
             parallelism=parallelism, edge_keys=edge_keys, has_timers=True, is_batched=is_batched,

@@ -67,6 +67,14 @@ def test_who_may_have_keyed_state() -> None:
         KeyedSubtask(parallelism=2, edge_keys=()).value()
 
 
+def test_nobody_has_keyed_state_where_a_cut_is_no_moment() -> None:
+    """A row would belong to messages of several snapshots (PROTOCOL 13.9). Another start would find the same."""
+    subtask = KeyedSubtask(has_epochs=True)
+    with pytest.raises(GraphError, match=r"node\[0\]: state 'v': in mode 'monoidClocks' no node between sources and"):
+        subtask.value()
+    assert isinstance(subtask.states.refusal, GraphError)
+
+
 CALLS: list[Callable[[KeyedSubtask], Any]] = [
     lambda s: s.value().get(),
     lambda s: s.value().update(1),

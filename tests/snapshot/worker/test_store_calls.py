@@ -1,0 +1,159 @@
+"""Calls on a store of totals: one at a time, in order, and again where one failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from snapshot.errors import Fenced, RestoreRefused
+from snapshot.ids import Subtask
+from snapshot.operators.aggregate_store import StoreClaim
+from snapshot.operators.monoids import Count
+from snapshot.testing.simulation.kept_totals import KeptTotals
+from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
+from snapshot.worker.difference_log import CommitTotals, TotalsTask, WriteTotals
+from snapshot.worker.store_calls import StoreCalls, opening
+
+ME = Subtask("sums")
+OLD, NEW = StoreClaim("g", 1), StoreClaim("g", 2)
+KEYS = [f"key {number}" for number in range(5)]
+
+
+def open_store(store: SimulatedStore, claim: StoreClaim = OLD, snapshot_id: int = 0) -> None:
+    """Take a store as a restore does."""
+    for _ in opening(StoreConnection(store), claim, "sums", snapshot_id):
+        pass
+
+
+def tasks(snapshot_id: int) -> list[TotalsTask]:
+    """Add one to each key, and commit."""
+    return [WriteTotals(ME, snapshot_id, dict.fromkeys(KEYS, 1)), CommitTotals(ME, snapshot_id)]
+
+
+def run(calls: StoreCalls) -> list[TotalsTask]:
+    """Make all calls, also those that fail, and return the tasks that were done."""
+    done = []
+    while calls.has_work:
+        try:
+            task = calls.step()
+        except OSError:
+            continue
+        if task is not None:
+            done.append(task)
+    return done
+
+
+@pytest.mark.parametrize("keys_at_once", [1, 2, 5, 9])
+@pytest.mark.parametrize("happens", [False, True])
+def test_a_call_that_failed_is_made_again(keys_at_once: int, happens: bool) -> None:
+    """Each call of two snapshots in its turn, before it has happened or after: all totals come out the same."""
+    calls_of_a_snapshot = -(-len(KEYS) // keys_at_once) + 1
+    for fails_at in range(2 * calls_of_a_snapshot):
+        store = SimulatedStore()
+        open_store(store)
+        calls = StoreCalls(StoreConnection(store), OLD, Count(), keys_at_once)
+        for task in (*tasks(1), *tasks(2)):
+            calls.put(task)
+        for _ in range(fails_at):
+            calls.step()
+        store.failures[:] = [happens]
+        with pytest.raises(OSError, match="away"):
+            calls.step()
+        run(calls)
+        assert KeptTotals(store.cells).totals() == dict.fromkeys(KEYS, 2)
+
+
+def test_tasks_are_done_in_order_and_each_once() -> None:
+    """A commit is not made ahead of the last cell of its snapshot, also where a call fails between."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count(), 2)
+    for task in tasks(1):
+        calls.put(task)
+    assert calls.step() is None and calls.cells_left == 3
+    assert KeptTotals(store.cells).totals() == {}
+    store.failures[:] = [False, True, False]
+    assert run(calls) == tasks(1) and calls.cells_left == 0
+
+
+def test_each_changed_key_is_written_once_for_a_snapshot() -> None:
+    """Reads and writes of cells, and commits, are counted: two calls for each list of keys, one for a commit."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count(), 5)
+    for task in tasks(1):
+        calls.put(task)
+    run(calls)
+    assert calls.operations == 3
+
+
+def test_an_empty_difference_makes_no_call() -> None:
+    """But its task is done, because the acknowledgement waits for it."""
+    store = SimulatedStore()
+    calls = StoreCalls(StoreConnection(store), OLD, Count())
+    calls.put(WriteTotals(ME, 1, {}))
+    assert calls.step() == WriteTotals(ME, 1, {}) and calls.operations == 0 and not calls.has_work
+
+
+def test_an_aborted_difference_is_not_added_to() -> None:
+    """A difference is added to the value that counts, and not to the newest (PROTOCOL 13.3)."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count())
+    for task in (tasks(1)[0], *tasks(2)):
+        calls.put(task)
+    run(calls)
+    assert KeptTotals(store.cells).totals() == dict.fromkeys(KEYS, 1)
+
+
+def test_the_calls_of_an_old_claim_are_refused() -> None:
+    """Each of them, also the half that is left of a write (PROTOCOL 13.8)."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count(), 1)
+    for task in tasks(1):
+        calls.put(task)
+    calls.step()
+    open_store(store, NEW)
+    with pytest.raises(Fenced):
+        calls.step()
+    assert KeptTotals(store.cells).totals() == {} and not store.cells.cells
+    with pytest.raises(Fenced):
+        open_store(store, OLD)
+
+
+@pytest.mark.parametrize("calls_before", [1, 2, 5, 6])
+@pytest.mark.parametrize("fails_at", [0, 1, 2])
+@pytest.mark.parametrize("happens", [False, True])
+def test_an_opening_may_begin_anew(calls_before: int, fails_at: int, happens: bool) -> None:
+    """Wherever it failed: a published snapshot counts, and cells of a later one are gone (PROTOCOL 13.7)."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count(), 1)
+    for task in tasks(1):
+        calls.put(task)
+    for _ in range(calls_before):
+        calls.step()
+    is_published = calls_before >= len(KEYS)
+    snapshot_id = 1 if is_published else 0
+    begun = opening(StoreConnection(store), NEW, "sums", snapshot_id)
+    for _ in range(fails_at):
+        next(begun)
+    store.failures[:] = [happens]
+    with pytest.raises(OSError, match="away"):
+        next(begun)
+    open_store(store, NEW, snapshot_id)
+    assert KeptTotals(store.cells).totals() == (dict.fromkeys(KEYS, 1) if is_published else {})
+    assert not store.cells.open_keys
+
+
+def test_a_store_does_not_go_back() -> None:
+    """A restore of an older snapshot than the store has committed is refused, with what to do."""
+    store = SimulatedStore()
+    open_store(store)
+    calls = StoreCalls(StoreConnection(store), OLD, Count())
+    for task in tasks(7):
+        calls.put(task)
+    run(calls)
+    with pytest.raises(RestoreRefused, match="'sums' has committed snapshot 7; it cannot go back to 6: restore"):
+        open_store(store, NEW, 6)
+    open_store(store, NEW, 7)
