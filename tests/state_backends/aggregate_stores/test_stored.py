@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 import redis
 
+from benchmarks.live import wait_for
 from benchmarks.servers import PostgreSQLServer, RedisServer
+from snapshot.errors import Fenced
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from state_backends import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
 from state_backends.aggregate_stores.cell_store import CellStore, Holder
@@ -147,5 +151,34 @@ def test_deeds_are_done_again(redis_server: RedisServer) -> None:
     assert checks == [0, 1]
     store.commit(_CLAIM, 2)
     assert other.get("a") == 2
+    for each in (store, other):
+        each.close()
+
+
+def test_a_take_waits_for_a_write(postgresql: PostgreSQLServer) -> None:
+    """In PostgreSQL a claim that comes between the check and the write waits until the cells are there."""
+    store, other = (PostgreSQLStore(postgresql.url, table="waits") for _ in range(2))
+    store.take(_CLAIM)
+    table, later = _table(store), StoreClaim("r", 2)
+    holder = table.holder
+
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgresql.url, autocommit=True) as connection:
+        taking: list[Future[int]] = []
+
+        def slow() -> Holder:
+            found: Holder = holder()
+            taking.append(pool.submit(other.take, later))
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            wait_for("a lock", lambda: taking[0].done() or connection.execute(waiting).fetchall())
+            assert not taking[0].done()
+            return found
+
+        table.holder = slow
+        store.write(_CLAIM, 1, [("a", 1)])
+        assert taking[0].result() == 0
+    with pytest.raises(Fenced):
+        other.write(_CLAIM, 1, [("a", 2)])
+    other.commit(later, 1)
+    assert other.get("a") == 1
     for each in (store, other):
         each.close()
