@@ -75,8 +75,8 @@ def _refuse_equal_numbers(types: set[type]) -> None:
     if len(numbers) > 1:
         names = " and ".join(sorted(each.__name__ for each in numbers))
         raise NodeError(
-            f"persistentAggregate has keys of types {names}: 1, 1.0 and True are one key in memory, and three in a store. "
-            "Convert them in keyBy"
+            f"persistentAggregate has keys of types {names}: 1, 1.0 and True are one key in memory, and three in a "
+            "store. Convert them in keyBy"
         )
 
 
