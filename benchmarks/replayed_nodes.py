@@ -20,7 +20,7 @@ from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
 SUM_KEYS = 1_000_000
 #: Incarnations of a run that can be told apart.
 _INCARNATIONS = 64
-_PARTITIONS = ("a", "b", "c", "d")
+PARTITIONS = ("a", "b", "c", "d")
 #: Keys of the job `large_state`, bytes of each value, and of the noise that values are cut from.
 LARGE_KEYS, BLOB_BYTES = 4_000_000, 1_000
 _NOISE_BYTES = 1 << 20
@@ -49,6 +49,11 @@ def _large() -> list[npt.NDArray[np.int64]]:
 JOBS: dict[str, Callable[[], Sequence[Any]]] = {"wordcount": _words, "keyed_sum": _numbers, "large_state": _large}
 
 
+def first_burst(partition: str, bursts: int) -> int:
+    """Return the number of the burst that a partition sends first."""
+    return PARTITIONS.index(partition) * bursts // len(PARTITIONS)
+
+
 class Records(ReplayableSource):
     """Sends the bursts of a job from four partitions, until the file `enough` is there. An offset counts bursts."""
 
@@ -56,7 +61,7 @@ class Records(ReplayableSource):
         self.job, self.enough = job, enough
 
     def partitions(self) -> tuple[str, ...]:
-        return _PARTITIONS
+        return PARTITIONS
 
     def open(self, context: Context) -> None:
         self.bursts = JOBS[self.job]()
@@ -68,7 +73,7 @@ class Records(ReplayableSource):
         return END if self.enough.exists() else start + 1
 
     def read(self, partition: str, start: int, stop: int, context: Context) -> None:
-        behind = _PARTITIONS.index(partition) * len(self.bursts) // len(_PARTITIONS)
+        behind = first_burst(partition, len(self.bursts))
         for number in range(start, stop):
             burst = self.bursts[(number + behind) % len(self.bursts)]
             context.sendAll(burst if isinstance(burst, list) else [(key, 0) for key in burst.tolist()])

@@ -16,8 +16,9 @@
         36      4  header check    low half of XXH3-64 of the 36 bytes above; checked before the length is believed
         40      8  checksum        XXH3-64 of the payload, seeded with XXH3-64 of the 36 bytes above
 
-    MARKER payload: snapshot_id u64, min_snapshot_id u64, written u64, aligned u8.   CREDIT payload: bytes granted u64.
-    STAMPS payload, ahead of a DATA or SHARED frame: (stamp i64, messages u32) of each run.
+    MARKER payload: snapshot_id u64, min_snapshot_id u64, written u64, aligned u8, is_final u8.
+    CREDIT payload: bytes granted u64.
+    STAMPS payload, ahead of a DATA or SHARED frame: MessagePack, [[stamp, messages] of each run].
     MEMORY payload: size u64.   SHARED payload, in place of a DATA frame's: start u64, length u64, XXH3-64 u64.
 
 The checksum finds damage, not forgery: `channels.handshake` decides which peers may send at all.
@@ -46,10 +47,9 @@ _PREFIX = struct.Struct("!5sBBxIQQII")
 _CHECKS = struct.Struct("!IQ")
 #: `_PREFIX` and `_CHECKS` at once, for reading.
 HEADER = struct.Struct("!5sBBBIQQIIIQ")
-_MARKER = struct.Struct("!QQQ?")
+_MARKER = struct.Struct("!QQQ??")
 _CREDIT = struct.Struct("!Q")
 _MEMORY = struct.Struct("!Q")
-_STAMP = struct.Struct("!qI")
 _PLACE = struct.Struct("!QQQ")
 
 HEADER_BYTES = HEADER.size
@@ -57,6 +57,9 @@ PREFIX_BYTES = _PREFIX.size
 assert PREFIX_BYTES + _CHECKS.size == HEADER_BYTES
 
 LOW_HALF = 0xFFFF_FFFF
+
+_encode_stamps = msgspec.msgpack.Encoder().encode
+_decode_stamps = msgspec.msgpack.Decoder(StampRuns).decode
 
 
 class WireType(IntEnum):
@@ -73,7 +76,7 @@ class WireType(IntEnum):
     HEARTBEAT = 9
     MEMORY = 10  #: between workers of one host: announces the memory that holds the payloads of SHARED frames
     SHARED = 11
-    STAMPS = 12  #: epochs of the messages of the next DATA or SHARED frame of the channel
+    STAMPS = 12  #: stamps of the messages of the next DATA or SHARED frame of the channel
 
 
 Caps = Mapping[WireType, int]
@@ -153,15 +156,17 @@ def marker_frame(channel: int, incarnation: int, marker: Marker) -> WireFrame:
 
 
 def stamps_frame(channel: int, incarnation: int, stamps: StampRuns) -> WireFrame:
-    """Return the epochs of the next frame of a channel as a STAMPS frame."""
-    return WireFrame(WireType.STAMPS, channel, incarnation, b"".join(_STAMP.pack(*run) for run in stamps))
+    """Return the stamps of the next frame of a channel as a STAMPS frame."""
+    return WireFrame(WireType.STAMPS, channel, incarnation, _encode_stamps(stamps))
 
 
 def stamps_of(wire: WireFrame) -> StampRuns:
-    """Return the epochs in a STAMPS frame. Raises ChannelError if the payload has another length."""
-    if len(wire.payload) % _STAMP.size:
-        raise ChannelError(f"a STAMPS frame of {len(wire.payload)} bytes, which is no number of runs")
-    return tuple(_STAMP.iter_unpack(wire.payload))
+    """Return the stamps in a STAMPS frame. Raises ChannelError if the payload is of another kind."""
+    try:
+        stamps: StampRuns = _decode_stamps(wire.payload)
+    except msgspec.DecodeError as error:
+        raise ChannelError(f"a STAMPS frame without stamps: {error}") from error
+    return stamps
 
 
 def credit_frame(channel: int, incarnation: int, granted_bytes: int) -> WireFrame:

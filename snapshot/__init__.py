@@ -18,9 +18,12 @@ from snapshot.ids import Subtask
 from snapshot.key_groups import keyGroup
 from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
+from snapshot.operators.aggregate_store import AggregateStore
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.monoids import Count, First, Last, Max, Min, Sum, TopK
-from snapshot.plan.modes import Deltas, InputLogging, PersistentState
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.operators.sketches import HyperLogLog, Quantiles, Theta
+from snapshot.plan.modes import ChannelLogs, Deltas, InputLogging, MonoidClocks, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
@@ -28,7 +31,9 @@ from snapshot.stored.snapshot import Snapshot
 __all__ = [
     "END",
     "FULL",
+    "AggregateStore",
     "ChannelError",
+    "ChannelLogs",
     "Context",
     "Count",
     "CutlineError",
@@ -37,6 +42,7 @@ __all__ = [
     "First",
     "Graph",
     "GraphError",
+    "HyperLogLog",
     "InputLogging",
     "KeyedAggregate",
     "Last",
@@ -45,10 +51,13 @@ __all__ = [
     "Max",
     "Min",
     "Monoid",
+    "MonoidClocks",
     "Node",
     "NodeError",
     "PartialAggregate",
+    "PersistentAggregate",
     "PersistentState",
+    "Quantiles",
     "ReducingState",
     "ReplayableSource",
     "RestoreRefused",
@@ -63,6 +72,7 @@ __all__ = [
     "Stream",
     "Subtask",
     "Sum",
+    "Theta",
     "TopK",
     "ValueState",
     "keyGroup",

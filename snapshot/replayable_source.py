@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, final
 
 from snapshot.error_text import shown
@@ -38,6 +38,8 @@ class ReplayableSource(Source):
     _offsets: dict[str, Any] | None = None
     #: partitions that have not ended, in the order of their turns; None before the first poll
     _open: list[str] | None = None
+    #: called with a partition and an offset ahead of each read, or None
+    on_slice: Callable[[str, Any], None] | None = None
     #: what the last poll has read, or None
     last_read: tuple[str, Any] | None = None
 
@@ -137,6 +139,8 @@ class ReplayableSource(Source):
         start = self._offset(partition)
         if stop == start:
             raise ValueError(f"available({partition!r}, {shown(start)}) returned its start: a read would be empty")
+        if self.on_slice is not None:
+            self.on_slice(partition, start)
         self.read(partition, start, stop, context)
         assert self._offsets is not None
         self._offsets[partition] = stop

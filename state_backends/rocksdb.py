@@ -50,6 +50,22 @@ def is_installed() -> bool:
     return find_spec("rocksdict") is not None
 
 
+def refuse_in_child() -> None:
+    """Call before a database is opened.
+
+    Raises
+    ------
+    StateError
+        if a parent of this process has opened a database.
+    """
+    if _OPENED_IN - {os.getpid()}:
+        raise StateError(
+            "a parent of this process has opened a RocksDB database, so this process would hang in its own: "
+            "start processes by spawn instead of fork"
+        )
+    _OPENED_IN.add(os.getpid())
+
+
 class RocksDBMemory:
     """The block cache and the write buffers that all databases of a worker share.
 
@@ -82,14 +98,9 @@ def _make_options(bytes_max: int) -> Options:
             "the keyed state is kept in RocksDB, but rocksdict is not installed where this worker runs: "
             "pip install 'cutline[rocksdb]' there, or use keyedState=HeapState()"
         )
-    if _OPENED_IN - {os.getpid()}:
-        raise StateError(
-            "a parent of this process has opened a RocksDB database, so this process would hang in its own: "
-            "start processes by spawn instead of fork"
-        )
+    refuse_in_child()
     import rocksdict as r
 
-    _OPENED_IN.add(os.getpid())
     cache, buffers = r.Cache(bytes_max), bytes_max // _BUFFERS_DIVISOR
     table = r.BlockBasedOptions()
     table.set_block_cache(cache)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -24,12 +24,16 @@ _READERS: Final[dict[Any, tuple[Callable[[str], Any], str]]] = {
 
 
 def complete_mode(incomplete: str) -> list[str]:
-    """Return the modes that begin with `incomplete`; behind a mode and a colon, its settings."""
+    """Return the modes that begin with `incomplete`; behind a colon, settings; behind an equals sign, values."""
     name, colon, rest = incomplete.partition(":")
     if not colon:
         return [each for each in (MARKERS, *_CLASSES) if each.startswith(name)]
-    before, comma, setting = rest.rpartition(",")
-    return [f"{name}:{before}{comma}{each}=" for each in _defaults(name) if each.startswith(setting)]
+    before, comma, last = rest.rpartition(",")
+    setting, equals, value = last.partition("=")
+    head = f"{name}:{before}{comma}"
+    if not equals:
+        return [f"{head}{each}=" for each in _defaults(name) if each.startswith(setting)]
+    return [f"{head}{setting}={each}" for each in _choices(name, setting) if each.startswith(value)]
 
 
 def mode_wish(text: str) -> ModeWish:
@@ -76,15 +80,29 @@ def _defaults(name: str) -> dict[str, Any]:
     return {each.name: each.default for each in fields(_CLASSES[name])} if name in _CLASSES else {}
 
 
+def _choices(name: str, setting: str) -> tuple[str, ...]:
+    """Return the texts that a setting may have, or () if there are too many."""
+    hint = get_type_hints(_CLASSES[name]).get(setting) if name in _CLASSES else None
+    if hint is bool:
+        return ("true", "false")
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
 def _form(name: str) -> str:
     """Return how a mode is written with all its settings, as ``deltas:every=10,fullFactor=2.0``."""
     pairs = [f"{each}={'...' if default is MISSING else default}" for each, default in _defaults(name).items()]
     return f"{name}:{','.join(pairs)}" if pairs else name
 
 
+def _help(name: str) -> str:
+    """Return the form of a mode, with the choices of its settings."""
+    choices = [f"{each} {' or '.join(_choices(name, each))}" for each in _defaults(name) if _choices(name, each)]
+    return f"{_form(name)} ({', '.join(choices)})" if choices else _form(name)
+
+
 #: the option of all commands that take a mode
 MODE_OPTION: Final[Any] = typer.Option(
     metavar="MODE",
-    help=f"What snapshots store: {', '.join(map(_form, (MARKERS, *_CLASSES)))}. Settings may be left out.",
+    help=f"What snapshots store: {', '.join(map(_help, (MARKERS, *_CLASSES)))}. Settings may be left out.",
     autocompletion=complete_mode,
 )

@@ -163,7 +163,8 @@ class BarrierRuntime:
         Raises
         ------
         GraphError
-            if the graph cannot be built, or the mode cannot run it. The text lists all problems.
+            if the graph cannot be built, the mode cannot run it, or the store of an aggregate cannot serve its workers.
+            The text lists all problems.
         ValueError
             if there is no such mode.
         NodeError

@@ -32,6 +32,7 @@ from barrier_runtime.driver.preflight import HeldSlots
 from barrier_runtime.driver.restore_check import GOES_ON, Origin
 from barrier_runtime.driver.run_histories import RunHistories
 from barrier_runtime.driver.stage import bind_host, is_connect
+from barrier_runtime.driver.store_check import check_stores
 from barrier_runtime.driver.supervisor import Supervisor
 from barrier_runtime.launch import WorkerLaunch
 from channels.sockets import Address
@@ -43,7 +44,7 @@ from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import Mode, PersistentState
+from snapshot.plan.modes import Mode, PersistentState, has_steps
 from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
@@ -117,17 +118,20 @@ class RuntimeSettings:
         Raises
         ------
         GraphError
-            if the graph cannot be built, or the mode cannot run the graph or lacks something of this runtime.
+            if the graph cannot be built, or the mode cannot run the graph or lacks something of this runtime, or the
+            store of an aggregate cannot serve its workers.
         NodeError
             if the partitions of a source cannot be listed.
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
         self.check_mode(graph, mode)
-        repeated = None if mode is None or origin.fork is None else origin.fork[0]
+        repeated = origin.fork[0] if has_steps(mode) and origin.fork is not None else None
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name, repeated)
-        return with_partitions(build(graph, self.alignment, mode), graph)
+        compiled = with_partitions(build(graph, self.alignment, mode), graph)
+        check_stores(graph, self.worker_count(compiled))
+        return compiled
 
     def check_mode(self, graph: Graph, mode: Mode | None) -> None:
         """Refuse a mode that lacks something of this runtime.
@@ -144,7 +148,7 @@ class RuntimeSettings:
         if isinstance(mode, PersistentState):
             if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (None, mode.folder):
                 raise GraphError(f"{head}the folder of the mode is that of the keyed state: RocksDBState(folder=None)")
-        elif not isinstance(self.keyed_state, HeapState):
+        elif has_steps(mode) and not isinstance(self.keyed_state, HeapState):
             raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
 
     def keyed_state_of(self, mode: Mode | None) -> HeapState | RocksDBState:

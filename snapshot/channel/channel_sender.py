@@ -19,18 +19,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from snapshot.channel.frame import PayloadKind
 from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame_of_end, frame_of_pieces
-from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
 from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
 from snapshot.channel.serialization import Codec, are_atoms
 from snapshot.channel.shapes import Shapes
-from snapshot.channel.stamps import OpenStamps
+from snapshot.channel.stamped_buffer import StampedBuffer
+from snapshot.channel.stamps import OpenStamps, Stamp
 from snapshot.channel.survey import ATOMS
 from snapshot.errors import ChannelError, NodeError
 from snapshot.ids import ChannelId
@@ -66,6 +65,8 @@ class ChannelSender:
         See `OutputBuffer`.
     shapes : Shapes, optional
         The check for messages that may go by reference, shared by the subtask's senders.
+    stamps : OpenStamps, optional
+        Stamps of the messages. None: messages have none.
     """
 
     def __init__(
@@ -78,10 +79,13 @@ class ChannelSender:
         spill: Spill | None = None,
         siblings: int = 1,
         shapes: Shapes | None = None,
+        stamps: OpenStamps | None = None,
     ) -> None:
-        self.buffer = OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
-        #: epochs of the open messages, or None where messages have none
-        self.stamps: OpenStamps | None = None
+        self.buffer = (
+            OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
+            if stamps is None
+            else StampedBuffer(stamps, channel, backpressure, sent=sent, spill=spill, siblings=siblings)
+        )
         self.ended = False
         #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory
@@ -213,7 +217,7 @@ class ChannelSender:
             self._refuse(batch.nbytes)
         if batch.num_rows >= JOINED_ROWS_MAX:  # such a batch fills a frame alone
             self.seal()
-            self._append(frame_of_batch(self.buffer.framed + 1, batch, self.allocate))
+            self.buffer.append(frame_of_batch(self.buffer.framed + 1, batch, self.allocate))
             return
         if self._batches is None or not self._batches.takes(batch):
             self.switch(PayloadKind.BATCH)
@@ -226,7 +230,7 @@ class ChannelSender:
     def send_end(self) -> None:
         """Number and buffer the end of the stream. Nothing may be sent afterwards."""
         self.seal()
-        self._append(frame_of_end(self.buffer.framed + 1))
+        self.buffer.append(frame_of_end(self.buffer.framed + 1))
         self.ended = True
         self.check_at = 0  # so that every later message is checked, and refused
         self._reopen()
@@ -234,24 +238,24 @@ class ChannelSender:
     def seal(self) -> None:
         """Close the open frame, so that the link can take it. Called when the frame is full or the loop has no work."""
         if self.objects.messages:
-            self._append(self.objects.frame(self.buffer.framed + 1))
+            self.buffer.append(self.objects.frame(self.buffer.framed + 1))
             self._reopen()
         elif self.open_pieces:
             assert self.open_kind is not None
             pieces, self.open_pieces = self.open_pieces, []
             count, self._further = len(pieces) + self._further, 0
             self._piece_bytes = self._checked = 0
-            self._append(frame_of_pieces(self.buffer.framed + 1, self.open_kind, pieces, count))
+            self.buffer.append(frame_of_pieces(self.buffer.framed + 1, self.open_kind, pieces, count))
             self._reopen()
         elif self._batches is not None:
             batches, self._batches = self._batches, None
-            self._append(batches.frame(self.buffer.framed + 1))
+            self.buffer.append(batches.frame(self.buffer.framed + 1))
             self._reopen()
 
-    def stamp(self, stamp: int) -> None:
+    def stamp(self, stamp: Stamp) -> None:
         """Stamp the messages that are sent from now on."""
-        assert self.stamps is not None
-        self.stamps.change(stamp, self.sent)
+        assert isinstance(self.buffer, StampedBuffer)
+        self.buffer.stamps.change(stamp, self.sent)
 
     @property
     def channel(self) -> ChannelId:
@@ -278,10 +282,12 @@ class ChannelSender:
             open_bytes = self.objects.weigh()
         return self.buffer.waiting_bytes + open_bytes
 
-    def put_marker(self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True) -> None:
+    def put_marker(
+        self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True, is_final: bool = False
+    ) -> None:
         """Put a marker behind all sent messages, or ahead of all waiting messages: see `OutputBuffer.put_marker`."""
         self.seal()
-        self.buffer.put_marker(snapshot_id, min_snapshot_id, aligned=aligned, saves=saves)
+        self.buffer.put_marker(snapshot_id, min_snapshot_id, aligned=aligned, saves=saves, is_final=is_final)
 
     def validate(self) -> None:
         """Assert the sender's invariants."""
@@ -318,11 +324,6 @@ class ChannelSender:
             return
         room = (self._frame_bytes - self._piece_bytes) * self._checked // self._piece_bytes
         self.check_at = self._checked + min(max(room, 1), _UNSEEN_MAX)
-
-    def _append(self, frame: AnyFrame) -> None:
-        if self.stamps is not None:
-            frame = msgspec.structs.replace(frame, stamps=self.stamps.take(frame.last))
-        self.buffer.append(frame)
 
     def _begin_encoded(self) -> None:
         """Encode all messages until the next frame, because frames of one message each would cost more."""

@@ -61,3 +61,5 @@ class Marker(NamedTuple):
     min_snapshot_id: int
     written: int
     aligned: bool
+    #: the snapshot has all messages that ever come on the channel (PROTOCOL 13.15)
+    is_final: bool = False

@@ -1,17 +1,27 @@
-"""Stamps: to which epoch each message of a frame belongs, and how many messages of a channel belong to an epoch.
+"""Stamps: where each message of a frame comes from, and how many messages of a channel belong to an epoch.
 
 An epoch has the id of the last snapshot that its source had begun (Lai & Yang 1987 call it a colour). A message
-belongs to a snapshot if its stamp is lower than the snapshot's id (PROTOCOL 13.9).
+belongs to a snapshot if its epoch is lower than the snapshot's id (PROTOCOL 13.9). Where clocks are negotiated, a stamp
+is the position of the slice that the message comes from (PROTOCOL 13.15).
 """
 
 from __future__ import annotations
 
+#: partition, and number of a slice of the partition in this incarnation
+Position = tuple[str, int]
+
+#: an epoch, or a position
+Stamp = int | Position
+
 #: (stamp, messages), in the order of the messages of a frame
-StampRuns = tuple[tuple[int, int], ...]
+StampRuns = tuple[tuple[Stamp, int], ...]
+
+#: (partition, number of the first slice above the clock); None: above everything
+Clock = tuple[Position, ...] | None
 
 
 class StampCounts:
-    """Messages of a channel by stamp.
+    """Messages of a channel by epoch.
 
     Parameters
     ----------
@@ -44,17 +54,19 @@ class OpenStamps:
     ----------
     sent : int
         Number of the last message that was sent.
+    first : Stamp
+        Stamp of the first messages.
     """
 
-    def __init__(self, sent: int) -> None:
+    def __init__(self, sent: int, first: Stamp = 0) -> None:
         self.counts = StampCounts(sent)
         #: stamp of the messages that are sent now
-        self._stamp = 0
+        self._stamp = first
         #: number of the last message that is in a run
         self._through = sent
-        self._runs: list[tuple[int, int]] = []
+        self._runs: list[tuple[Stamp, int]] = []
 
-    def change(self, stamp: int, sent: int) -> None:
+    def change(self, stamp: Stamp, sent: int) -> None:
         """Stamp all messages behind number `sent` otherwise."""
         if stamp != self._stamp:
             self._end_run(sent)
@@ -69,5 +81,6 @@ class OpenStamps:
     def _end_run(self, last: int) -> None:
         if count := last - self._through:
             self._runs.append((self._stamp, count))
-            self.counts.add(self._stamp, count)
+            if isinstance(self._stamp, int):
+                self.counts.add(self._stamp, count)
             self._through = last

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
+from snapshot.channel.stamps import Clock
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import Checkpoint, IndependentRecord
 from snapshot.stored.part import Handle
 
 # ---- from a worker
@@ -124,12 +127,47 @@ class SnapshotAskedFor:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockAnswered:
+    """An aggregate has not reached this clock."""
+
+    incarnation: int
+    snapshot_id: int
+    subtask: Subtask
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class PublicationDone:
     """Subtasks of one worker have committed the output prepared up to the run's last snapshot."""
 
     incarnation: int
     snapshot_id: int
     subtasks: tuple[Subtask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAnnounced:
+    """A record of one subtask alone is stored, and its worker has found no newer claim behind it."""
+
+    incarnation: int
+    record: IndependentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFenced:
+    """Behind a record its worker has found a claim that it does not know to continue the incarnation."""
+
+    incarnation: int
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAwaits:
+    """A captured record waits until the records of these senders hold all that it has processed (PROTOCOL 14.2)."""
+
+    incarnation: int
+    subtask: Subtask
+    senders: tuple[Subtask, ...]
 
 
 WorkerMessage = (
@@ -143,7 +181,11 @@ WorkerMessage = (
     | SnapshotAcknowledged
     | SnapshotDeclined
     | SnapshotAskedFor
+    | ClockAnswered
     | PublicationDone
+    | RecordAnnounced
+    | RecordFenced
+    | RecordAwaits
 )
 
 # ---- from the coordinator
@@ -273,6 +315,23 @@ class TriggerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class AskClock:
+    """Ask the aggregates for the clock that they have not reached. They wait for `AnnounceClock`."""
+
+    incarnation: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceClock:
+    """Divide by this clock. The snapshot is triggered next."""
+
+    incarnation: int
+    snapshot_id: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerSnapshotRequest:
     """Resume the subtask's events: its request was refused, or other subtasks start the snapshot."""
 
@@ -309,6 +368,28 @@ class PruneVersions:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighbourRecorded:
+    """Note the numbers of a subtask's record: its receivers may write records, its senders may trim their logs."""
+
+    incarnation: int
+    #: (output of the subtask, number of the last message sent) pairs
+    sent: tuple[tuple[ChannelId, int], ...]
+    #: (input of the subtask, number of the last message processed) pairs
+    processed: tuple[tuple[ChannelId, int], ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRecords:
+    """Act on records under this claim, because it continues the incarnation (PROTOCOL 14.3). Announce them again."""
+
+    incarnation: int
+    claim: int
+    #: whether the incarnation has a snapshot of this run, so that output may be committed (PROTOCOL 14.4)
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EndComponent:
     """End the cycle through these nodes, because the cycle is passive and empty, and its outer inputs have ended."""
 
@@ -336,10 +417,14 @@ CoordinatorMessage = (
     | Connect
     | StartProcessing
     | TriggerSnapshot
+    | AskClock
+    | AnnounceClock
     | AnswerSnapshotRequest
     | DiscardSnapshotsBelow
     | AnnouncePublished
     | PruneVersions
+    | NeighbourRecorded
+    | PermitRecords
     | EndComponent
     | Finish
     | Quit

@@ -118,8 +118,12 @@ class SnapshotTable:
         return self.has_room and now >= self._pause_until
 
     def open(self, now: float, requests: Sequence[SnapshotRequest], initiator: Initiator) -> PendingSnapshot:
-        """Start a snapshot for `requests`, and for all waiting requests without named initiators."""
-        taken = [request for request in self.requests if request in requests or request.initiators is None]
+        """Start a snapshot for `requests`, and for all waiting requests without named initiators.
+
+        A snapshot of a restore answers no request, because its cut is older than they are.
+        """
+        is_restore = initiator is Initiator.RESTORE
+        taken = [each for each in self.requests if not is_restore and (each in requests or each.initiators is None)]
         self.requests = [request for request in self.requests if request not in taken]
         if taken or self.needs_state:
             self._next_id += -self._next_id % self._state_multiple
@@ -179,7 +183,12 @@ class SnapshotTable:
 
     def overdue(self, now: float) -> list[PendingSnapshot]:
         """Return the incomplete snapshots whose timeout has passed."""
-        return [p for p in self.collecting() if now >= p.started_at + self.policy.timeout and self._may_be_late(p)]
+        return [p for p in self.collecting() if (at := self._timeout_at(p)) is not None and now >= at]
+
+    def _timeout_at(self, snapshot: PendingSnapshot) -> float | None:
+        if snapshot.clock_until is not None:
+            return snapshot.clock_until
+        return snapshot.started_at + self.policy.timeout if self._may_be_late(snapshot) else None
 
     def _may_be_late(self, snapshot: PendingSnapshot) -> bool:
         """Return whether a timeout ends a snapshot: not while only stores are waited for, unless others wait for it."""
@@ -189,7 +198,7 @@ class SnapshotTable:
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time of the next timeout of a snapshot or a request, or None."""
-        times = [p.started_at + self.policy.timeout for p in self.collecting() if self._may_be_late(p)]
+        times = [at for p in self.collecting() if (at := self._timeout_at(p)) is not None]
         times += [request.deadline for request in self.requests if request.deadline is not None]
         return min(times, default=None)
 

@@ -10,14 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.coordinator.control import (
+    AnnounceClock,
     AnnouncePublished,
     AnswerSnapshotRequest,
+    AskClock,
+    ClockAnswered,
     DiscardSnapshotsBelow,
     EndComponent,
     SnapshotAcknowledged,
     TriggerSnapshot,
 )
 from snapshot.coordinator.events import CloseRequest
+from snapshot.coordinator.negotiator import Negotiator
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import Initiator, PendingSnapshot, SnapshotPolicy, SnapshotRequest
 from snapshot.coordinator.snapshot_table import SnapshotTable
@@ -25,7 +29,7 @@ from snapshot.coordinator.step_records import is_foreign, with_state
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
-from snapshot.plan.modes import state_multiple
+from snapshot.plan.modes import ChannelLogs, StepMode, negotiates, state_multiple
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -34,6 +38,9 @@ from snapshot.stored.topology_record import record_of_topology
 
 #: subtasks, or problems, that a reason names, because thousands of names would hide the cause
 _NAMED_MAX = 5
+
+#: seconds for which aggregates wait for a clock, because they take no message meanwhile
+NEGOTIATION_SECONDS_MAX = 2.0
 
 
 class SnapshotTracker:
@@ -62,6 +69,7 @@ class SnapshotTracker:
         multiple = state_multiple(topology.mode)
         aggregates = [subtask for subtask in topology.subtasks if topology.node(subtask.node).is_aggregate]
         self.table = SnapshotTable(policy, len(topology.subtasks), outbox.epoch_offset, multiple, aggregates)
+        self._negotiator = Negotiator(aggregates) if negotiates(topology.mode) else None
         #: (id, reason) of the aborted snapshots, in order
         self.aborted: BoundedHistory[tuple[int, str]] = BoundedHistory()
         self._run = run
@@ -70,7 +78,7 @@ class SnapshotTracker:
         self._registry = registry
         self._outbox = outbox
         #: {snapshot_id: manifest to write} of exactly the snapshots that are being published
-        self._manifests: dict[int, Manifest] = {}
+        self.manifests: dict[int, Manifest] = {}
         #: ids of snapshots whose manifest was being written at a rollback; the next listing decides (PROTOCOL 7.6)
         self.undecided: tuple[int, ...] = ()
         #: nodes of the cycles to which `EndComponent` was sent in this incarnation
@@ -88,8 +96,8 @@ class SnapshotTracker:
         for snapshot in self.table.collecting():
             self.aborted = self.aborted.add((snapshot.snapshot_id, reason))
         self.table.give_up_all(reason, self._outbox.now)
-        self.undecided += tuple(self._manifests)
-        self._manifests.clear()
+        self.undecided += tuple(self.manifests)
+        self.manifests.clear()
         self._ended_components.clear()
 
     def announce_min_snapshot_id(self) -> None:
@@ -117,6 +125,10 @@ class SnapshotTracker:
         while self.table.requests and self.table.has_room:
             first = self.table.requests[0]
             self._trigger(Initiator.REQUEST, self._able(first.initiators or ()), first)
+
+    def open_cut(self, initiator: Initiator) -> PendingSnapshot:
+        """Start a snapshot whose cut is made of records that are stored already (PROTOCOL 14.5)."""
+        return self.table.open(self._outbox.now, (), initiator)
 
     def trigger_idle(self) -> None:
         """Start a snapshot because all workers are idle."""
@@ -146,9 +158,30 @@ class SnapshotTracker:
 
     def _trigger(self, why: Initiator, initiators: tuple[Subtask, ...], *requests: SnapshotRequest) -> None:
         snapshot = self.table.open(self._outbox.now, requests, why)
+        if self._negotiator is not None:
+            self._negotiator.begin(snapshot.snapshot_id)
+            snapshot.clock_until = self._outbox.now + min(NEGOTIATION_SECONDS_MAX, self.table.policy.timeout)
+            for worker in dict.fromkeys(self._placement[subtask] for subtask in self._negotiator.aggregates):
+                self._outbox.send(worker, AskClock(self._registry.incarnation, snapshot.snapshot_id))
+        else:
+            self._start(snapshot, initiators)
+
+    def clock_answered(self, message: ClockAnswered) -> None:
+        """Take the answer of an aggregate. Behind the last one, announce the clock, and start the snapshot."""
+        snapshot, negotiator = self.table.pending.get(message.snapshot_id), self._negotiator
+        if snapshot is None or negotiator is None:
+            return
+        if negotiator.answer(message.snapshot_id, message.subtask, message.clock):
+            snapshot.clock_until = None
+            self._outbox.broadcast(AnnounceClock(self._registry.incarnation, snapshot.snapshot_id, negotiator.clock))
+            self._start(snapshot, ())
+
+    def _start(self, snapshot: PendingSnapshot, initiators: tuple[Subtask, ...]) -> None:
         # PROTOCOL 3.5: the graph's own initiators reach the subtasks that the given initiators do not reach.
         reached = dict.fromkeys(self._topology.reachable(initiators))
         everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
+        if isinstance(self._topology.mode, ChannelLogs):
+            everybody = self._topology.subtasks  # because no marker reaches anybody
         by_worker: dict[int, list[Subtask]] = {}
         for subtask in dict.fromkeys(everybody):
             by_worker.setdefault(self._placement[subtask], []).append(subtask)
@@ -170,9 +203,9 @@ class SnapshotTracker:
         because its state is stored whatever becomes of its manifest.
         """
         mode = self._topology.mode
-        if mode is None or mode.captures_state(snapshot.snapshot_id):
+        if not isinstance(mode, StepMode) or mode.captures_state(snapshot.snapshot_id):
             return
-        found = [manifest for number, manifest in self._manifests.items() if number < snapshot.snapshot_id]
+        found = [manifest for number, manifest in self.manifests.items() if number < snapshot.snapshot_id]
         if published is not None and not is_foreign(published, self._run, self._topology):
             found.append(published)
         newest = max(found, key=lambda manifest: manifest.snapshot_id, default=None)
@@ -216,7 +249,7 @@ class SnapshotTracker:
                 self.aborted = self.aborted.add((lower.snapshot_id, reason))
         snapshot.is_publishing = True
         records = tuple(snapshot.records[subtask] for subtask in self._topology.subtasks)
-        self._manifests[snapshot.snapshot_id] = Manifest(
+        self.manifests[snapshot.snapshot_id] = Manifest(
             run=self._run,
             snapshot_id=snapshot.snapshot_id,
             incarnation=self._registry.incarnation,
@@ -227,18 +260,15 @@ class SnapshotTracker:
             pinned=snapshot.pinned,
             topology=record_of_topology(self._topology),
             records=records,
+            recovery=snapshot.recovery,
         )
-
-    def manifest(self, snapshot_id: int) -> Manifest:
-        """Return the manifest of a snapshot that is being published."""
-        return self._manifests[snapshot_id]
 
     def mark_published(self, snapshot_id: int) -> tuple[Manifest, list[SnapshotRequest]]:
         """Close a published snapshot. Return its manifest and its requests. The caller must call `announce` next."""
         snapshot = self.table.close_published(snapshot_id, self._outbox.now)
         for request in snapshot.requests:
             self._outbox.put(CloseRequest(request.request_id, snapshot_id, ""))
-        return self._manifests.pop(snapshot_id), snapshot.requests
+        return self.manifests.pop(snapshot_id), snapshot.requests
 
     def end_components(self, manifest: Manifest) -> None:
         """Send `EndComponent` once for each cycle that has terminated in a published snapshot."""
@@ -251,13 +281,16 @@ class SnapshotTracker:
 
     def abort(self, snapshot_id: int, reason: str) -> None:
         """Abort a snapshot, and refuse its requests. `announce_min_snapshot_id` reports the abort to the workers."""
-        self._manifests.pop(snapshot_id, None)
+        self.manifests.pop(snapshot_id, None)
         self.aborted = self.aborted.add((snapshot_id, reason))
         for request in self.table.close_failed(snapshot_id, reason, self._outbox.now).requests:
             self.refuse(request, f"snapshot {snapshot_id}: {reason}")
 
     def why_overdue(self, snapshot: PendingSnapshot) -> str:
         """Return the reason of a timeout, with the missing subtasks."""
+        if snapshot.clock_until is not None and self._negotiator is not None:
+            who = ", ".join(map(str, self._negotiator.missing[:_NAMED_MAX]))
+            return f"no clock after {NEGOTIATION_SECONDS_MAX:g} s; these have not answered: {who}"
         missing = snapshot.missing(self._topology.subtasks)
         who = ", ".join(str(subtask) for subtask in missing[:_NAMED_MAX])
         seconds = self.table.policy.timeout

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from itertools import islice
+from math import isfinite
 from sys import getsizeof
 from typing import Any, Final
 
@@ -19,12 +20,14 @@ from snapshot.errors import GraphError
 #: bytes of an entry of a dict, as measured: hash, references, index, and room to grow
 ENTRY_BYTES: Final = 100
 
+_ATOMS: Final = frozenset((type(None), bool, int, Fraction, str, bytes))
+
 
 class Monoid:
     """An operation by which an aggregate adds up the values of a key. Subclass it, or write `zero` and `plus` alone.
 
-    A *state* is what is added and stored. States are plain values: None, bool, int, float, Fraction, str, bytes, and
-    tuples of such. None is no state, because it tells a store that a key has no value. `plus` changes no argument.
+    A *state* is what is added and stored. States are plain (`is_plain`), because stores keep them. None is no state,
+    because it tells a store that a key has no value.
     """
 
     def zero(self) -> Any:
@@ -99,12 +102,12 @@ class Accumulator:
         """Return an estimate of the bytes of all keys and states in memory. Takes no time."""
         return self._bytes
 
-    def drain(self) -> list[tuple[Any, Any]]:
+    def drain(self) -> dict[Any, Any]:
         """Take out all states, by key. The accumulator is empty then."""
-        items = list(self._states.items())
+        states = self._states
         self._states = {}
         self._bytes = 0
-        return items
+        return states
 
 
 class TightAccumulator(Accumulator):
@@ -145,6 +148,14 @@ def as_monoid(given: Any) -> Monoid:
     if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in ("zero", "plus")):
         raise GraphError(f"{shown(given)} is no monoid: give an object with zero() and plus(a, b), such as Sum()")
     return _Wrapped(given)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a store keeps a value: None, bool, int, finite float, Fraction, str, bytes, and tuples of such."""
+    kind = type(value)
+    if kind is float:
+        return isfinite(value)
+    return all(map(is_plain, value)) if kind is tuple else kind in _ATOMS
 
 
 def size_of(value: Any) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from fractions import Fraction
-from numbers import Real
+from numbers import Integral, Real
 from operator import gt, lt
 from typing import Any, ClassVar, Final
 
 from snapshot.error_text import shown
-from snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid, TightAccumulator
+from snapshot.operators.monoid import ENTRY_BYTES, Accumulator, Monoid, TightAccumulator, is_plain
 
 #: the neutral state of all monoids that keep values: no value yet
 _NOTHING: Final = ()
@@ -20,7 +20,7 @@ _NOTHING: Final = ()
 _FLOAT_BITS: Final = 1074
 
 #: bytes of a sum of floats as such a multiple, and of its entry
-_FLOAT_SUM_BYTES: Final = ENTRY_BYTES + 2 * _FLOAT_BITS // 8
+_FLOAT_SUM_BYTES: Final = ENTRY_BYTES + 40 + _FLOAT_BITS // 8
 
 
 class Sum(Monoid):
@@ -45,10 +45,13 @@ class Sum(Monoid):
         ValueError
             for NaN, infinity, and values that are no numbers.
         """
-        if isinstance(value, int):
+        if isinstance(value, Integral):
             return int(value)
-        numerator, denominator = _ratio(value)
-        return Fraction(numerator, denominator)
+        try:
+            return Fraction(*value.as_integer_ratio())
+        except (AttributeError, ValueError, OverflowError) as error:
+            text = f"Sum: {shown(value)} has no exact sum: filter such values before the aggregate"
+            raise ValueError(text) from error
 
     def result(self, state: Any) -> Any:
         """Return an int as it is, and a Fraction as the nearest float, which is infinite beyond the greatest one."""
@@ -64,57 +67,47 @@ class Sum(Monoid):
         return _Sums(self)
 
 
-def _ratio(value: Any) -> tuple[int, int]:
-    """Return a number as numerator and denominator. Raise ValueError if it has none."""
-    try:
-        numerator, denominator = value.as_integer_ratio()
-    except (AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"Sum: {shown(value)} has no exact sum: filter such values before the aggregate") from error
-    return int(numerator), int(denominator)
-
-
 class _Sums(TightAccumulator):
     """Sums by key. Sums of floats are multiples of the least float, because fractions take ten times as long."""
 
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
-        #: sums of floats by key; each of these keys has a Fraction in `_states` too
+        #: sums of floats by key; each of these keys has a sum in `_states` too, at least 0
         self._floats: dict[Hashable, int] = {}
 
     def byteSize(self) -> int:
         """Return an estimate of the bytes of all keys and sums in memory."""
         return super().byteSize() + len(self._floats) * _FLOAT_SUM_BYTES
 
-    def drain(self) -> list[tuple[Any, Any]]:
+    def drain(self) -> dict[Any, Any]:
         """Take out all sums, by key."""
         for key, multiple in self._floats.items():
-            self._states[key] += Fraction(multiple, 1 << _FLOAT_BITS)
+            # Fraction finds common factors in long time, and these are only powers of two.
+            lowest_bit = multiple & -multiple or 1
+            shift = min(lowest_bit.bit_length() - 1, _FLOAT_BITS)
+            self._states[key] += Fraction(multiple >> shift, 1 << (_FLOAT_BITS - shift))
         self._floats = {}
         return super().drain()
 
     def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
         types = set(map(type, values))
-        if types <= {int, bool}:
-            states, get = self._states, self._states.get
-            for key, value in zip(keys, values, strict=True):
-                states[key] = get(key, 0) + value
-        elif types == {float}:
+        if types == {float} and all(map(math.isfinite, values)):
             self._gather_floats(keys, values)
-        else:
-            self.addStates(zip(keys, map(self._monoid.unit, values), strict=True))
+            return
+        if not types <= {int, bool}:
+            values = list(map(self._monoid.unit, values))
+        states, get = self._states, self._states.get
+        for key, value in zip(keys, values, strict=True):
+            states[key] = get(key, 0) + value
 
     def _gather_floats(self, keys: Sequence[Hashable], values: Sequence[float]) -> None:
         floats, get = self._floats, self._floats.get
         for key, value in zip(keys, values, strict=True):
-            try:
-                numerator, denominator = value.as_integer_ratio()
-            except (ValueError, OverflowError):
-                _ratio(value)  # raises with a text for people
-                raise
             before = get(key)
             if before is None:
-                self._states[key] = self._states.get(key, 0) + Fraction(0)
+                self._states.setdefault(key, 0)
                 before = 0
+            numerator, denominator = value.as_integer_ratio()
             # The denominator is a power of two.
             floats[key] = before + (numerator << (_FLOAT_BITS + 1 - denominator.bit_length()))
 
@@ -149,19 +142,17 @@ class _Counts(TightAccumulator):
 
 
 def _checked(monoid: Monoid, value: Any) -> Any:
-    """Return a value that can be compared with others. Raise ValueError for None, the empty tuple and NaN."""
-    if value is None or value == _NOTHING or _is_nan(value):
+    """Return a value that stores keep and that can be compared with others. Raise ValueError for any other one."""
+    if value is None or not is_plain(value) or value == _NOTHING:
         raise _not_comparable(monoid, value)
     return value
 
 
-def _is_nan(value: Any) -> bool:
-    return bool(value != value)
-
-
 def _not_comparable(monoid: Monoid, value: Any) -> ValueError:
-    name = type(monoid).__name__
-    return ValueError(f"{name}: {shown(value)} cannot be compared: filter such values before the aggregate")
+    return ValueError(
+        f"{type(monoid).__name__}: {shown(value)} cannot be compared and stored: filter such values before the "
+        "aggregate, or make finite numbers, str, bytes or tuples of them"
+    )
 
 
 class _Extreme(Monoid):
@@ -169,6 +160,8 @@ class _Extreme(Monoid):
 
     #: function of two values: whether the first takes the place of the second
     precedes: ClassVar[Callable[[Any, Any], bool]]
+    #: types of which `unit` refuses no value
+    accepted: ClassVar[Set[type]] = frozenset((int, str, bytes))
 
     def zero(self) -> Any:
         """Return the empty tuple: no value yet."""
@@ -181,7 +174,13 @@ class _Extreme(Monoid):
         return b if b != _NOTHING and type(self).precedes(b, a) else a
 
     def unit(self, value: Any) -> Any:
-        """Return the value. Raise ValueError for NaN, None and the empty tuple."""
+        """Return the value.
+
+        Raises
+        ------
+        ValueError
+            for None, the empty tuple, NaN, infinities, and values that stores do not keep.
+        """
         return _checked(self, value)
 
     def result(self, state: Any) -> Any:
@@ -190,33 +189,35 @@ class _Extreme(Monoid):
 
     def accumulator(self) -> Accumulator:
         """Return an empty accumulator."""
-        return _Extremes(self, type(self).precedes)
+        return _Extremes(self)
 
 
 class _Extremes(TightAccumulator):
     """Values by key, each before all others of its key."""
 
-    def __init__(self, monoid: Monoid, precedes: Callable[[Any, Any], bool]) -> None:
+    def __init__(self, monoid: _Extreme) -> None:
         super().__init__(monoid)
-        self._precedes = precedes
+        self._precedes = type(monoid).precedes
+        self._accepted = monoid.accepted
 
     def _gather(self, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
-        unit, precedes = self._monoid.unit, self._precedes
-        states, get = self._states, self._states.get
-        for key, value in zip(keys, map(unit, values), strict=True):
+        precedes, states, get = self._precedes, self._states, self._states.get
+        if not self._accepted >= set(map(type, values)):
+            values = list(map(self._monoid.unit, values))
+        for key, value in zip(keys, values, strict=True):
             before = get(key, _NOTHING)
             if before == _NOTHING or precedes(value, before):
                 states[key] = value
 
 
 class Min(_Extreme):
-    """The least value. Values are of types that Python compares, and are neither NaN, None nor the empty tuple."""
+    """The least value. Values are finite numbers, str, bytes or tuples, but not empty ones, that Python compares."""
 
     precedes = lt
 
 
 class Max(_Extreme):
-    """The greatest value. Values are of types that Python compares, and are neither NaN, None nor the empty tuple."""
+    """The greatest value. Values are as those of `Min`."""
 
     precedes = gt
 
@@ -241,18 +242,19 @@ def _rank(value: Any) -> tuple[Any, ...]:
 class _ByTime(_Extreme):
     """The value with the most extreme time. Values are pairs (time, value), and so are states."""
 
+    accepted = frozenset()
+
     def unit(self, value: Any) -> Any:
         """Return the pair (time, value).
 
         Raises
         ------
         ValueError
-            for all but pairs, and for NaN as time or value.
+            for all but pairs, for None as time, for NaN, infinities, and values that stores do not keep.
         """
         if type(value) is not tuple or len(value) != 2:
             raise ValueError(f"{type(self).__name__}: {shown(value)} is no pair (time, value)")
-        time, content = value
-        if time is None or _is_nan(time) or _is_nan(content):
+        if value[0] is None or not is_plain(value):
             raise _not_comparable(self, value)
         return value
 
@@ -280,7 +282,7 @@ class Last(_ByTime):
 
 
 class TopK(Monoid):
-    """The k greatest values, greatest first. A value that comes twice stands twice. Values are as those of `Max`.
+    """The k greatest values, greatest first. A value that comes twice stands twice. Values are as those of `Min`.
 
     Give pairs such as (score, name) to see whose the values are.
     """
@@ -302,5 +304,5 @@ class TopK(Monoid):
         return tuple(sorted(a + b, reverse=True)[: self.k])
 
     def unit(self, value: Any) -> tuple[Any, ...]:
-        """Return a tuple of the value. Raise ValueError for NaN, None and the empty tuple."""
+        """Return a tuple of the value. Raise ValueError as `Min` does."""
         return (_checked(self, value),)

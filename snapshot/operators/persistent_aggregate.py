@@ -53,7 +53,7 @@ class PersistentAggregate(Sink):
         for epoch in [epoch for epoch in self.differences if epoch < snapshot_id]:
             difference = self.differences.pop(epoch)
             size += difference.byteSize()
-            found = joined(found, dict(difference.drain()), self.monoid)
+            found = joined(found, difference.drain(), self.monoid)
         return found, size
 
     @property

@@ -119,35 +119,60 @@ class MonoidClocks:
     ----------
     memory : int
         Bytes of one subtask's differences, from which the sources wait for the store.
+    clock : str
+        How the clock is found. ``"epochs"``: each source says where it is, and nobody waits. ``"negotiated"``: the
+        aggregates say what they have seen, and wait until the slowest has answered, as Jackson describes it.
     """
 
     memory: int = _DIFFERENCE_BYTES_MAX
+    clock: Literal["epochs", "negotiated"] = "epochs"
 
     name: ClassVar[str] = "monoidClocks"
 
     def __post_init__(self) -> None:
         if type(self.memory) is not int or self.memory < 1:
             raise ValueError(f"MonoidClocks: memory is a whole number of bytes from 1, not {shown(self.memory)}")
+        if self.clock not in ("epochs", "negotiated"):
+            raise ValueError(f"MonoidClocks: clock is 'epochs' or 'negotiated', not {shown(self.clock)}")
 
     def captures_state(self, snapshot_id: int) -> bool:
         """Return whether a snapshot stores the state of all nodes, and not only that of sinks."""
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelLogs:
+    """Let each subtask store a record by itself: its state, its numbers, and a log of what it has sent.
+
+    The designers of Dozer proposed such logs (Dozer, discussion 516).
+
+    Parameters
+    ----------
+    interval : float
+        Seconds from one record of a subtask to its next.
+    """
+
+    interval: float = 5.0
+
+    name: ClassVar[str] = "channelLogs"
+
+    def __post_init__(self) -> None:
+        if type(self.interval) not in (int, float) or not 0 < self.interval < float("inf"):
+            raise ValueError(f"ChannelLogs: interval is a number of seconds above 0, not {shown(self.interval)}")
+
+
 #: Modes whose snapshots lie between two steps of a log.
 StepMode = InputLogging | Deltas | PersistentState
 
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = StepMode | MonoidClocks
+Mode = StepMode | MonoidClocks | ChannelLogs
 
 #: Names and settings that `submit(mode=...)` accepts.
-ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks"] | Mode
+ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks", "channelLogs"] | Mode
 
 _MODES: Final[dict[str, Mode | None]] = {
     MARKERS: None,
-    InputLogging.name: InputLogging(),
-    Deltas.name: Deltas(),
-    MonoidClocks.name: MonoidClocks(),
+    **{mode.name: mode for mode in (InputLogging(), Deltas(), MonoidClocks(), ChannelLogs())},
 }
 
 
@@ -188,6 +213,11 @@ def has_steps(mode: Mode | None) -> TypeGuard[StepMode]:
     return isinstance(mode, StepMode)
 
 
+def negotiates(mode: Mode | None) -> bool:
+    """Return whether the aggregates agree on a clock ahead of each snapshot."""
+    return isinstance(mode, MonoidClocks) and mode.clock == "negotiated"
+
+
 def memory_of(mode: Mode | None) -> int:
     """Return the bytes of one subtask's differences, from which it waits for its store."""
     return mode.memory if isinstance(mode, MonoidClocks) else _DIFFERENCE_BYTES_MAX
@@ -200,7 +230,9 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
     if isinstance(mode, PersistentState):
         return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
     if isinstance(mode, MonoidClocks):
-        return {"name": mode.name, "memory": mode.memory}
+        return {"name": mode.name, "memory": mode.memory, "clock": mode.clock}
+    if isinstance(mode, ChannelLogs):
+        return {"name": mode.name, "interval": mode.interval}
     if isinstance(mode, InputLogging) and hashes_states(mode):
         return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
@@ -219,7 +251,9 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
     if record["name"] == PersistentState.name:
         return PersistentState(record["folder"], record["every"], record["copy"])
     if record["name"] == MonoidClocks.name:
-        return MonoidClocks(record["memory"])
+        return MonoidClocks(record["memory"], record["clock"])
+    if record["name"] == ChannelLogs.name:
+        return ChannelLogs(record["interval"])
     if record["name"] == InputLogging.name:
         return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

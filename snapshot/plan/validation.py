@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from snapshot.node import GUARANTEES, Node, Sink, Source, defines, guarantee_of
+from snapshot.node import GUARANTEES, Node, Sink, Source, defines, guarantee_of, keeps_totals
 from snapshot.plan.alignment import parse_alignment
 from snapshot.plan.declarations import EdgeDeclaration, Invariant, NodeDeclaration, PartitioningName
 from snapshot.plan.schemas import to_arrow_schema
@@ -241,6 +241,7 @@ def _edge_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) 
     ends = dict.fromkeys((edge.source, edge.target))
     yield from (f"there is no node {name!r}" for name in ends if name not in nodes)
     yield from _partitioning_problems(edge, nodes)
+    yield from _totals_problems(edge, nodes)
     if edge.key is not None:
         yield from _key_problems(edge.key)
     if edge.alignment is not None:
@@ -252,6 +253,12 @@ def _edge_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) 
     on_error: object = edge.on_error  # the user may have given anything
     if on_error is not None and not isinstance(on_error, str):
         yield f"onError is a {type(on_error).__qualname__}: give the name of a node"
+
+
+def _totals_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:
+    target = nodes.get(edge.target)
+    if target is not None and isinstance(target.node, Node) and keeps_totals(target.node) and edge.key is None:
+        yield f"has no key, and {edge.target!r} adds up by key"
 
 
 def _partitioning_problems(edge: EdgeDeclaration, nodes: Mapping[str, NodeDeclaration]) -> Iterator[str]:

@@ -7,7 +7,7 @@ state without `snapshotState` causes a warning, because a restore would lose tha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
+from snapshot.channel.send_log import LogMemory
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.stamps import OpenStamps
@@ -30,20 +31,25 @@ from snapshot.keyed.heap import HeapTier, Tier
 from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas, MonoidClocks, PersistentState, has_steps
+from snapshot.plan.modes import ChannelLogs, Deltas, MonoidClocks, PersistentState, has_steps, memory_of, negotiates
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
+from snapshot.subtask.difference_gate import DifferenceGate
+from snapshot.subtask.division import Division
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.epochs import Epochs
+from snapshot.subtask.independent_recording import IndependentRecording
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
 from snapshot.subtask.observer import ObservedSender, Observer
 from snapshot.subtask.output_edge import OutputEdge
 from snapshot.subtask.own_state import OwnState
+from snapshot.subtask.positions import NOWHERE, Positions
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.snapshotter import CutSettings
 from snapshot.subtask.stepping import Stepping
@@ -208,12 +214,16 @@ class SubtaskParts:
     edges: tuple[OutputEdge, ...]
     limits: SubtaskLimits
     cutting: CutSettings
-    #: divides messages by epochs, or None where a cut is a moment
-    epochs: Epochs | None
+    #: divides messages, or None where a cut is a moment
+    division: Division | None
+    #: holds messages of an aggregate while its store is behind; None for other nodes
+    gate: DifferenceGate | None
     lost_state: LostStateCheck
     own: OwnState
     #: log of the steps, or None where each snapshot stores the state of all nodes
     steps: Stepping | None
+    #: what records of the subtask alone hold of its channels, or None where markers cut the graph
+    recording: IndependentRecording | None
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
@@ -245,22 +255,9 @@ def assemble(
     restored = restored.numbered(subtask, topology)
     node = fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
-    channels = topology.outputs_of(subtask)
-    outputs = {
-        channel: ChannelSender(
-            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
-            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
-        )
-        for channel in channels
-    }  # fmt: skip
     observer = environment.observer_of(subtask)
-    if observer is not None:
-        for end in outputs.values():
-            end.buffer.on_marker_taken = observer.marker_sent
+    outputs = _outputs(subtask, topology, environment, backpressure, shapes, restored, observer)
     edges = _edges(subtask, compiled, outputs, observer)
-    if isinstance(topology.mode, MonoidClocks):
-        for end in outputs.values():
-            end.stamps = OpenStamps(end.sent)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(
         run=environment.run,
@@ -282,22 +279,47 @@ def assemble(
         _input(channel, compiled, node, context, backpressure, codec, restored, observer, edges)
         for channel in topology.inputs_of(subtask)
     )
-    epochs = None
-    if isinstance(topology.mode, MonoidClocks):
-        epochs = Epochs(node, [each.end for each in inputs], outputs)
+    division = _division(subtask, topology, node, inputs, outputs, backpressure)
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, shapes=shapes, backpressure=backpressure,
         timers=timers, context=context, keyed=context.states,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
-            environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch, epochs
+            environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch,
+            division,
         ),
-        epochs=epochs,
+        division=division, gate=_gate(node, topology, backpressure),
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
+        recording=_recording(subtask, topology, inputs, outputs, backpressure, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
+
+
+def _outputs(
+    subtask: Subtask,
+    topology: Topology,
+    environment: SubtaskEnvironment,
+    backpressure: BackpressureFlag,
+    shapes: Shapes,
+    restored: RestoredChannels,
+    observer: Observer | None,
+) -> dict[ChannelId, ChannelSender]:
+    channels = topology.outputs_of(subtask)
+    outputs = {
+        channel: ChannelSender(
+            channel, environment.codec, backpressure,
+            sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
+            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+            stamps=_stamps(topology, restored.sent.get(channel, 0)),
+        )
+        for channel in channels
+    }  # fmt: skip
+    if observer is not None:
+        for end in outputs.values():
+            end.buffer.on_marker_taken = observer.marker_sent
+    return outputs
 
 
 def _own_state(
@@ -323,6 +345,50 @@ def _stepping(
         subtask, context, environment.codec, inputs, outputs,
         mode=topology.mode, keeps_state=keeps_state, spill_of=environment.spill_of,
     )  # fmt: skip
+
+
+def _stamps(topology: Topology, sent: int) -> OpenStamps | None:
+    if not isinstance(topology.mode, MonoidClocks):
+        return None
+    return OpenStamps(sent, NOWHERE if negotiates(topology.mode) else 0)
+
+
+def _division(
+    subtask: Subtask,
+    topology: Topology,
+    node: Node,
+    inputs: tuple[InputProcessor, ...],
+    outputs: Mapping[ChannelId, ChannelSender],
+    backpressure: BackpressureFlag,
+) -> Division | None:
+    """Return how the messages of the subtask are divided, or None where a cut is a moment."""
+    if not isinstance(topology.mode, MonoidClocks):
+        return None
+    if negotiates(topology.mode):
+        return Positions(subtask, node, outputs, backpressure)
+    return Epochs(node, [each.end for each in inputs], outputs)
+
+
+def _gate(node: Node, topology: Topology, backpressure: BackpressureFlag) -> DifferenceGate | None:
+    if not isinstance(node, PersistentAggregate):
+        return None
+    return DifferenceGate(node, backpressure, memory_of(topology.mode))
+
+
+def _recording(
+    subtask: Subtask,
+    topology: Topology,
+    inputs: Sequence[InputProcessor],
+    outputs: Mapping[ChannelId, ChannelSender],
+    backpressure: BackpressureFlag,
+    environment: SubtaskEnvironment,
+) -> IndependentRecording | None:
+    """Return what records the channels of the subtask, or None where markers cut the graph."""
+    if not isinstance(topology.mode, ChannelLogs):
+        return None
+    ends = [each.end for each in inputs]
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(

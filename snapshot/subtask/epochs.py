@@ -1,4 +1,4 @@
-"""Divide the messages of one subtask by epochs, so that a cut needs no one moment (PROTOCOL 13.9).
+"""Divide the messages of one subtask by epochs (PROTOCOL 13.9).
 
 A source begins an epoch with each cut. All other subtasks pass the stamps of messages on, and count them by channel.
 """
@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.stamps import StampCounts
+from snapshot.channel.stamped_buffer import StampedBuffer
+from snapshot.channel.stamps import Stamp, StampCounts
 from snapshot.ids import ChannelId
 from snapshot.node import Node
 from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.subtask.division import Division
 
 #: before every epoch
 _RESTORED = -1
 
 
-class Epochs:
-    """The epochs of one subtask.
+class Epochs(Division):
+    """The epochs of one subtask. A stamp is the id of the snapshot that the source had begun last, or 0.
 
     Parameters
     ----------
@@ -34,11 +36,9 @@ class Epochs:
     def __init__(
         self, node: Node, inputs: Sequence[ChannelReceiver], outputs: Mapping[ChannelId, ChannelSender]
     ) -> None:
+        super().__init__(outputs, 0)
         self._node = node if isinstance(node, PersistentAggregate) else None
         self._received = {end.channel: StampCounts(end.processed) for end in inputs}
-        self._outputs = outputs
-        #: stamp of the messages that are sent now
-        self._stamp = 0
         #: {ended input: stamp of its end}, without ends of the restored snapshot
         self._ends: dict[ChannelId, int] = {}
 
@@ -46,20 +46,9 @@ class Epochs:
         """Begin the epoch behind a source's cut."""
         self._pass_on(snapshot_id)
 
-    def enter(self, end: ChannelReceiver, frame: AnyFrame) -> int:
-        """Pass on the stamp of the next message of a channel. Return how many messages have it in a row."""
-        assert frame.stamps is not None, f"{end.channel}: a frame without stamps"
-        passed = end.processed + 1 - frame.first
-        for stamp, count in frame.stamps:
-            if passed < count:
-                self._pass_on(stamp)
-                return count - passed
-            passed -= count
-        raise AssertionError((end.channel, end.processed, frame.first, frame.stamps))
-
     def handled(self, channel: ChannelId, count: int) -> None:
         """Count messages that were handled since `enter`."""
-        self._received[channel].add(self._stamp, count)
+        self._received[channel].add(self._epoch, count)
 
     def input_ended(self, end: ChannelReceiver, frame: AnyFrame) -> None:
         """Count the end of a stream, which belongs to an epoch as a message does.
@@ -69,28 +58,26 @@ class Epochs:
         """
         self.enter(end, frame)
         self.handled(end.channel, 1)
-        self._ends[end.channel] = self._stamp
+        self._ends[end.channel] = self._epoch
         source = end.channel.source.node
         self._pass_on(max(stamp for channel, stamp in self._ends.items() if channel.source.node == source))
 
     def stamp_end(self) -> None:
-        """Stamp the end that the subtask sends: it belongs to a snapshot if the ends of all inputs do."""
+        """Stamp the end that the subtask sends next: it belongs to a snapshot if the ends of all inputs do."""
         if self._received:
-            self._pass_on(max(self._ends.values(), default=self._stamp))
+            self._pass_on(max(self._ends.values(), default=self._epoch))
 
     def had_ended(self, channel: ChannelId, snapshot_id: int) -> bool:
         """Return whether the end of an ended input belongs to a snapshot."""
         return self._ends.get(channel, _RESTORED) < snapshot_id
 
     def is_over(self, snapshot_id: int) -> bool:
-        """Return whether the ends of all ended inputs belong to a snapshot."""
+        """Return whether the end of an ended subtask belongs to a snapshot."""
         return all(stamp < snapshot_id for stamp in self._ends.values())
 
     def sent(self, channel: ChannelId, snapshot_id: int) -> int:
         """Return how many messages of an output belong to a snapshot. Called once its marker is sent."""
-        stamps = self._outputs[channel].stamps
-        assert stamps is not None
-        return stamps.counts.below(snapshot_id)
+        return self._counts_of(self._outputs[channel]).below(snapshot_id)
 
     def received(self, channel: ChannelId, snapshot_id: int) -> int:
         """Return how many messages of an input belong to a snapshot. Called once all markers have come."""
@@ -101,13 +88,21 @@ class Epochs:
         for counts in self._received.values():
             counts.settle(min_snapshot_id)
         for output in self._outputs.values():
-            assert output.stamps is not None
-            output.stamps.counts.settle(min_snapshot_id)
+            self._counts_of(output).settle(min_snapshot_id)
 
-    def _pass_on(self, stamp: int) -> None:
-        if stamp != self._stamp:
-            self._stamp = stamp
-            for output in self._outputs.values():
-                output.stamp(stamp)
-            if self._node is not None:
-                self._node.epoch = stamp
+    def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
+        """Take a marker, which says no more than that it came."""
+
+    def _counts_of(self, output: ChannelSender) -> StampCounts:
+        assert isinstance(output.buffer, StampedBuffer)
+        return output.buffer.stamps.counts
+
+    @property
+    def _epoch(self) -> int:
+        assert isinstance(self._stamp, int)
+        return self._stamp
+
+    def _pass_on(self, stamp: Stamp) -> None:
+        super()._pass_on(stamp)
+        if self._node is not None:
+            self._node.epoch = self._epoch

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.frame import Marker
+from snapshot.channel.stamps import Clock
 from snapshot.ids import ChannelId
 
 
@@ -73,8 +74,35 @@ class SnapshotPublished:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordRequested:
+    """The host asked this subtask to record itself alone, between two events (PROTOCOL 14.1)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStored:
+    """The record that was captured last is stored, and no coordinator has taken the run since."""
+
+
+@dataclass(frozen=True, slots=True)
 class ComponentEnded:
     """The cycle of this subtask has terminated (PROTOCOL 5; termination is a stable property)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAsked:
+    """The coordinator asked an aggregate for the clock that it has not reached. It waits for `ClockAnnounced`."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAnnounced:
+    """A snapshot has a clock."""
+
+    snapshot_id: int
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +124,11 @@ ControlEvent = (
     | AlignmentTimedOut
     | MinSnapshotIdRaised
     | SnapshotPublished
+    | RecordRequested
+    | RecordStored
     | ComponentEnded
+    | ClockAsked
+    | ClockAnnounced
     | DifferencesHeld
 )
 

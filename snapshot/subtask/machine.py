@@ -22,48 +22,55 @@ from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import FailedTimer
 from snapshot.error_text import describe, headline, shown
-from snapshot.errors import ChannelError, NodeError, RestoreRefused
+from snapshot.errors import ChannelError, NodeError, RestoreRefused, SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
 from snapshot.node import END, Sink, defines
 from snapshot.operators.persistent_aggregate import PersistentAggregate
-from snapshot.plan.modes import memory_of
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.node_state import NodeState
 from snapshot.subtask.assembly import SubtaskParts
-from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.events import (
     AlignmentTimedOut,
+    ClockAnnounced,
+    ClockAsked,
     ComponentEnded,
     ControlEvent,
     DifferencesHeld,
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
+    RecordRequested,
+    RecordStored,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
     Started,
 )
+from snapshot.subtask.independent_recording import source_progress
 from snapshot.subtask.inheritance import Donation, Donors, united
 from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
+from snapshot.subtask.positions import Positions
 from snapshot.subtask.replaying import ReplayCalls, Replayer
 from snapshot.subtask.reports import (
+    ClockGiven,
     DifferenceCaptured,
     OwnStateCaptured,
     PublicationHandled,
+    RecordTaken,
     Replayed,
     Report,
     RowsCaptured,
     RowsMigrated,
     RowsSealed,
     SnapshotAsked,
+    SnapshotFailed,
     SubtaskEnded,
     VersionBegun,
 )
@@ -105,15 +112,13 @@ class SubtaskMachine:
         self.backpressure = parts.backpressure
         self.node = parts.node
         self.observer = parts.observer
+        self.recording = parts.recording
         self._parts = parts
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
         self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
         self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
-        self._gate: DifferenceGate | None = None
-        if isinstance(parts.node, PersistentAggregate):
-            self._gate = DifferenceGate(parts.node, parts.backpressure, memory_of(parts.topology.mode))
         self._reports: list[Report] = []
         self._exhausted = not parts.is_source
         self._poll_at = 0.0
@@ -315,8 +320,8 @@ class SubtaskMachine:
                 self._answer_request()  # the snapshot is the answer
             case MinSnapshotIdRaised(min_snapshot_id):
                 self.snapshotter.step(event)
-                if self._parts.epochs is not None:
-                    self._parts.epochs.settle(min_snapshot_id)
+                if self._parts.division is not None:
+                    self._parts.division.settle(min_snapshot_id)
             case AlignmentTimedOut():
                 self.snapshotter.step(event)
             case RequestAnswered():
@@ -324,12 +329,24 @@ class SubtaskMachine:
             case SnapshotPublished(snapshot_id):
                 self._tick(now)
                 self._published(snapshot_id)
+            case RecordRequested(number):
+                self._record_alone(number)
+            case RecordStored():
+                assert self.recording is not None
+                self.recording.stored()
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
+            case ClockAsked(snapshot_id):
+                assert isinstance(self._parts.division, Positions)
+                clock = self._parts.division.ask(snapshot_id, has_ended=self.status is Status.ENDED)
+                self._reports.append(ClockGiven(snapshot_id, self.subtask, clock))
+            case ClockAnnounced(snapshot_id, clock):
+                assert isinstance(self._parts.division, Positions)
+                self._parts.division.announce(snapshot_id, clock)
             case DifferencesHeld(waiting_bytes, carried_bytes):
-                assert self._gate is not None
-                self._gate.hold(waiting_bytes, carried_bytes)
+                assert self._parts.gate is not None
+                self._parts.gate.hold(waiting_bytes, carried_bytes)
             case Started():
                 self._tick(now)
                 self._start()
@@ -350,6 +367,15 @@ class SubtaskMachine:
         if self._asked:
             self._asked = False
             self.backpressure.closed -= 1
+
+    def _record_alone(self, number: int) -> None:
+        """Capture a record of this subtask (PROTOCOL 14.1)."""
+        assert self.recording is not None
+        try:
+            taken = self.recording.taken(number, self._capture)
+            self._reports.append(RecordTaken(taken, source_progress(self.node, taken)))
+        except SnapshotAborted as error:
+            self._reports.append(SnapshotFailed(number, self.subtask, str(error)))
 
     def _published(self, snapshot_id: int) -> None:
         """Commit the output prepared up to the snapshot, in order. Then call `onPublished`."""
@@ -398,6 +424,11 @@ class SubtaskMachine:
             if at is not None
         ]
         return min(due) - self._lead if due else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the subtask has sent the end of its stream."""
+        return self.status is Status.ENDED
 
     @property
     def idle(self) -> bool:
@@ -579,34 +610,36 @@ class SubtaskMachine:
         """Handle messages of the head frame of a channel, or the end of its stream, or a marker."""
         head = channel.end.head
         assert head is not None
+        division = self._parts.division
         if isinstance(head, Marker):
             channel.end.pass_marker()
+            if division is not None:
+                division.marker_came(head.snapshot_id, is_final=head.is_final)
             self.snapshotter.step(MarkerReached(channel.end.channel, head.snapshot_id))
             return 0
         if isinstance(head, Frame) and head.kind is PayloadKind.END:
             if self.observer is not None:
                 self.observer.end_received(channel.end.channel)
-            if self._parts.epochs is not None:
-                self._parts.epochs.input_ended(channel.end, head)
+            if division is not None:
+                division.input_ended(channel.end, head)
             channel.end.advance(1)
             if self._parts.steps is not None:
                 self._parts.steps.took(channel.end.channel, 1, together=False)
             self._input_ended(channel.end.channel)
             self._end_if_over()
             return 1
-        epochs = self._parts.epochs
-        if epochs is not None:
-            limit = min(limit, epochs.enter(channel.end, head))
+        if division is not None:
+            limit = min(limit, division.enter(channel.end, head))
         handled = channel.handle(head, limit)
-        if epochs is not None:
-            epochs.handled(channel.end.channel, handled)
+        if division is not None:
+            division.handled(channel.end.channel, handled)
         if self._parts.steps is not None:
             self._parts.steps.took(channel.end.channel, handled, together=channel.takes_together(head))
         self.context.key, self.context.has_key = None, False
         self.context.sender = None
-        if self._gate is not None:
-            self._gate.check()
-            if self._gate.needs_snapshot:
+        if self._parts.gate is not None:
+            self._parts.gate.check()
+            if self._parts.gate.needs_snapshot:
                 self._ask_snapshot()
         return handled
 
@@ -735,8 +768,8 @@ class SubtaskMachine:
             or not self._ends.all_ended
         ):
             return
-        if self._parts.epochs is not None:
-            self._parts.epochs.stamp_end()
+        if self._parts.division is not None:
+            self._parts.division.stamp_end()
         for channel, end in self.outputs.items():
             if channel not in self._ends.inner_output_channels:
                 end.send_end()
@@ -752,12 +785,15 @@ class SubtaskMachine:
         if self._prepared.is_two_phase:
             with calling("prepareCommit", self.subtask):
                 self._prepared.prepare(snapshot_id)
-        steps, epochs = self._parts.steps, self._parts.epochs
-        is_ended = self.status is Status.ENDED and (epochs is None or epochs.is_over(snapshot_id))
+        steps, division = self._parts.steps, self._parts.division
+        is_ended = self.status is Status.ENDED and (division is None or division.is_over(snapshot_id))
+        is_exhausted = self._exhausted
+        if isinstance(division, Positions) and self._parts.is_source:
+            is_exhausted = self._exhausted and division.is_final(snapshot_id)
         keeps_state = steps is None or steps.captures_state(snapshot_id)
         try:
             state = self._kept.capture(
-                snapshot_id, is_exhausted=self._exhausted, is_ended=is_ended, keeps_state=keeps_state
+                snapshot_id, is_exhausted=is_exhausted, is_ended=is_ended, keeps_state=keeps_state
             )
         finally:
             if (
@@ -769,7 +805,7 @@ class SubtaskMachine:
             self.observer.captured(snapshot_id, state)
         status = self._ends.status(
             is_ended,
-            passive=self._exhausted,
+            passive=is_exhausted,
             has_timers=self._parts.timers.next_at() is not None,
             uncommitted=self._prepared.ids,
             partitions=self._parts.restored.partitions,
@@ -779,12 +815,13 @@ class SubtaskMachine:
         if self._parts.keyed.is_keyed and keeps_state:
             self._capture_rows(snapshot_id)
         if isinstance(self.node, PersistentAggregate):
-            states, size = self.node.take_difference(snapshot_id)
+            bound = snapshot_id if division is None else division.bound(snapshot_id)
+            states, size = self.node.take_difference(bound)
             self._reports.append(DifferenceCaptured(snapshot_id, self.subtask, states, size))
         if steps is not None:
             self._reports.append(steps.captured(snapshot_id, self._kept.hashes(snapshot_id)))
-        if epochs is not None and not self.inputs:
-            epochs.begin(snapshot_id)
+        if division is not None and not self.inputs:
+            division.begin(snapshot_id)
         return state, status
 
     def _capture_rows(self, snapshot_id: int) -> None:

@@ -222,15 +222,12 @@ class Recorder:
             effects.append(StartRecording(channel, snapshot_id))
             if channel in snapshot.arrived:
                 effects.append(StopRecording(channel, snapshot_id, snapshot.arrived[channel]))
-        effects += self._release(snapshot)
+        effects += [ReleaseChannel(channel) for channel in snapshot.held if self._holds]
         snapshot.held.clear()
         snapshot.phase = Phase.RECORDING
         if any(output in self.aligned_outputs for output in self.outputs) and not self.inputs:
             effects.append(StartAlignmentTimer(snapshot_id))
         return effects + self._complete(snapshot_id)
-
-    def _release(self, snapshot: _Snapshot) -> list[Effect]:
-        return [ReleaseChannel(channel) for channel in snapshot.held] if self._holds else []
 
     def _complete(self, snapshot_id: int) -> list[Effect]:
         snapshot = self._snapshots[snapshot_id]
@@ -246,6 +243,6 @@ class Recorder:
         effects: list[Effect] = []
         for snapshot_id in [s for s in self._snapshots if s < min_snapshot_id]:
             snapshot = self._snapshots.pop(snapshot_id)
-            effects += self._release(snapshot)
+            effects += [ReleaseChannel(channel) for channel in snapshot.held if self._holds]
             effects.append(DiscardRecording(snapshot_id))
         return effects

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from snapshot.channel.stamps import Clock
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
 from snapshot.keyed.versions import PendingVersion
 from snapshot.stored.contribution import SnapshotTaken
+from snapshot.stored.independent_record import Checkpoint
 from snapshot.stored.own_changes import OwnChange
 
 
@@ -98,6 +100,15 @@ class OwnStateCaptured:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockGiven:
+    """An aggregate has not reached this clock, and takes no message now."""
+
+    snapshot_id: int
+    subtask: Subtask
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
 class DifferenceCaptured:
     """The cut of a snapshot ended a difference of an aggregate. Comes ahead of `SnapshotTaken`."""
 
@@ -125,6 +136,15 @@ class StepCaptured:
     processed: tuple[int, ...]
     #: generation of the step, which its log sets
     generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTaken:
+    """The subtask has captured a record of itself alone."""
+
+    taken: SnapshotTaken
+    #: what the subtask has read, if it is a source
+    progress: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +177,9 @@ Report = (
     | RowsSealed
     | VersionBegun
     | OwnStateCaptured
+    | ClockGiven
     | DifferenceCaptured
     | StepCaptured
+    | RecordTaken
     | Replayed
 )

@@ -16,7 +16,7 @@ from snapshot.channel.frame import Buffer
 from snapshot.errors import SnapshotAborted
 from snapshot.ids import ChannelId
 from snapshot.stored.certificate import SubtaskStatus
-from snapshot.subtask.epochs import Epochs
+from snapshot.subtask.division import Division
 from snapshot.subtask.events import (
     CaptureState,
     CompleteRecording,
@@ -47,7 +47,7 @@ class CutSettings:
     #: returns seconds of a monotonic clock. Only differences are used, and only in statistics
     stopwatch: Callable[[], float]
     #: divides messages, where a cut is no moment; then nothing is recorded
-    epochs: Epochs | None = None
+    division: Division | None = None
 
 
 class Snapshotter:
@@ -77,7 +77,7 @@ class Snapshotter:
         self._capture = capture
         self._recorded_bytes_max = settings.recorded_bytes_max
         self._alignment_timeout = settings.alignment_timeout
-        self._epochs = settings.epochs
+        self._division = settings.division
         self._pending = PendingSnapshots(recorder.subtask, tuple(inputs), tuple(outputs), settings.stopwatch)
         self._reports: list[Report] = []
 
@@ -102,8 +102,8 @@ class Snapshotter:
         for snapshot_id in self._pending.awaiting_markers():
             for channel in self._pending.unsettled_outputs(snapshot_id):
                 cut = self._outputs[channel].buffer.settled(snapshot_id)
-                if cut is not None and self._epochs is not None:
-                    sent = self._epochs.sent(channel, snapshot_id)
+                if cut is not None and self._division is not None:
+                    sent = self._division.sent(channel, snapshot_id)
                     cut = SentCut(sent, sent, ())
                 if cut is not None:
                     self._pending.sent(snapshot_id, channel, cut)
@@ -116,13 +116,14 @@ class Snapshotter:
                 self._capture_state(snapshot_id)
             case SendMarker(channel, snapshot_id, aligned):
                 saves = not self._pending.has_failed(snapshot_id)
+                is_final = self._division is not None and self._division.is_final(snapshot_id)
                 self._outputs[channel].put_marker(
-                    snapshot_id, self.recorder.min_snapshot_id, aligned=aligned, saves=saves
+                    snapshot_id, self.recorder.min_snapshot_id, aligned=aligned, saves=saves, is_final=is_final
                 )
-            case StartRecording(channel, snapshot_id) if self._epochs is not None:
-                received = self._epochs.received(channel, snapshot_id)
+            case StartRecording(channel, snapshot_id) if self._division is not None:
+                received = self._division.received(channel, snapshot_id)
                 self._pending.received(snapshot_id, channel, ReceivedCut(received, received, ()))
-            case StopRecording() if self._epochs is not None:
+            case StopRecording() if self._division is not None:
                 pass
             case StartRecording(channel, snapshot_id):
                 self._inputs[channel].start_recording(snapshot_id)

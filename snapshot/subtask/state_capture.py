@@ -53,6 +53,8 @@ class StateCapture:
         parts = self._parts
         try:
             users_state = self._users_state(snapshot_id) if keeps_state else None
+            if parts.division is not None and users_state is not None:
+                users_state = parts.division.state_at(snapshot_id, users_state)
             has_deltas = keeps_state and parts.own.has_deltas
             self.own_state = None if users_state is None and not has_deltas else parts.own.kind
             state = self._node_state(users_state, is_exhausted, is_ended, snapshot_id).encode(parts.codec)
@@ -103,9 +105,9 @@ class StateCapture:
             context.unsilence()
 
     def _node_state(self, state: Any, is_exhausted: bool, is_ended: bool, snapshot_id: int) -> NodeState:
-        context, epochs = self._parts.context, self._parts.epochs
+        context, division = self._parts.context, self._parts.division
         channels = [each.end.channel for each in self._parts.inputs if each.end.ended]
-        ended = [each.source for each in channels if epochs is None or epochs.had_ended(each, snapshot_id)]
+        ended = [each.source for each in channels if division is None or division.had_ended(each, snapshot_id)]
         return NodeState(
             state=state,
             random=context.random_state(),

@@ -65,6 +65,7 @@ from snapshot.testing.steps import (
 from snapshot.trace_events import Event, Kind
 
 if TYPE_CHECKING:
+    from snapshot.testing.check_monoid import checkMonoid
     from snapshot.testing.check_store import checkStore
     from snapshot.testing.conserved import checkConservation
     from snapshot.testing.recovery import checkRecovery, everHandled
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 #: {name: module} of the names that need Hypothesis
 _WITH_HYPOTHESIS = {
     "checkConservation": "conserved",
+    "checkMonoid": "check_monoid",
     "checkRecovery": "recovery",
     "checkStore": "check_store",
     "everHandled": "recovery",
@@ -156,6 +158,7 @@ __all__ = [
     "CheckFailed",
     "checkRecovery",
     "checkConservation",
+    "checkMonoid",
     "checkStore",
     "everHandled",
     "explorationMachine",

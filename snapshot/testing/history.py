@@ -7,9 +7,9 @@ drawings and tests read the history. Must not know how a run is simulated.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 
@@ -19,7 +19,6 @@ from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.snapshot import Snapshot
 from snapshot.testing.payload import unpack
-from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.steps import Named, Step, subtask_named
 from snapshot.trace import Trace
 from snapshot.trace_events import Event, Kind
@@ -30,6 +29,13 @@ if TYPE_CHECKING:
 #: Maximum number of subtasks for which every event has a vector clock. Larger graphs have Lamport's clock, one number,
 #: because vector clocks of thousands of numbers would take nearly all time of a simulation.
 VECTOR_CLOCKS_MAX = 256
+
+
+class HasTotals(Protocol):
+    """A store of totals, read after a run."""
+
+    def totals(self) -> dict[Any, Any]:
+        """Return all totals that count now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,15 @@ class History:
     starts : dict
         ``{(incarnation, channel): Start}`` of channels that the restored snapshot had not, because the parallelism or
         the partitioning was another.
+    records : dict
+        ``{(subtask, number)}`` of the records of subtasks alone that are stored, and behind which no other claim was.
+        The values mean nothing.
+    composed : dict
+        ``{(snapshot_id, subtask): (incarnation, number)}`` of the records of which snapshots were made.
     list_sinks : dict of str
         Names of the nodes that are a `ListSink`. The values mean nothing.
-    totals : dict
-        ``{aggregate: its store}`` of a `PersistentAggregate`.
+    stores : mapping
+        ``{aggregate: its store}`` of a `PersistentAggregate`. ``totals()`` returns its totals that count now, by key.
     committed : dict
         ``{list sink: {token: encoded rows}}`` that are visible. Repeated commits of a token count once.
     seen : Counter
@@ -102,8 +113,10 @@ class History:
     sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     starts: dict[tuple[int, ChannelId], Start] = field(default_factory=dict)
+    records: dict[tuple[Subtask, int], None] = field(default_factory=dict)
+    composed: dict[tuple[int, Subtask], tuple[int, int]] = field(default_factory=dict)
     list_sinks: dict[str, None] = field(default_factory=dict)
-    totals: dict[str, KeptTotals] = field(default_factory=dict)
+    stores: Mapping[str, HasTotals] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
     outcome: Outcome | None = None
@@ -133,8 +146,8 @@ class History:
         """
         if sink in self.list_sinks:
             return [unpack(row, self.codec) for rows in self.committed[sink].values() for row in rows]
-        if sink in self.totals:
-            return sorted(self.totals[sink].totals().items(), key=repr)
+        if sink in self.stores:
+            return sorted(self.stores[sink].totals().items(), key=repr)
         return [unpack(event.payload, self.codec) for event in self.handled(sink)]
 
     def handled(self, node: Named) -> list[Event]:
@@ -152,6 +165,8 @@ class History:
             incarnations.append(list(self._incarnation_events(subtask, incarnation, through)))
             origin = self.origins[incarnation]
             incarnation, through = origin if origin is not None else (None, None)
+            if through is not None:
+                incarnation, through = self.composed.get((through, subtask), (incarnation, through))
         for incarnation_events in reversed(incarnations):
             yield from incarnation_events
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from snapshot.error_text import shown
 from snapshot.errors import Fenced
@@ -31,6 +31,30 @@ class Holder:
     run: str
     number: int
     committed: int
+
+
+class Cell(NamedTuple):
+    """The newest value of a key, the snapshot that wrote it, and the value before, or None where there was none.
+
+    As text it is three lines, because JSON text has no line feed. The last line is empty for None.
+    """
+
+    value: str
+    snapshot_id: int
+    previous: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Cell:
+        """Return the cell of a text."""
+        value, snapshot_id, previous = text.split("\n")
+        return cls(value, int(snapshot_id), previous or None)
+
+    def __str__(self) -> str:
+        return f"{self.value}\n{self.snapshot_id}\n{self.previous or ''}"
+
+    def counting(self, committed: int) -> str | None:
+        """Return the value that counts with a committed id."""
+        return self.value if self.snapshot_id <= committed else self.previous
 
 
 class CellTable(Protocol):
@@ -70,6 +94,8 @@ class CellStore(AggregateStore):
 
     def __init__(self) -> None:
         self._table: CellTable | None = None
+        #: the committed id that this instance has seen last
+        self._committed = 0
 
     @abstractmethod
     def __str__(self) -> str:
@@ -90,8 +116,7 @@ class CellStore(AggregateStore):
         """See `AggregateStore`."""
 
         def deed(table: CellTable) -> int:
-            holder = table.holder()
-            self._refuse_older(holder, claim)
+            holder = self._obeyed(table, claim)
             table.hold(Holder(claim.run, claim.number, holder.committed))
             return holder.committed
 
@@ -161,10 +186,21 @@ class CellStore(AggregateStore):
 
     def _check(self, table: CellTable, claim: StoreClaim) -> Holder:
         """Return the holder, if it is the claim. Else raise."""
-        holder = table.holder()
-        self._refuse_older(holder, claim)
+        holder = self._obeyed(table, claim)
         if holder.number != claim.number:
             raise StoreRefused(f"{self}: claim {claim.number} of run {claim.run!r} has not taken the store")
+        return holder
+
+    def _obeyed(self, table: CellTable, claim: StoreClaim) -> Holder:
+        """Return the holder, if the store has what it had, and no claim that is higher or of another run."""
+        holder = table.holder()
+        self._refuse_older(holder, claim)
+        if holder.committed < self._committed:
+            raise StoreRefused(
+                f"{self} had committed snapshot {self._committed}, and now has {holder.committed}: it has lost totals. "
+                "Restore its data, and let its server keep what it confirms"
+            )
+        self._committed = holder.committed
         return holder
 
     def _refuse_older(self, holder: Holder, claim: StoreClaim) -> None:

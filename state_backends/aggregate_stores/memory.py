@@ -5,17 +5,9 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from state_backends.aggregate_stores.cell_store import CellStore, CellTable, Holder, Result
-
-
-class Cell(NamedTuple):
-    """The newest value of a key, the snapshot that wrote it, and the value before, or None where there was none."""
-
-    value: str
-    snapshot_id: int
-    previous: str | None
+from state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder, Result
 
 
 class MemoryTable:
@@ -57,7 +49,7 @@ class MemoryTable:
                 if cell.previous is None:
                     del self._cells[key]
                 else:
-                    self._cells[key] = Cell(cell.previous, committed, None)
+                    self._cells[key] = Cell(cell.previous, committed)
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""
@@ -69,9 +61,7 @@ class MemoryTable:
 
     def _counting(self, key: str, committed: int) -> str | None:
         cell = self._cells.get(key)
-        if cell is None:
-            return None
-        return cell.value if cell.snapshot_id <= committed else cell.previous
+        return None if cell is None else cell.counting(committed)
 
 
 #: {id of a store: its table}, because pickled copies of a store share its table

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
 from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
 from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
+from snapshot.channel.stamps import Clock
 from snapshot.coordinator import control
 from snapshot.culprit import Culprit, FailedMessages, FailedTimer, IsolatedMessages
 from snapshot.errors import ChannelError
@@ -101,6 +102,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[ReroutedCount, ...]: st.lists(
         st.builds(ReroutedCount, _CHANNELS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=2
     ).map(tuple),
+    Clock: st.none() | st.lists(st.tuples(st.text(max_size=3), _NUMBERS), max_size=3).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
     Culprit | None: st.none()
     | st.builds(FailedMessages, _CHANNELS, _NUMBERS, _NUMBERS)

@@ -76,7 +76,7 @@ def values(first: int, payload: bytes = b"\x91\x01") -> Frame:
         (marker_frame(7, INCARNATION, Marker(1, 1, 0, False)), "channel 7: a MARKER frame"),
         (credit_frame(0, INCARNATION, 5), "channel 0: credit came for a channel that does not leave"),
         (WireFrame(WireType.CONTROL, 0, INCARNATION, b"x"), "has no business"),
-        (WireFrame(WireType.MARKER, 0, INCARNATION, b"x"), "where 25 are due"),
+        (WireFrame(WireType.MARKER, 0, INCARNATION, b"x"), "where 26 are due"),
         (WireFrame(WireType.DATA, 0, INCARNATION, b"x"), "a data frame with first=0"),
     ],
 )

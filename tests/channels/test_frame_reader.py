@@ -99,7 +99,7 @@ def test_every_flipped_bit_is_found() -> None:
     ("frame", "text"),
     [
         (WireFrame(WireType.CONTROL, 0, 0, b"x"), "no business"),
-        (WireFrame(WireType.MARKER, 0, 0, b"x" * 26), "claims 26 bytes"),
+        (WireFrame(WireType.MARKER, 0, 0, b"x" * 27), "claims 27 bytes"),
     ],
 )
 def test_what_is_not_admitted_is_refused(frame: WireFrame, text: str) -> None:

@@ -177,7 +177,7 @@ class LocalCoordinator:
         if self._whole is None:
             return
         snapshot_id = self._whole.snapshot_id
-        manifest, cuts = self._tracker.manifest(snapshot_id), self._cuts[snapshot_id]
+        manifest, cuts = self._tracker.manifests[snapshot_id], self._cuts[snapshot_id]
         check_order(snapshot_id, [*self._published, *self._publishing[:-1]], cuts)
         if self._initiators[snapshot_id] > 1:
             self._seen["several initiators of one snapshot"] = None

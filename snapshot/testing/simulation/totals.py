@@ -30,6 +30,10 @@ class SimulatedStore:
     #: for each of the next calls: whether it happens although it fails
     failures: list[bool] = field(default_factory=list)
 
+    def totals(self) -> dict[Any, Any]:
+        """Return all totals that count now."""
+        return KeptTotals(self.cells).totals()
+
 
 class StoreConnection(KeptTotals):
     """A connection to a simulated store."""

@@ -10,7 +10,7 @@ import typer
 
 from barrier_runtime.cli import mode_option
 from barrier_runtime.cli.mode_option import complete_mode, mode_wish
-from snapshot.plan.modes import Deltas, InputLogging, Mode
+from snapshot.plan.modes import Deltas, InputLogging, Mode, MonoidClocks
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ def shelved(monkeypatch: pytest.MonkeyPatch) -> None:
         ("deltas", Deltas()),
         ("deltas:every=5", Deltas(every=5)),
         ("deltas:fullFactor=3,every=5", Deltas(every=5, fullFactor=3.0)),
+        ("monoidClocks:clock=negotiated,memory=1000", MonoidClocks(1000, "negotiated")),
         ("shelved:folder=/a=b", Shelved("/a=b")),
         ("shelved:folder=x,copy=true,count=1", Shelved("x", 1, copy=True)),
         ("shelved:folder=,copy=False", Shelved("")),
@@ -59,6 +60,7 @@ def test_a_text_is_a_mode(shelved: None, text: str, mode: Any) -> None:
         ("deltas:every=1,every=2", "'every=2' is no setting, or is given twice"),
         ("deltas:every=few", "every is a whole number, not 'few'"),
         ("deltas:fullFactor=", "fullFactor is a number, not ''"),
+        ("monoidClocks:clock=sun", "MonoidClocks: clock is 'epochs' or 'negotiated', not 'sun'"),
         ("deltas:every=0", "Deltas: every is a whole number from 1, not 0"),
         ("shelved", "folder is not given; write shelved:folder=...,count=3,copy=False"),
         ("shelved:folder=x,copy=no", "copy is true or false, not 'no'"),
@@ -79,10 +81,21 @@ def test_each_mode_can_be_chosen(mode: type[Mode]) -> None:
     assert type(mode_wish(written.replace("...", "/folder"))) is mode
 
 
+def test_the_help_has_the_values_of_a_setting() -> None:
+    """Where there are few, because nothing else says what one may write."""
+    assert "monoidClocks:memory=268435456,clock=epochs (clock epochs or negotiated)" in mode_option.MODE_OPTION.help
+
+
 def test_modes_and_settings_are_completed(shelved: None) -> None:
-    """Modes first, behind the colon the settings of the mode."""
+    """Modes first, behind the colon the settings of the mode, behind the equals sign values of which there are few."""
     assert complete_mode("") == ["markers", *(each.name for each in get_args(Mode)), "shelved"]
     assert complete_mode("de") == ["deltas"]
     assert complete_mode("deltas:") == ["deltas:every=", "deltas:fullFactor="]
     assert complete_mode("shelved:folder=x,co") == ["shelved:folder=x,count=", "shelved:folder=x,copy="]
+    assert complete_mode("monoidClocks:memory=1,clock=") == [
+        "monoidClocks:memory=1,clock=epochs", "monoidClocks:memory=1,clock=negotiated",
+    ]  # fmt: skip
+    assert complete_mode("monoidClocks:clock=n") == ["monoidClocks:clock=negotiated"]
+    assert complete_mode("shelved:copy=t") == ["shelved:copy=true"]
+    assert complete_mode("shelved:count=") == complete_mode("shelved:none=") == []
     assert complete_mode("markers:") == complete_mode("none:e") == []

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.channel.stamps import OpenStamps, StampCounts
+from snapshot.channel.stamps import OpenStamps, Stamp, StampCounts
 
 STAMPS = st.lists(st.integers(0, 5), max_size=30)
 
@@ -15,7 +15,7 @@ STAMPS = st.lists(st.integers(0, 5), max_size=30)
 @given(STAMPS, st.sets(st.integers(1, 30)), st.integers(0, 3))
 def test_frames_have_the_stamps_of_their_messages(stamps: list[int], cuts: set[int], sent: int) -> None:
     """Each message once, in order, whatever frames are made. No frame has two runs of one stamp in a row."""
-    open_stamps, found = OpenStamps(sent), list[int]()
+    open_stamps, found = OpenStamps(sent), list[Stamp]()
     for number, stamp in enumerate(stamps, 1):
         open_stamps.change(stamp, sent + number - 1)
         if number in cuts or number == len(stamps):

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,10 @@ from snapshot.operators.monoid import as_monoid, size_of
 
 _INTS = st.integers(-(10**20), 10**20)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-_PAIRS = st.tuples(st.integers(0, 3), _INTS | st.text(max_size=2) | st.none() | st.binary(max_size=2))
+_PAIRS = st.tuples(st.integers(0, 3), _INTS | st.text(max_size=2) | st.none() | st.binary(max_size=2) | st.just(()))
+
+#: values that cannot be compared or stored
+_UNFIT = (math.nan, -math.inf, None, (), (1, math.nan), [1], np.int64(1))
 
 #: {what: (monoid, input values, the result for a list of them, computed another way)}
 MONOIDS: dict[str, tuple[Monoid, st.SearchStrategy[Any], Callable[[list[Any]], Any]]] = {
@@ -51,8 +55,8 @@ def test_states_add_up(
     whole.addAll(["key"] * half, drawn[:half])
     for value in drawn[half:]:
         tail.add("key", value)
-    whole.addStates(tail.drain())
-    [(key, accumulated)] = whole.drain()
+    whole.addStates(tail.drain().items())
+    [(key, accumulated)] = whole.drain().items()
     assert key == "key" and monoid.equal(accumulated, state) and type(accumulated) is type(state)
 
 
@@ -74,10 +78,12 @@ def test_sums_of_floats_are_exact() -> None:
     for values in ([1e300, 1.0, -1e300], [1.0, 1e300, -1e300], [1e300, -1e300, 1]):
         accumulator = total.accumulator()
         accumulator.addAll(["key"] * 3, values)
-        [(_, state)] = accumulator.drain()
+        [state] = accumulator.drain().values()
         assert (total.result(state), type(total.result(state))) == (1.0, float)
     assert total.result(total.plus(total.unit(0.1), total.unit(0.2))) == 0.30000000000000004
     assert type(total.result(total.plus(total.unit(2), total.unit(True)))) is int
+    assert (total.unit(np.int64(7)), type(total.unit(np.int64(7)))) == (7, int)
+    assert (total.unit(np.float32(0.5)), type(total.unit(np.float32(0.5)))) == (Fraction(1, 2), Fraction)
     least = math.ulp(0.0)
     assert total.result(total.plus(total.unit(least), total.unit(least))) == 2 * least
     assert total.result(total.plus(total.unit(-1.7e308), total.unit(-1.7e308))) == -math.inf
@@ -88,16 +94,21 @@ def test_a_sum_may_change_from_ints_to_floats() -> None:
     accumulator = Sum().accumulator()
     for values in ([1, 2], [0.5, 0.25], [3, 4], [5, 0.125], [Fraction(1, 3), 6]):
         accumulator.addAll(["a", "b"], values)
-    assert dict(accumulator.drain()) == {"a": Fraction(9 + 0.5) + Fraction(1, 3), "b": Fraction(12 + 0.25 + 0.125)}
-    assert accumulator.drain() == [] and len(accumulator) == accumulator.byteSize() == 0
+    assert accumulator.drain() == {"a": Fraction(9 + 0.5) + Fraction(1, 3), "b": Fraction(12 + 0.25 + 0.125)}
+    assert accumulator.drain() == {} and len(accumulator) == accumulator.byteSize() == 0
 
 
 @pytest.mark.parametrize(
     ("monoid", "value"),
     [
         *((Sum(), value) for value in (math.nan, math.inf, "1", None)),
-        *((monoid, value) for monoid in (Min(), Max(), TopK(2)) for value in (math.nan, None, ())),
-        *((monoid, value) for monoid in (First(), Last()) for value in ((math.nan, 1), (1, math.nan), (None, 1), 7)),
+        *((monoid, value) for monoid in (Min(), Max(), TopK(2)) for value in _UNFIT),
+        *(
+            (monoid, (time, value))
+            for monoid in (First(), Last())
+            for time, value in ((None, 1), (math.nan, 1), (1, []))
+        ),
+        *((monoid, value) for monoid in (First(), Last()) for value in (7, (1,), [1, 2])),
     ],
     ids=lambda each: repr(each) if not isinstance(each, Monoid) else type(each).__name__,
 )
@@ -108,6 +119,24 @@ def test_values_without_a_state_are_refused(monoid: Monoid, value: Any) -> None:
             monoid.accumulator().addAll(["key"] * len(values), values)
     with pytest.raises(ValueError, match=f"^{type(monoid).__name__}: "):
         monoid.unit(value)
+
+
+def test_bytes_of_growing_states_grow() -> None:
+    """States that become larger count as they are, whatever they were first."""
+    grown, whole = TopK(100).accumulator(), TopK(100).accumulator()
+    for number in range(100):
+        grown.add("key", float(number))
+    whole.addStates([("key", tuple(map(float, reversed(range(100)))))])
+    assert grown.byteSize() == whole.byteSize() > 100 * size_of(1.0)
+
+
+def test_bytes_are_counted_once() -> None:
+    """Keys of a list of several types, whose values take another way, add as many bytes as keys that come alone."""
+    mixed, alone = Sum().accumulator(), Sum().accumulator()
+    mixed.addAll(["a", "b"], [Fraction(1, 2), 1])
+    alone.add("a", Fraction(1, 2))
+    alone.add("b", 1)
+    assert mixed.byteSize() == alone.byteSize()
 
 
 def test_floats_without_a_sum_are_refused() -> None:
@@ -132,7 +161,7 @@ def test_nothing_is_neutral_in_every_way_into_an_accumulator() -> None:
         accumulator = monoid.accumulator()
         accumulator.addStates([("key", monoid.zero())])
         accumulator.addAll(["key"], [(1, 2)])
-        assert accumulator.drain() == [("key", (1, 2))]
+        assert accumulator.drain() == {"key": (1, 2)}
 
 
 def test_top_k_needs_a_number() -> None:
@@ -157,7 +186,7 @@ def test_users_need_only_zero_and_plus() -> None:
     monoid = as_monoid(Longest())
     accumulator = monoid.accumulator()
     accumulator.addAll(["a", "b", "a"], ["xx", "y", "zzz"])
-    assert accumulator.drain() == [("a", "zzz"), ("b", "y")]
+    assert accumulator.drain() == {"a": "zzz", "b": "y"}
     assert monoid.result(monoid.zero()) == ""
     assert as_monoid(monoid) is monoid
     for wrong in (Longest, "sum", 7):

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, GraphError, Node
+from snapshot import Context, Graph, GraphError, Node, PersistentAggregate, Sum
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.validation import NAME_CHARACTERS_MAX, PARALLELISM_MAX, name_problem
 from snapshot.testing import ListSink, ListSource
+from state_backends import MemoryStore
 from tests.snapshot.graphs import Passive
 
 
@@ -68,6 +69,8 @@ WRONG: list[tuple[Callable[[], Graph], str]] = [
     (lambda: two().connect("a", "b", schema="a strin"), "edge a->b: schema: unknown type 'strin'"),
     (lambda: two().connect("a", "b", schema=3), "edge a->b: schema: a schema is DDL or a pyarrow.Schema, not int"),
     (lambda: two().connect("a", "b", schema="a int", key=("a", "c")), "edge a->b: key column 'c' is not in its schema"),
+    (lambda: two().add("c", PersistentAggregate(Sum(), MemoryStore())).connect("a", "c").connect("b", "c", key="k"),
+     "edge a->c: has no key, and 'c' adds up by key"),
     (lambda: two().addInvariant("i", 3), "invariant 'i': cannot be called"),  # type: ignore[arg-type]
     (lambda: two().addInvariant("i", bool).addInvariant("i", bool), "invariant 'i': 2 have this name"),
     (lambda: two().addInvariant("", bool), "invariant '': has 0 characters: a name has 1 to 200"),

@@ -13,8 +13,8 @@ from snapshot.errors import Fenced
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.stored.backend import StoreRefused
 from state_backends.aggregate_stores import cell_store, texts
-from state_backends.aggregate_stores.cell_store import CellStore, CellTable, Holder
-from state_backends.aggregate_stores.memory import Cell, MemoryStore, MemoryTable
+from state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder
+from state_backends.aggregate_stores.memory import MemoryStore, MemoryTable
 
 Patch = pytest.MonkeyPatch
 
