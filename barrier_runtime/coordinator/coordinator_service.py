@@ -194,7 +194,7 @@ class CoordinatorService:
         restarts, aborted = c.restarts, c.aborted  # read once, because the loop's thread replaces them
         return {
             "phase": c.phase.value,
-            "mode": mode_status(c.settings.topology.mode, c.newest, self._progress.steps_left(c.incarnation)),
+            "mode": mode_status(c.settings.topology.mode, c.newest, c.incarnation, self._progress.mode(c.incarnation)),
             "outcome": c.outcome.value if c.outcome else None,
             "reason": c.reason,
             "incarnation": c.incarnation,
