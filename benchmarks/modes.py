@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from barrier_runtime import Run
 from benchmarks.live import DEADLINE_S, Live, await_snapshots
+from benchmarks.mode_totals import measure_totals
 from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
 from benchmarks.replayed_nodes import JOBS, LARGE_KEYS, Progress, sums_graph
 from benchmarks.result import Result, metric, metric_of_samples
@@ -22,7 +23,7 @@ from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
 from snapshot import Deltas, PersistentState
 from snapshot.errors import CutlineError
-from snapshot.plan.modes import ModeWish, mode_of
+from snapshot.plan.modes import ModeWish, MonoidClocks, mode_of
 from state_backends import FileSystemBackend, HeapState, RocksDBState
 
 #: Subtasks of the source and of the node, and workers.
@@ -33,6 +34,12 @@ INTERVAL_S, EVERY = 0.5, 10
 #: Modes, and those that store state in some snapshots.
 MODES = ("markers", "inputLogging", "deltas", "persistentState")
 _WITH_STATE = ("deltas", "persistentState")
+#: Modes that keep totals in a store, the store, and seconds between their snapshots.
+NEGOTIATED = "monoidClocks-negotiated"
+STORE_MODES = ("markers", "monoidClocks", NEGOTIATED)
+STORE, STORE_INTERVAL_S = "postgresql", 10.0
+#: Jobs whose totals are a monoid's.
+MONOID_JOBS = ("wordcount", "keyed_sum")
 #: Seconds of run before the kill, and of a quick run.
 RUN_S, QUICK_RUN_S = (10, 60), (2,)
 #: A job that is killed when all its keys are in the state, 4 GB, and the memory for rows of its workers.
@@ -50,6 +57,8 @@ class Case(NamedTuple):
     job: str
     run_s: int
     mode: str
+    #: where totals are, or None where the values are in keyed state
+    store: str | None = None
 
 
 class Measured(NamedTuple):
@@ -63,13 +72,15 @@ class Measured(NamedTuple):
     resume_s: float
     #: None where state was restored
     replayed_records_per_s: float | None
+    #: None without a store of totals
+    store_operations_per_s: float | None = None
 
 
 def configurations(size: RunSize) -> Cases:
     """Return one case for each job, time of run and mode."""
-    return {
+    cases: dict[Case, Configuration] = {
         Case(job, run_s, mode): {
-            "job": job, "run_s": run_s, "mode": mode, "every": EVERY if mode in _WITH_STATE else None,
+            "job": job, "run_s": run_s, "mode": mode, "every": EVERY if mode in _WITH_STATE else None, "store": None,
             **size.configuration(),
         }
         for job in JOBS
@@ -77,6 +88,12 @@ def configurations(size: RunSize) -> Cases:
         for mode in MODES
         if job != LARGE or (mode == "persistentState" and run_s == RUN_S[0])
     }  # fmt: skip
+    for job in JOBS:
+        for run_s in size.choose(RUN_S, QUICK_RUN_S):
+            for mode in STORE_MODES if job in MONOID_JOBS else ():
+                configuration = {"job": job, "run_s": run_s, "mode": mode, "every": None, "store": STORE}
+                cases[Case(job, run_s, mode, STORE)] = {**configuration, **size.configuration()}
+    return cases
 
 
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
@@ -86,7 +103,7 @@ def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
     for case, configuration in cases.items():
         show_progress("modes", configuration, 1, 1)
         with scratch(live) as folder:
-            measured = _measure(live, folder, case)
+            measured = _measure(live, folder, case) if case.store is None else _measure_totals(live, folder, case, size)
         records_per_s[case] = measured.records_per_s
         beside = records_per_s.get(case._replace(mode="markers"))
         ratios = {} if beside is None or case.mode == "markers" else {"markers": measured.records_per_s / beside}
@@ -102,6 +119,8 @@ def _result(configuration: Configuration, measured: Measured, ratios: dict[str, 
         "commit_ms": metric_of_samples("ms", [measured.commit_ms]),
         "resume_s": metric("s", [measured.resume_s]),
     }
+    if measured.store_operations_per_s is not None:
+        metrics["store_operations_per_s"] = metric("operations/s", [measured.store_operations_per_s])
     if measured.replayed_records_per_s is not None:
         metrics["replayed_records_per_s"] = metric("records/s", [measured.replayed_records_per_s])
     return Result("modes", configuration, metrics, ratios)
@@ -136,6 +155,16 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
         rate, written / ran, (len(reports) - 1) / seconds,
         [each["durationMs"] for each in reports], memory, resumed, replayed,
     )  # fmt: skip
+
+
+def _measure_totals(live: Live, folder: Path, case: Case, size: RunSize) -> Measured:
+    mode: ModeWish = "markers"
+    if case.mode != "markers":
+        mode = MonoidClocks(clock="negotiated" if case.mode == NEGOTIATED else "epochs")
+    interval_s = size.choose(STORE_INTERVAL_S, INTERVAL_S)
+    return Measured(
+        **measure_totals(live, folder, case.job, mode, run_s=case.run_s, interval_s=interval_s, parallelism=PARALLELISM)
+    )
 
 
 def _mode(name: str, folder: Path) -> ModeWish:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -29,7 +30,7 @@ from benchmarks.process_table import is_gone, process_table
 
 #: seconds until a server that does not start, or does not end, is an error
 _SECONDS_MAX: Final = 30.0
-_POLL_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.05
 
 #: users that a server may run as where this process is root
 _USERS: Final = ("postgres", "nobody")
@@ -49,6 +50,7 @@ class Server(ABC):
 
     def __init__(self, name: str) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_killed = False
         self.folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         self._user = next((user for user in _USERS if _exists(user)), None) if os.getuid() == 0 else None
         if self._user is not None:
@@ -82,6 +84,7 @@ class Server(ABC):
             command = self._as_user(["setpriv", "--pdeathsig", signal.Signals(self._end_signal).name], self._command())
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._await(self._answers, "answer")
+        self._is_killed = False
 
     def stop(self) -> None:
         """End the server as its administrator would, without waiting for its clients. It must not be paused."""
@@ -91,10 +94,10 @@ class Server(ABC):
     def kill(self) -> None:
         """Kill the server and its processes, as a crash of the host would end them (SIGKILL)."""
         processes = self._paused()
-        for pid in processes:
-            os.kill(pid, signal.SIGKILL)
+        _send(processes, signal.SIGKILL)
         self._running.wait(_SECONDS_MAX)
         self._await(lambda: all(map(is_gone, processes)), "end")
+        self._is_killed = True
 
     def pause(self) -> None:
         """Freeze the server and its processes: connections stay open, and nothing answers (SIGSTOP)."""
@@ -102,8 +105,7 @@ class Server(ABC):
 
     def resume(self) -> None:
         """Let a paused server go on (SIGCONT)."""
-        for pid in (*self._children(), self._running.pid):
-            os.kill(pid, signal.SIGCONT)
+        _send([*self._children(), self._running.pid], signal.SIGCONT)
 
     def __enter__(self) -> Self:
         try:
@@ -117,9 +119,11 @@ class Server(ABC):
         self._remove()
 
     def _remove(self) -> None:
+        if self._is_killed:
+            self.start()  # because a killed PostgreSQL has left shared memory, which its next start removes
         if self._process is not None and self._process.poll() is None:
             self.resume()
-            self.stop()  # because a killed PostgreSQL leaves its shared memory
+            self.stop()
         shutil.rmtree(self.folder)
 
     def _run(self, *command: str) -> None:
@@ -152,8 +156,7 @@ class Server(ABC):
         os.kill(self._running.pid, signal.SIGSTOP)
         self._await(lambda: self._running.pid in _frozen(), "stop")
         children = self._children()
-        for pid in children:
-            os.kill(pid, signal.SIGSTOP)
+        _send(children, signal.SIGSTOP)
         return [self._running.pid, *children]
 
     def _children(self) -> list[int]:
@@ -262,6 +265,12 @@ def _program(name: str) -> str:
     if found is None and not installed:
         raise FileNotFoundError(f"{name} is not installed: run scripts/setup (Debian: postgresql, redis-server)")
     return found or str(installed[-1])
+
+
+def _send(processes: list[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):  # a server ends processes of its own too
+            os.kill(pid, number)
 
 
 def _frozen() -> list[int]:

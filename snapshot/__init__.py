@@ -23,7 +23,7 @@ from snapshot.operators.monoid import Monoid
 from snapshot.operators.monoids import Count, First, Last, Max, Min, Sum, TopK
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.operators.sketches import HyperLogLog, Quantiles, Theta
-from snapshot.plan.modes import Deltas, InputLogging, MonoidClocks, PersistentState
+from snapshot.plan.modes import ChannelLogs, Deltas, InputLogging, MonoidClocks, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
@@ -33,6 +33,7 @@ __all__ = [
     "FULL",
     "AggregateStore",
     "ChannelError",
+    "ChannelLogs",
     "Context",
     "Count",
     "CutlineError",

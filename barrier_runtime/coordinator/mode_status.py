@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from barrier_runtime.progress import ModeProgress
-from snapshot.plan.modes import Mode, MonoidClocks, has_steps, name_of_mode, negotiates
+from snapshot.coordinator.record_tracker import RecordTracker
+from snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
+from snapshot.stored.independent_record import first_record_number
 from snapshot.stored.manifest import Manifest
+from snapshot.stored.recovery_report import RECOVERY_REPORT
 
 
 def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:
@@ -22,7 +25,7 @@ def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, pr
     progress : ModeProgress
     """
     status: dict[str, Any] = {"name": name_of_mode(mode)}
-    if has_steps(mode):
+    if isinstance(mode, StepMode):
         status |= _steps(newest, progress.steps_left)
     if progress.stores:
         status |= _totals(mode, newest, incarnation, progress)
@@ -79,3 +82,33 @@ def _items_behind(newest: Manifest | None, incarnation: int, progress: ModeProgr
     of_aggregates = (record for record in newest.records if record.subtask.node in progress.stores)
     published = sum(entry.processed for record in of_aggregates for entry in record.received)
     return max(0, progress.added - published)  # the snapshot may be newer than the reports
+
+
+def records_status(records: RecordTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:
+    """Return, by node: the age of its oldest newest record, the bytes of its log, and the nodes that it waits for.
+
+    Parameters
+    ----------
+    records : RecordTracker
+    recovery : Manifest or None
+        The snapshot that the last restore made of records.
+    now : float
+        Monotonic seconds.
+    """
+    newest, announced, awaits = dict(records.newest), dict(records.announced), dict(records.awaits)
+    return {
+        "name": ChannelLogs.name,
+        "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
+        "nodes": {
+            node: {
+                "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in own),
+                "recordAge": max(now - announced.get(each.subtask, now) for each in own),
+                "logBytes": sum(handle.size for each in own for handle in each.log),
+                "waitsFor": sorted(
+                    {sender.node for subtask, senders in awaits.items() if subtask.node == node for sender in senders}
+                ),
+            }
+            for node in dict.fromkeys(subtask.node for subtask in newest)
+            if (own := [each for subtask, each in newest.items() if subtask.node == node])
+        },
+    }

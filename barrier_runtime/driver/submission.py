@@ -125,7 +125,7 @@ class RuntimeSettings:
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
         self.check_mode(graph, mode)
-        repeated = None if mode is None or origin.fork is None else origin.fork[0]
+        repeated = origin.fork[0] if has_steps(mode) and origin.fork is not None else None
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name, repeated)

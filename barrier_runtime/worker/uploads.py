@@ -17,12 +17,23 @@ from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.error_text import printable
+from snapshot.independent.record_files import RecordFiles
 from snapshot.keyed.row_spool import RowSpool
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle, Part
 from snapshot.stored.run_store import RunStore
 from snapshot.worker.difference_log import TotalsTask
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked, TotalsFailed, TotalsWorked
+from snapshot.worker.events import (
+    PartsRead,
+    PartsStored,
+    PartsUnreadable,
+    RecordNotWritten,
+    RecordWritten,
+    RowsWorked,
+    TotalsFailed,
+    TotalsWorked,
+    WriteRecord,
+)
 from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 from snapshot.worker.restored_parts import KeyOf, read_parts
 from snapshot.worker.row_tasks import RowResult, RowWork, failure_of
@@ -40,7 +51,16 @@ STORAGE_THREADS = 4
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
 #: the result of a finished read, upload, task on rows, or task on totals
-Finished = PartsStored | RowsWorked | PartsRead | PartsUnreadable | TotalsWorked | TotalsFailed
+Finished = (
+    PartsStored
+    | RowsWorked
+    | RecordWritten
+    | RecordNotWritten
+    | PartsRead
+    | PartsUnreadable
+    | TotalsWorked
+    | TotalsFailed
+)
 
 
 class Storage:
@@ -116,6 +136,10 @@ class Storage:
         """Perform a task on the store of an aggregate."""
         self.totals.work(task, incarnation)
 
+    def write_record(self, effect: WriteRecord) -> None:
+        """Store a record of a subtask alone, and then look for a claim."""
+        self._pool.submit(self._write_record, effect)
+
     def release_memory(self) -> None:
         """Release memory that no copy has needed for long. Call this regularly."""
         self.memory.release_idle(time.monotonic())
@@ -159,6 +183,17 @@ class Storage:
         except Exception as error:  # noqa: BLE001  # any error, even MemoryError: the coordinator waits for an answer
             messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
         self._finish(PartsStored(tuple(messages)))
+
+    def _write_record(self, effect: WriteRecord) -> None:
+        if effect.incarnation != self._incarnation:
+            return
+        files, record = RecordFiles(self._store), effect.record
+        at = (effect.incarnation, record.subtask, record.number)
+        try:
+            files.write(record)
+            self._finish(RecordWritten(*at, effect.next_claim, files.claim(effect.next_claim)))
+        except Exception as error:  # noqa: BLE001  # any error: the next record waits for an answer
+            self._finish(RecordNotWritten(*at, printable(str(error) or repr(error))))
 
     def _work(self, task: RowTask, incarnation: int, spool: RowSpool) -> None:
         if incarnation != self._incarnation:

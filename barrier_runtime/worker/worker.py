@@ -67,6 +67,7 @@ from snapshot.worker.events import (
     TurnEnded,
     WorkOnRows,
     WorkOnTotals,
+    WriteRecord,
 )
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts
@@ -264,6 +265,8 @@ class Worker:
                 self._storage.work_on_rows(task, incarnation)
             case WorkOnTotals(incarnation, task):
                 self._storage.work_on_totals(task, incarnation)
+            case WriteRecord():
+                self._storage.write_record(effect)
             case RemoveVersions(kept):
                 self._storage.remove_versions(kept)
             case Log(level, text):

@@ -32,6 +32,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
+from snapshot.plan.modes import ChannelLogs
 from snapshot.stored.list_rules import Lists, StepBase
 from snapshot.stored.manifest import Manifest
 
@@ -70,7 +71,12 @@ class Started:
     """All workers process new events: `StartProcessing` was sent, and the restored steps are repeated."""
 
 
-DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started
+@dataclass(frozen=True, slots=True)
+class RecordsNeeded:
+    """The newest records must become a snapshot before anything is restored. `composed` follows."""
+
+
+DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started | RecordsNeeded
 
 
 class Deployment:
@@ -111,6 +117,10 @@ class Deployment:
         #: {subtask: lists that this incarnation restored}, or None for adopted workers, because a plan was never made
         self._restored_lists: dict[Subtask, Lists] | None = None
         self._is_over = False
+        #: newest manifest with the report of a recovery that was read or published, or None
+        self.recovery: Manifest | None = None
+        #: claim under which the newest records became the snapshot to restore, or 0
+        self._composed = 0
         #: {worker: unsent chunks of its deployment}
         self._to_deploy: dict[int, deque[tuple[RestoredSubtask, ...]]] = {}
         #: whether the run's first stage was launched and none of its workers has registered
@@ -232,7 +242,37 @@ class Deployment:
     def manifest_read(self, manifest: Manifest) -> DeploymentResult | None:
         """Store the manifest that answers `ReadManifest`, and continue."""
         self.known = manifest
+        self.recovery = self.recovery if manifest.recovery is None else manifest
         return self._gather()  # gather again, because workers may have been lost
+
+    def composed(self, manifest: Manifest) -> DeploymentResult | None:
+        """Continue from the snapshot that the newest records became."""
+        self._composed, self._newest = self._claim, manifest.snapshot_id
+        return self.manifest_read(manifest)
+
+    @property
+    def base_of_records(self) -> Manifest | None:
+        """The snapshot with which the records of the present incarnation go on; None for a fresh start."""
+        return None if self._source is None else self.known
+
+    @property
+    def has_own_snapshot(self) -> bool:
+        """Whether the present incarnation has a snapshot of this run."""
+        at = (self._settings.run, self._registry.incarnation)
+        return self.known is not None and (self.known.run, self.known.incarnation) == at
+
+    @property
+    def _needs_records(self) -> bool:
+        """Whether records may be newer than the snapshot to restore (PROTOCOL 14.5). None is newer than a final one."""
+        if not isinstance(self._settings.topology.mode, ChannelLogs) or self._composed == self._claim:
+            return False
+        return self.known is not None and self.known.run == self._settings.run and not self.known.final
+
+    def _await_records(self) -> RecordsNeeded:
+        self._must_restore = True
+        self._registry.incarnation = self._claim
+        self._enter(Phase.READING, None)
+        return RecordsNeeded()
 
     def deploy_taken(self, worker: int, incarnation: int) -> None:
         """Send the next chunk to a worker that received a chunk."""
@@ -327,6 +367,8 @@ class Deployment:
         if self.known is None or not self._knows(source):
             self._read(*source)
             return None
+        if self._needs_records:
+            return self._await_records()
         try:
             plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
             plan = self._placement.host(plan, self._registry.disks())

@@ -29,7 +29,7 @@ from snapshot.coordinator.step_records import is_foreign, with_state
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
-from snapshot.plan.modes import negotiates, state_multiple
+from snapshot.plan.modes import ChannelLogs, StepMode, negotiates, state_multiple
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -126,6 +126,10 @@ class SnapshotTracker:
             first = self.table.requests[0]
             self._trigger(Initiator.REQUEST, self._able(first.initiators or ()), first)
 
+    def open_cut(self, initiator: Initiator) -> PendingSnapshot:
+        """Start a snapshot whose cut is made of records that are stored already (PROTOCOL 14.5)."""
+        return self.table.open(self._outbox.now, (), initiator)
+
     def trigger_idle(self) -> None:
         """Start a snapshot because all workers are idle."""
         self._trigger(Initiator.IDLE, ())
@@ -176,6 +180,8 @@ class SnapshotTracker:
         # PROTOCOL 3.5: the graph's own initiators reach the subtasks that the given initiators do not reach.
         reached = dict.fromkeys(self._topology.reachable(initiators))
         everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
+        if isinstance(self._topology.mode, ChannelLogs):
+            everybody = self._topology.subtasks  # because no marker reaches anybody
         by_worker: dict[int, list[Subtask]] = {}
         for subtask in dict.fromkeys(everybody):
             by_worker.setdefault(self._placement[subtask], []).append(subtask)
@@ -197,7 +203,7 @@ class SnapshotTracker:
         because its state is stored whatever becomes of its manifest.
         """
         mode = self._topology.mode
-        if mode is None or mode.captures_state(snapshot.snapshot_id):
+        if not isinstance(mode, StepMode) or mode.captures_state(snapshot.snapshot_id):
             return
         found = [manifest for number, manifest in self.manifests.items() if number < snapshot.snapshot_id]
         if published is not None and not is_foreign(published, self._run, self._topology):
@@ -254,6 +260,7 @@ class SnapshotTracker:
             pinned=snapshot.pinned,
             topology=record_of_topology(self._topology),
             records=records,
+            recovery=snapshot.recovery,
         )
 
     def mark_published(self, snapshot_id: int) -> tuple[Manifest, list[SnapshotRequest]]:

@@ -83,8 +83,8 @@ class _Sums(TightAccumulator):
         """Take out all sums, by key."""
         for key, multiple in self._floats.items():
             # Fraction finds common factors in long time, and these are only powers of two.
-            zeros = (multiple & -multiple).bit_length() - 1 if multiple else _FLOAT_BITS
-            shift = min(zeros, _FLOAT_BITS)
+            lowest_bit = multiple & -multiple or 1
+            shift = min(lowest_bit.bit_length() - 1, _FLOAT_BITS)
             self._states[key] += Fraction(multiple >> shift, 1 << (_FLOAT_BITS - shift))
         self._floats = {}
         return super().drain()

@@ -27,7 +27,7 @@ from snapshot.plan.declarations import (
     dead_letter_edges,
 )
 from snapshot.plan.mode_needs import mode_refusal
-from snapshot.plan.modes import Mode
+from snapshot.plan.modes import ChannelLogs, Mode
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from snapshot.plan.validation import graph_problems
@@ -93,7 +93,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         refusal = mode_refusal(mode, graph, edges, components)
         if refusal is not None:
             raise GraphError(refusal)
-        topology = _stepped(topology, mode)
+        topology = replace(topology, mode=mode) if isinstance(mode, ChannelLogs) else _aligned(topology, mode)
     return CompiledGraph(
         topology=topology,
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
@@ -161,8 +161,8 @@ def _topology(
     return Topology(graph.name, nodes, edges, components)
 
 
-def _stepped(topology: Topology, mode: Mode) -> Topology:
-    """Return the topology of a mode whose cuts lie between two steps, so that nothing is in flight."""
+def _aligned(topology: Topology, mode: Mode) -> Topology:
+    """Return the topology of a mode whose markers stay behind the messages, so that nothing is in flight at a cut."""
     reason = f"mode {mode.name!r}"
     edges = tuple(replace(edge, alignment=ALIGNED, reason=reason) for edge in topology.edges)
     return replace(topology, edges=edges, mode=mode)

@@ -140,20 +140,39 @@ class MonoidClocks:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelLogs:
+    """Let each subtask store a record by itself: its state, its numbers, and a log of what it has sent.
+
+    The designers of Dozer proposed such logs (Dozer, discussion 516).
+
+    Parameters
+    ----------
+    interval : float
+        Seconds from one record of a subtask to its next.
+    """
+
+    interval: float = 5.0
+
+    name: ClassVar[str] = "channelLogs"
+
+    def __post_init__(self) -> None:
+        if type(self.interval) not in (int, float) or not 0 < self.interval < float("inf"):
+            raise ValueError(f"ChannelLogs: interval is a number of seconds above 0, not {shown(self.interval)}")
+
+
 #: Modes whose snapshots lie between two steps of a log.
 StepMode = InputLogging | Deltas | PersistentState
 
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = StepMode | MonoidClocks
+Mode = StepMode | MonoidClocks | ChannelLogs
 
 #: Names and settings that `submit(mode=...)` accepts.
-ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks"] | Mode
+ModeWish = Literal["markers", "inputLogging", "deltas", "monoidClocks", "channelLogs"] | Mode
 
 _MODES: Final[dict[str, Mode | None]] = {
     MARKERS: None,
-    InputLogging.name: InputLogging(),
-    Deltas.name: Deltas(),
-    MonoidClocks.name: MonoidClocks(),
+    **{mode.name: mode for mode in (InputLogging(), Deltas(), MonoidClocks(), ChannelLogs())},
 }
 
 
@@ -212,6 +231,8 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
         return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
     if isinstance(mode, MonoidClocks):
         return {"name": mode.name, "memory": mode.memory, "clock": mode.clock}
+    if isinstance(mode, ChannelLogs):
+        return {"name": mode.name, "interval": mode.interval}
     if isinstance(mode, InputLogging) and hashes_states(mode):
         return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
@@ -231,6 +252,8 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
         return PersistentState(record["folder"], record["every"], record["copy"])
     if record["name"] == MonoidClocks.name:
         return MonoidClocks(record["memory"], record["clock"])
+    if record["name"] == ChannelLogs.name:
+        return ChannelLogs(record["interval"])
     if record["name"] == InputLogging.name:
         return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

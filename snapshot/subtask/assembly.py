@@ -7,7 +7,7 @@ state without `snapshotState` causes a warning, because a restore would lose tha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
+from snapshot.channel.send_log import LogMemory
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.stamps import OpenStamps
@@ -32,7 +33,7 @@ from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas, MonoidClocks, PersistentState, has_steps, memory_of, negotiates
+from snapshot.plan.modes import ChannelLogs, Deltas, MonoidClocks, PersistentState, has_steps, memory_of, negotiates
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.steps.determinants import Began
@@ -41,6 +42,7 @@ from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.division import Division
 from snapshot.subtask.end_of_stream import EndOfStream
 from snapshot.subtask.epochs import Epochs
+from snapshot.subtask.independent_recording import IndependentRecording
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
@@ -220,6 +222,8 @@ class SubtaskParts:
     own: OwnState
     #: log of the steps, or None where each snapshot stores the state of all nodes
     steps: Stepping | None
+    #: what records of the subtask alone hold of its channels, or None where markers cut the graph
+    recording: IndependentRecording | None
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
@@ -288,6 +292,7 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
+        recording=_recording(subtask, topology, inputs, outputs, backpressure, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
 
@@ -368,6 +373,22 @@ def _gate(node: Node, topology: Topology, backpressure: BackpressureFlag) -> Dif
     if not isinstance(node, PersistentAggregate):
         return None
     return DifferenceGate(node, backpressure, memory_of(topology.mode))
+
+
+def _recording(
+    subtask: Subtask,
+    topology: Topology,
+    inputs: Sequence[InputProcessor],
+    outputs: Mapping[ChannelId, ChannelSender],
+    backpressure: BackpressureFlag,
+    environment: SubtaskEnvironment,
+) -> IndependentRecording | None:
+    """Return what records the channels of the subtask, or None where markers cut the graph."""
+    if not isinstance(topology.mode, ChannelLogs):
+        return None
+    ends = [each.end for each in inputs]
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(

@@ -22,7 +22,7 @@ from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import FailedTimer
 from snapshot.error_text import describe, headline, shown
-from snapshot.errors import ChannelError, NodeError, RestoreRefused
+from snapshot.errors import ChannelError, NodeError, RestoreRefused, SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
@@ -45,11 +45,14 @@ from snapshot.subtask.events import (
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
+    RecordRequested,
+    RecordStored,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
     Started,
 )
+from snapshot.subtask.independent_recording import source_progress
 from snapshot.subtask.inheritance import Donation, Donors, united
 from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
@@ -60,12 +63,14 @@ from snapshot.subtask.reports import (
     DifferenceCaptured,
     OwnStateCaptured,
     PublicationHandled,
+    RecordTaken,
     Replayed,
     Report,
     RowsCaptured,
     RowsMigrated,
     RowsSealed,
     SnapshotAsked,
+    SnapshotFailed,
     SubtaskEnded,
     VersionBegun,
 )
@@ -107,6 +112,7 @@ class SubtaskMachine:
         self.backpressure = parts.backpressure
         self.node = parts.node
         self.observer = parts.observer
+        self.recording = parts.recording
         self._parts = parts
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
@@ -323,6 +329,11 @@ class SubtaskMachine:
             case SnapshotPublished(snapshot_id):
                 self._tick(now)
                 self._published(snapshot_id)
+            case RecordRequested(number):
+                self._record_alone(number)
+            case RecordStored():
+                assert self.recording is not None
+                self.recording.stored()
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
@@ -356,6 +367,15 @@ class SubtaskMachine:
         if self._asked:
             self._asked = False
             self.backpressure.closed -= 1
+
+    def _record_alone(self, number: int) -> None:
+        """Capture a record of this subtask (PROTOCOL 14.1)."""
+        assert self.recording is not None
+        try:
+            taken = self.recording.taken(number, self._capture)
+            self._reports.append(RecordTaken(taken, source_progress(self.node, taken)))
+        except SnapshotAborted as error:
+            self._reports.append(SnapshotFailed(number, self.subtask, str(error)))
 
     def _published(self, snapshot_id: int) -> None:
         """Commit the output prepared up to the snapshot, in order. Then call `onPublished`."""
@@ -404,6 +424,11 @@ class SubtaskMachine:
             if at is not None
         ]
         return min(due) - self._lead if due else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the subtask has sent the end of its stream."""
+        return self.status is Status.ENDED
 
     @property
     def idle(self) -> bool:

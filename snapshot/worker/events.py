@@ -24,6 +24,8 @@ from typing import Literal
 from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
 from snapshot.errors import CutlineError
 from snapshot.ids import Subtask
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.generations import RowTask
@@ -84,7 +86,22 @@ class FailureReportDeadline:
     """The time at which the delayed report of a lost peer is sent."""
 
 
-Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | RepeatDeadline | IdleDeadline | FailureReportDeadline
+@dataclass(frozen=True, slots=True)
+class RecordDeadline:
+    """The time at which a subtask records itself alone."""
+
+    subtask: Subtask
+
+
+Deadline = (
+    AlignmentDeadline
+    | RequestDeadline
+    | UploadDeadline
+    | RepeatDeadline
+    | IdleDeadline
+    | FailureReportDeadline
+    | RecordDeadline
+)
 
 # ---- events
 
@@ -148,6 +165,28 @@ class TotalsFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """A record of a subtask alone is stored. Then the worker looked for a claim."""
+
+    incarnation: int
+    subtask: Subtask
+    number: int
+    next_claim: int
+    #: that claim, or None if there was none
+    found: Claim | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNotWritten:
+    """A record of a subtask alone could not be stored, or nobody knows whether it is."""
+
+    incarnation: int
+    subtask: Subtask
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PeersConnected:
     """Data connections to all peers were made."""
 
@@ -193,6 +232,8 @@ Event = (
     | RowsWorked
     | TotalsWorked
     | TotalsFailed
+    | RecordWritten
+    | RecordNotWritten
     | PeersConnected
     | PeerLost
     | DataFailed
@@ -297,6 +338,15 @@ class WorkOnTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Store a record, and then look for a claim. The answer is `RecordWritten` or `RecordNotWritten`."""
+
+    incarnation: int
+    record: IndependentRecord
+    next_claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveVersions:
     """Remove the local versions of the run that are older than the newest of `kept` and not among `kept`."""
 
@@ -349,6 +399,7 @@ Effect = (
     | StoreParts
     | WorkOnRows
     | WorkOnTotals
+    | WriteRecord
     | RemoveVersions
     | ReportProgress
     | DropConnections

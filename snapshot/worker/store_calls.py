@@ -15,8 +15,8 @@ from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.monoid import Monoid
 from snapshot.worker.difference_log import TotalsTask, WriteTotals
 
-#: Keys of one call: enough to hide the way to a server, and few enough for its statements.
-KEYS_AT_ONCE = 4096
+#: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
+KEYS_AT_ONCE = 10_000
 
 
 def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: int) -> Iterator[None]:

@@ -94,6 +94,8 @@ class CellStore(AggregateStore):
 
     def __init__(self) -> None:
         self._table: CellTable | None = None
+        #: the committed id that this instance has seen last
+        self._committed = 0
 
     @abstractmethod
     def __str__(self) -> str:
@@ -114,8 +116,7 @@ class CellStore(AggregateStore):
         """See `AggregateStore`."""
 
         def deed(table: CellTable) -> int:
-            holder = table.holder()
-            self._refuse_older(holder, claim)
+            holder = self._obeyed(table, claim)
             table.hold(Holder(claim.run, claim.number, holder.committed))
             return holder.committed
 
@@ -185,10 +186,21 @@ class CellStore(AggregateStore):
 
     def _check(self, table: CellTable, claim: StoreClaim) -> Holder:
         """Return the holder, if it is the claim. Else raise."""
-        holder = table.holder()
-        self._refuse_older(holder, claim)
+        holder = self._obeyed(table, claim)
         if holder.number != claim.number:
             raise StoreRefused(f"{self}: claim {claim.number} of run {claim.run!r} has not taken the store")
+        return holder
+
+    def _obeyed(self, table: CellTable, claim: StoreClaim) -> Holder:
+        """Return the holder, if the store has what it had, and no claim that is higher or of another run."""
+        holder = table.holder()
+        self._refuse_older(holder, claim)
+        if holder.committed < self._committed:
+            raise StoreRefused(
+                f"{self} had committed snapshot {self._committed}, and now has {holder.committed}: it has lost totals. "
+                "Restore its data, and let its server keep what it confirms"
+            )
+        self._committed = holder.committed
         return holder
 
     def _refuse_older(self, holder: Holder, claim: StoreClaim) -> None:

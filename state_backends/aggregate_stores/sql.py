@@ -52,12 +52,20 @@ class Names:
         """View of the committed totals: key, value."""
         return f'{self.prefix}"{self.plain_totals}"'
 
-    def schema(self, key_type: str) -> tuple[str, ...]:
-        """Return the statements that make everything. The index finds the cells that a rollback returns."""
+    @property
+    def written(self) -> str:
+        """Table with a row for each call that wrote cells above the committed id: its snapshot, and keys by lines.
+
+        An index of the cells by snapshot would be changed with each cell, and so make each write twice as slow.
+        """
+        return f'{self.prefix}"{self.table}_written"'
+
+    def schema(self, key_type: str, options: str = "") -> tuple[str, ...]:
+        """Return the statements that make everything. `options` end the definition of the table of cells."""
         return (
             f"CREATE TABLE {self.cells} (key {key_type} PRIMARY KEY, value TEXT NOT NULL, snapshot_id BIGINT NOT NULL, "
-            "previous TEXT)",
-            f'CREATE INDEX "{self.table}_snapshot_id" ON {self.cells} (snapshot_id)',
+            f"previous TEXT) {options}",
+            f"CREATE TABLE {self.written} (snapshot_id BIGINT NOT NULL, keys TEXT NOT NULL)",
             f"CREATE TABLE {self.holder} (run TEXT NOT NULL, claim BIGINT NOT NULL, committed BIGINT NOT NULL)",
             f"INSERT INTO {self.holder} VALUES ('', 0, 0)",
             f"CREATE VIEW {self.totals} AS SELECT key, CASE WHEN snapshot_id <= committed THEN value ELSE previous END "
@@ -74,10 +82,13 @@ class Names:
 
     @property
     def remove(self) -> str:
-        """Statement that removes cells that had no value before a snapshot. The place is of its id."""
-        return f"DELETE FROM {self.cells} WHERE snapshot_id > {{}} AND previous IS NULL"
+        """Statement that removes cells that had no value before. The places: a condition of keys, and an id."""
+        return f"DELETE FROM {self.cells} WHERE {{}} AND snapshot_id > {{}} AND previous IS NULL"
 
     @property
     def restore(self) -> str:
-        """Statement that returns cells to the value before. The places are of the committed id, and of the snapshot."""
-        return f"UPDATE {self.cells} SET value = previous, snapshot_id = {{}}, previous = NULL WHERE snapshot_id > {{}}"
+        """Statement that returns cells to the value before. The places: committed id, condition of keys, id."""
+        return (
+            f"UPDATE {self.cells} SET value = previous, snapshot_id = {{}}, previous = NULL "
+            "WHERE {} AND snapshot_id > {}"
+        )

@@ -107,16 +107,25 @@ class _Table:
         """See `CellTable`."""
         values = (holder.run, holder.number, holder.committed)
         self._connection.execute(f"UPDATE {self._names.holder} SET run = ?, claim = ?, committed = ?", values)
+        self._connection.execute(f"DELETE FROM {self._names.written} WHERE snapshot_id <= ?", (holder.committed,))
 
     def write(self, texts: Sequence[tuple[str, str]], snapshot_id: int, committed: int) -> None:
         """See `CellTable`."""
         upsert = f"INSERT INTO {self._names.cells} VALUES (?, ?, ?, NULL) {self._names.on_conflict.format('?')}"
         self._connection.executemany(upsert, ((key, value, snapshot_id, committed) for key, value in texts))
+        lines = "\n".join(key for key, _ in texts)
+        self._connection.execute(f"INSERT INTO {self._names.written} VALUES (?, ?)", (snapshot_id, lines))
 
     def roll_back(self, snapshot_id: int, committed: int) -> None:
         """See `CellTable`."""
-        self._connection.execute(self._names.remove.format("?"), (snapshot_id,))
-        self._connection.execute(self._names.restore.format("?", "?"), (committed, snapshot_id))
+        written = self._connection.execute(
+            f"SELECT keys FROM {self._names.written} WHERE snapshot_id > ?", (snapshot_id,)
+        )
+        keys = [key for (lines,) in written for key in lines.split("\n")]
+        remove, restore = self._names.remove.format("key = ?", "?"), self._names.restore.format("?", "key = ?", "?")
+        self._connection.executemany(remove, ((key, snapshot_id) for key in keys))
+        self._connection.executemany(restore, ((committed, key, snapshot_id) for key in keys))
+        self._connection.execute(f"DELETE FROM {self._names.written} WHERE snapshot_id > ?", (snapshot_id,))
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""

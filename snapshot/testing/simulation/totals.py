@@ -18,7 +18,7 @@ from snapshot.plan.topology import Topology
 from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from snapshot.testing.simulation.scheduler import Group
 from snapshot.testing.steps import WorkRows
-from snapshot.worker.difference_log import TotalsTask
+from snapshot.worker.difference_log import CommitTotals, TotalsTask
 from snapshot.worker.store_calls import StoreCalls, opening
 
 
@@ -92,6 +92,8 @@ class StoreThreads:
         self._connect = connect
         self._see = see
         self._calls: dict[tuple[int, Subtask], StoreCalls] = {}
+        #: commits that the stores do not have
+        self._commits: dict[tuple[int, Subtask], None] = {}
 
     def open(self, deploy: Deploy, group: Group, opened: Callable[[CutlineError | None], None]) -> None:
         """Take the stores of a deployment, one call a step, and then report."""
@@ -141,6 +143,8 @@ class StoreThreads:
         calls = self._calls[at]
         was_busy = calls.has_work
         calls.put(task)
+        if isinstance(task, CommitTotals):
+            self._commits[at] = None
         step = WorkRows(task.subtask, "StoreTotals")
 
         def call() -> None:
@@ -157,8 +161,17 @@ class StoreThreads:
                 if calls.is_writing:
                     self._see("some cells of a difference are written")
                 group.once(step, call)
+            if isinstance(done, CommitTotals):
+                del self._commits[at]
             if done is not None:
                 ended(done)
 
         if not was_busy:
             group.once(step, call)
+
+    def note_crash(self, incarnation: int) -> None:
+        """Count what the end of the process interrupts in its present incarnation."""
+        if any(calls.cells_left for (number, _), calls in self._calls.items() if number == incarnation):
+            self._see("a crash between the cells of a difference")
+        if any(number == incarnation for number, _ in self._commits):
+            self._see("a crash before a commit")

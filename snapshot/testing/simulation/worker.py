@@ -16,6 +16,7 @@ from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.record_files import RecordFiles
 from snapshot.keyed.heap import Tier
 from snapshot.plan.modes import PersistentState
 from snapshot.stored.contribution import parts_of, record_of
@@ -31,7 +32,18 @@ from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, ma
 from snapshot.testing.simulation.totals import StoreThreads
 from snapshot.testing.simulation.uploads import Uploads
 from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
+from snapshot.testing.steps import (
+    CheckClaim,
+    Link,
+    NoticeLoss,
+    PutRecord,
+    Receive,
+    Register,
+    Restore,
+    Store,
+    TimeOut,
+    WorkRows,
+)
 from snapshot.trace_events import Kind
 from snapshot.worker import events
 from snapshot.worker.difference_log import TotalsTask
@@ -224,6 +236,8 @@ class Worker(HostOwner):
         match effect:
             case events.SendToCoordinator(messages):
                 for message in messages:
+                    if isinstance(message, control.RecordAwaits):
+                        self._world.see("a record waited")
                     if isinstance(message, control.WorkerFailed):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
@@ -253,6 +267,8 @@ class Worker(HostOwner):
                 self.uploads.totals.work(
                     task, incarnation, monoid, self.uploads, partial(self._totals_over, incarnation)
                 )
+            case events.WriteRecord():
+                self._on_write_record(effect)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -283,6 +299,8 @@ class Worker(HostOwner):
         data = self.data
 
         def ring() -> None:
+            if self._scheduled.get(deadline) == at:
+                del self._scheduled[deadline]  # because it may be set to the same time again
             if self.machine.deadlines.get(deadline) != at or not self.is_alive:
                 return
             if isinstance(deadline, events.AlignmentDeadline):
@@ -463,6 +481,27 @@ class Worker(HostOwner):
         else:
             self.acknowledge(upload, incarnation, handles)
 
+    def _on_write_record(self, effect: events.WriteRecord) -> None:
+        """Write a record, and then check for a claim. Other processes may reach the store between the two."""
+        record, number = effect.record, effect.record.number
+        at = (effect.incarnation, record.subtask, number)
+
+        def write() -> None:
+            try:
+                RecordFiles(self._store).write(record)
+            except OSError as error:
+                self.step(events.RecordNotWritten(*at, str(error)))
+            else:
+                self.uploads.once(CheckClaim(record.subtask, number), check)
+
+        def check() -> None:
+            found = RecordFiles(self._store).claim(effect.next_claim)
+            self._world.note_record(record, is_taken=found is not None)
+            self.step(events.RecordWritten(*at, effect.next_claim, found))
+            self._refresh(list(self.hosts.values()))
+
+        self.uploads.once(PutRecord(record.subtask, number), write)
+
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(
             self._world.run, incarnation, self._world.codec, self._put_rows, self._store.read_part, disk=self._disk.name
@@ -506,6 +545,7 @@ class Worker(HostOwner):
         if not self.is_alive:
             return
         self.is_alive = False
+        self.uploads.totals.note_crash(self.incarnation)
         for group in (self.group, self.data, self.uploads):
             group.end()
         if self.connection is not None:

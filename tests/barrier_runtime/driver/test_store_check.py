@@ -72,7 +72,5 @@ def test_submit_checks_the_stores(mode: Any, tmp_path: Path) -> None:
 
 def test_clocks_need_a_backend_that_stays() -> None:
     """A run that is lost with its coordinator leaves a store that nobody may write any more."""
-    with pytest.raises(
-        GraphError, match=r"^mode 'monoidClocks' cannot run graph 'g': a MemoryBackend does not outlive"
-    ):
+    with pytest.raises(GraphError, match=r"^mode 'monoidClocks' cannot run graph 'g': a MemoryBackend does"):
         _submit(MemoryBackend(), totals({"sum": SQLiteStore("/t.db")}), "monoidClocks")

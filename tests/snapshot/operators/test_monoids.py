@@ -18,7 +18,7 @@ from snapshot.operators.monoid import as_monoid, size_of
 
 _INTS = st.integers(-(10**20), 10**20)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-_PAIRS = st.tuples(st.integers(0, 3), _INTS | st.text(max_size=2) | st.none() | st.binary(max_size=2))
+_PAIRS = st.tuples(st.integers(0, 3), _INTS | st.text(max_size=2) | st.none() | st.binary(max_size=2) | st.just(()))
 
 #: values that cannot be compared or stored
 _UNFIT = (math.nan, -math.inf, None, (), (1, math.nan), [1], np.int64(1))
@@ -119,6 +119,15 @@ def test_values_without_a_state_are_refused(monoid: Monoid, value: Any) -> None:
             monoid.accumulator().addAll(["key"] * len(values), values)
     with pytest.raises(ValueError, match=f"^{type(monoid).__name__}: "):
         monoid.unit(value)
+
+
+def test_bytes_of_growing_states_grow() -> None:
+    """States that become larger count as they are, whatever they were first."""
+    grown, whole = TopK(100).accumulator(), TopK(100).accumulator()
+    for number in range(100):
+        grown.add("key", float(number))
+    whole.addStates([("key", tuple(map(float, reversed(range(100)))))])
+    assert grown.byteSize() == whole.byteSize() > 100 * size_of(1.0)
 
 
 def test_bytes_are_counted_once() -> None:

@@ -172,6 +172,7 @@ class Untrimmed(Theta):
     ("broken", "values"),
     [
         (InBulk(RaisesRanks()), [range(1_000), range(500, 2_000)]),
+        (InBulk(RaisesRanks()), [range(10), range(5, 30)]),
         (InBulk(OfSmallSketch()), [range(1_000), range(500, 2_000)]),
         (CountsOneMore(), st.floats(allow_nan=False)),
         (Unsorted(), st.text(max_size=1)),

@@ -149,7 +149,10 @@ def test_both_ends_count_alike(frames: list[tuple[ChannelId, StampRuns]], settle
             relay.epochs.settle(settled)
     for snapshot_id in range(settled, 8):
         got = {channel: relay.epochs.received(channel, snapshot_id) for channel in (A0, B)}
-        below = {channel: sum(stamp < snapshot_id for stamp in due[channel]) for channel in (A0, B)}
+        below = {
+            channel: sum(isinstance(stamp, int) and stamp < snapshot_id for stamp in due[channel])
+            for channel in (A0, B)
+        }
         # Messages of settled epochs that come late are counted all the same.
         assert got == below
         assert relay.sent(snapshot_id) == [sum(got.values())]

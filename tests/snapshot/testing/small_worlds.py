@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot import Context, Deltas, Graph, InputLogging, Node, PersistentState
+from snapshot import ChannelLogs, Context, Deltas, Graph, InputLogging, Node, PersistentState
 from snapshot.coordinator.restart_policy import RestartPolicy
-from snapshot.plan.modes import Mode
+from snapshot.plan.modes import Mode, ModeWish
 from snapshot.testing import ListSink, Odds, Simulator
 from snapshot.testing.history import History
 from snapshot.testing.steps import Step
@@ -25,6 +25,7 @@ MODES: dict[str, Mode] = {
     "log": InputLogging(),
     **{f"deltas {n}": Deltas(every=n) for n in (1, 2, 3)},
     "versions": PersistentState("/disk", every=3),
+    "records": ChannelLogs(0.05),
 }
 
 
@@ -103,7 +104,7 @@ class SmallWorld:
     graph: Callable[[], Graph]
     has_chains: bool = False
 
-    def simulator(self, mode: Mode, schedule: Sequence[Step] | None = None) -> Simulator:
+    def simulator(self, mode: ModeWish, schedule: Sequence[Step] | None = None) -> Simulator:
         """Make a run by a schedule, without the steps that a fault has made impossible; None: by a seed."""
         return Simulator(
             self.graph(),

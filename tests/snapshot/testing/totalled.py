@@ -7,23 +7,29 @@ one vector of offsets, in all keys, subtasks and stores at once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+import pytest
 
 from snapshot import END, Context, Graph, Node, ReplayableSource
+from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.errors import Fenced
 from snapshot.operators.aggregate_store import StoreClaim
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.plan.modes import MARKERS, ModeWish
 from snapshot.subtask.machine import SubtaskMachine
+from snapshot.testing import Odds, Simulator
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.history import History
 from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from snapshot.testing.simulator import Mutation
+from snapshot.testing.steps import Step
+from snapshot.worker.difference_log import DifferenceLog, TotalsTask
 from state_backends import MemoryStore
 
 #: A partition and the number of an item in it; or the name of a node and 0, for what it sends at an end.
@@ -31,6 +37,9 @@ Item = tuple[str, int]
 
 SCHEMA = pa.schema({"partition": pa.string(), "number": pa.int64()})
 _ENDS = "end of "
+
+#: Even, so that messages share frames.
+_SEED = 2
 
 
 class Multiset(Monoid):
@@ -46,7 +55,7 @@ class Multiset(Monoid):
         return tuple(sorted((Counter(dict(a)) + Counter(dict(b))).items()))
 
 
-def spread(item: Item) -> list[tuple[str, Item]]:
+def fanned_out(item: Item) -> list[tuple[str, Item]]:
     """Return the messages of an item to the aggregates: several keys, so that several subtasks."""
     partition, number = item
     return [(key, item) for key in (partition, f"mod {number % 3}", f"mod {(number + 1) % 3}")]
@@ -84,12 +93,12 @@ class Items(ReplayableSource):
         context.sendAll(items)
 
 
-class SpreadItems(Items):
+class FannedItems(Items):
     """Sends to the aggregates, without relays."""
 
     def pass_on(self, items: list[Item], context: Context) -> None:
         for item in items:
-            for message in spread(item):
+            for message in fanned_out(item):
                 context.send(message)
 
 
@@ -121,11 +130,11 @@ class Rows(Items):
         context.sendAll([dict(zip(SCHEMA.names, item, strict=True)) for item in items])
 
 
-class Spread(Node):
+class FanOut(Node):
     """Sends each item to the aggregates, by several keys. At the end of an edge it sends its own name, once."""
 
     def onMessage(self, item: Any, context: Context) -> None:
-        context.sendAll(spread(tuple(item.values()) if isinstance(item, dict) else item))
+        context.sendAll(fanned_out(tuple(item.values()) if isinstance(item, dict) else item))
 
     def onEnd(self, context: Context) -> None:
         assert context.sender is not None
@@ -154,17 +163,18 @@ class Shape:
     parallelism: int = 1
     most: int = 2
     idle: Mapping[str, int] = field(default_factory=dict)
+    relay_parallelism: int | None = None  #: None: as that of the sources
 
     def graph(self, name: str = "totalled") -> Graph:
         """Build the graph."""
         graph = Graph(name)
-        kind = Rows if BatchRelay in self.relays else Items if self.relays else SpreadItems
+        kind = Rows if BatchRelay in self.relays else Items if self.relays else FannedItems
         schema = SCHEMA if kind is Rows else None
         for source, sizes in self.sources.items():
             graph.add(source, kind(sizes, self.most, self.idle), parallelism=min(len(sizes), self.parallelism))
         before = list(self.sources)
         for number, relay in enumerate(self.relays):
-            graph.add(f"relay{number}", relay(), parallelism=self.parallelism)
+            graph.add(f"relay{number}", relay(), parallelism=self._of_relays)
             for each in before:
                 graph.connect(each, f"relay{number}", partitioning="rebalance", schema=schema)
             before = [f"relay{number}"]
@@ -173,6 +183,10 @@ class Shape:
             for each in before:
                 graph.connect(each, aggregate, key=first)
         return graph
+
+    @property
+    def _of_relays(self) -> int:
+        return self.relay_parallelism or self.parallelism
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -184,12 +198,12 @@ class Shape:
         found: defaultdict[str, Counter[Item]] = defaultdict(Counter)
         for partition, size in self.sizes.items():
             for number in range(size):
-                for key, item in spread((partition, number)):
+                for key, item in fanned_out((partition, number)):
                     found[key][item] += 1
         if self.relays:
             before = [f"relay{len(self.relays) - 2}"] if len(self.relays) > 1 else list(self.sources)
             last = f"relay{len(self.relays) - 1}"
-            subtasks = [f"{last}[{index}]" for index in range(self.parallelism)]
+            subtasks = [f"{last}[{index}]" for index in range(self._of_relays)]
             found["ends"] = Counter((f"{_ENDS}{source} at {at}", 0) for source in before for at in subtasks)
         return sorted(((key, tuple(sorted(items.items()))) for key, items in found.items()), key=repr)
 
@@ -210,7 +224,7 @@ def clock_of(totals: Mapping[str, Any]) -> Clock:
     for key, state in totals.items():
         counts.update({(key, item): count for item, count in state})
     items = {item: None for _, item in counts if not item[0].startswith(_ENDS)}
-    due = Counter(message for item in items for message in spread(item))
+    due = Counter(message for item in items for message in fanned_out(item))
     found = Counter({at: count for at, count in counts.items() if not at[1][0].startswith(_ENDS)})
     if found != due or any(count > 1 for count in counts.values()):
         raise CheckFailed("clock", f"{due - found} do not count, and {found - due} count too much")
@@ -335,3 +349,46 @@ def problems(history: History, shape: Shape) -> Iterator[str]:
 def _difference(found: Iterable[tuple[str, Any]], due: Iterable[tuple[str, Any]]) -> str:
     counts, wanted = (Counter({(k, i): n for k, state in each for i, n in state}) for each in (found, due))
     return f"lost {dict(wanted - counts)}, too many {dict(counts - wanted)}"
+
+
+def note_differences(patch: pytest.MonkeyPatch, seen: Counter[str]) -> None:
+    """Note the differences of aborted snapshots that join the next, and differences that wait for a decision."""
+    captured = DifferenceLog.captured
+
+    def noting(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+        seen["an aborted difference joined"] += self._carried is not None
+        tasks = captured(self, snapshot_id, states, size)
+        seen["a difference waited"] += self._waiting is not None
+        return tasks
+
+    patch.setattr(DifferenceLog, "captured", noting)
+
+
+@dataclass
+class TotalledWorld:
+    """A small graph with totals, for faults at every step."""
+
+    shape: Shape
+    seen: Counter[str]
+    alignment: Literal["unaligned", "aligned"] = "unaligned"
+
+    def simulator(self, mode: ModeWish, schedule: Sequence[Step] | None = None) -> Simulator:
+        """Make a run by a schedule, without the steps that a fault has made impossible; None: by a seed."""
+        self._judge = Judge(self.seen, is_exact=mode != MARKERS or self.alignment == "aligned")
+        return Simulator(
+            self.shape.graph(),
+            _SEED if schedule is None else schedule,
+            seed=_SEED,
+            mode=mode,
+            alignment=self.alignment,
+            snapshotInterval=0.04,
+            odds=Odds(tick=6),
+            restartPolicy=RestartPolicy(maxRestarts=50),
+            skipsImpossible=True,
+            mutation=self._judge.mutation(),
+        )
+
+    def problems(self, history: History, reference: History) -> list[str]:
+        """What is lost or doubled in the totals of the run that was made last."""
+        self._judge.demand(history)
+        return list(problems(history, self.shape))

@@ -17,7 +17,7 @@ import redis
 from benchmarks.servers import PostgreSQLServer, RedisServer
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.stored.backend import StoreRefused
-from state_backends import PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
+from state_backends import MemoryStore, PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
 
 _CLAIM = StoreClaim("r", 1)
 
@@ -112,6 +112,24 @@ def test_a_redis_without_memory(redis_server: RedisServer) -> None:
     store.commit(_CLAIM, 1)
     assert store.get("a") == 1
     store.close()
+
+
+def test_a_store_that_has_lost_totals() -> None:
+    """A store whose committed id goes back, as a server's from an old copy, is refused by all who have seen more."""
+    store = MemoryStore()
+    store.take(_CLAIM)
+    old = store._call(lambda table: table.holder())
+    store.commit(_CLAIM, 1)
+    store.commit(_CLAIM, 2)
+    store._call(lambda table: table.hold(old))
+    for call in (
+        lambda: store.take(_CLAIM),
+        lambda: store.write(_CLAIM, 3, [("a", 1)]),
+        lambda: store.commit(_CLAIM, 3),
+        lambda: store.rollBack(_CLAIM, 3),
+    ):
+        with pytest.raises(StoreRefused, match="had committed snapshot 1, and now has 0"):
+            call()
 
 
 def test_files_that_are_damaged(tmp_path: Path) -> None:

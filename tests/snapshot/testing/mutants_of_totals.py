@@ -1,0 +1,348 @@
+"""Mutants of PROTOCOL 13: totals in a store, with one rule taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from snapshot.channel.channel_receiver import ChannelReceiver
+from snapshot.channel.object_frame import AnyFrame
+from snapshot.coordinator.control import Deploy
+from snapshot.coordinator.fence import Fence, FenceState
+from snapshot.coordinator.fence_events import FenceEffect
+from snapshot.coordinator.snapshot_table import SnapshotTable
+from snapshot.coordinator.snapshot_tracker import SnapshotTracker
+from snapshot.errors import CutlineError
+from snapshot.ids import ChannelId
+from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.plan import compiled_graph
+from snapshot.plan.topology import Topology
+from snapshot.subtask.difference_gate import DifferenceGate
+from snapshot.subtask.epochs import Epochs
+from snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
+from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.recorder import Phase, Recorder
+from snapshot.testing.simulation import totals
+from snapshot.testing.simulation.kept_totals import KeptTotals
+from snapshot.testing.simulation.scheduler import Group
+from snapshot.testing.simulation.totals import StoreConnection, StoreThreads
+from snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask, WriteTotals
+from snapshot.worker.store_calls import StoreCalls
+
+Patch = pytest.MonkeyPatch
+
+
+# ---------------------------------------------------------------- 13.1 to 13.3: cells, and what is written
+
+
+def no_value_before(patch: Patch) -> None:
+    def write(self: StoreConnection, claim: StoreClaim, snapshotId: int, items: Any) -> None:
+        KeptTotals.write(self, claim, snapshotId, items)
+        for key, _ in items:
+            self._stored.cells[key].before = None
+
+    patch.setattr(StoreConnection, "write", write)
+
+
+def commit_for_each_subtask(patch: Patch) -> None:
+    """The cells that a subtask has written count when this subtask commits."""
+    write = StoreConnection.write
+    written: dict[int, dict[Any, None]] = {}
+
+    def note(self: StoreConnection, claim: StoreClaim, snapshotId: int, items: Any) -> None:
+        write(self, claim, snapshotId, items)
+        written.setdefault(id(self), {}).update(dict.fromkeys(key for key, _ in items))
+
+    def commit(self: StoreConnection, claim: StoreClaim, snapshotId: int) -> None:
+        for key in written.pop(id(self), {}):
+            self._stored.cells[key].snapshot_id = 0
+
+    patch.setattr(StoreConnection, "write", note)
+    patch.setattr(StoreConnection, "commit", commit)
+
+
+def acknowledged_at_once(patch: Patch) -> None:
+    patch.setattr(DifferenceLogs, "may_pass", lambda self, message: True)
+
+
+def added_to_the_newest_value(patch: Patch) -> None:
+    rule = StoreCalls._write
+
+    def write(self: StoreCalls, snapshot_id: int, left: list[tuple[Any, Any]]) -> None:
+        cells = self._store._stored.cells  # type: ignore[attr-defined]  # of a simulated store
+        left[:] = [
+            (key, self._monoid.plus(cells[key].value, state) if _is_open(self._store, key) else state)
+            for key, state in left
+        ]
+        rule(self, snapshot_id, left)
+
+    patch.setattr(StoreCalls, "_write", write)
+
+
+def _is_open(store: AggregateStore, key: Any) -> bool:
+    stored = store._stored  # type: ignore[attr-defined]  # of a simulated store
+    return key in stored.cells and stored.cells[key].snapshot_id > stored.committed
+
+
+# ---------------------------------------------------------------- 13.4 and 13.5: aborted differences, one at a time
+
+
+def aborted_difference_forgotten(patch: Patch) -> None:
+    settled = DifferenceLog.settled_below
+
+    def mutant(self: DifferenceLog, min_snapshot_id: int) -> list[TotalsTask]:
+        tasks = settled(self, min_snapshot_id)
+        self._carried = None
+        return tasks
+
+    patch.setattr(DifferenceLog, "settled_below", mutant)
+
+
+def undecided_taken_for_aborted(patch: Patch) -> None:
+    """The next difference does not wait until it is known whether the last snapshot was published."""
+    captured = DifferenceLog.captured
+
+    def mutant(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+        self._carried, self._undecided = self._undecided or self._carried, None
+        return captured(self, snapshot_id, states, size)
+
+    patch.setattr(DifferenceLog, "captured", mutant)
+
+
+def undecided_taken_for_published(patch: Patch) -> None:
+    captured = DifferenceLog.captured
+
+    def mutant(self: DifferenceLog, snapshot_id: int, states: dict[Any, Any], size: int) -> list[TotalsTask]:
+        self._undecided = None
+        return captured(self, snapshot_id, states, size)
+
+    patch.setattr(DifferenceLog, "captured", mutant)
+
+
+def found_published_not_announced_first(patch: Patch) -> None:
+    """A coordinator that adopts a run announces first what is settled."""
+    announce, settle = SnapshotTracker.announce, SnapshotTracker.announce_min_snapshot_id
+
+    def mutant(self: SnapshotTracker, snapshot_id: int, *, is_last: bool = False) -> None:
+        settle(self)
+        announce(self, snapshot_id, is_last=is_last)
+
+    patch.setattr(SnapshotTracker, "announce", mutant)
+
+
+def timeout_while_the_store_is_away(patch: Patch) -> None:
+    patch.setattr(SnapshotTable, "_may_be_late", lambda self, snapshot: True)
+
+
+def two_at_a_time(patch: Patch) -> None:
+    made = SnapshotTable.__init__
+
+    def mutant(self: SnapshotTable, policy: Any, *args: Any, **settings: Any) -> None:
+        made(self, policy, *args, **settings)
+        self.policy = policy
+
+    patch.setattr(SnapshotTable, "__init__", mutant)
+
+
+def acknowledgement_sent_once(patch: Patch) -> None:
+    patch.setattr(DifferenceLogs, "unsettled", ())
+
+
+# ---------------------------------------------------------------- 13.6 to 13.8: commit, restore, claims
+
+
+def committed_ahead_of_the_manifest(patch: Patch) -> None:
+    step = StoreCalls.step
+
+    def mutant(self: StoreCalls) -> TotalsTask | None:
+        done = step(self)
+        if isinstance(done, WriteTotals):
+            self._store.commit(self._claim, done.snapshot_id)
+        return done
+
+    patch.setattr(StoreCalls, "step", mutant)
+
+
+def committed_without_a_look(patch: Patch) -> None:
+    """A coordinator announces a manifest without a look for the next claim."""
+    check = Fence._check_claim
+
+    def mutant(self: Fence) -> list[FenceEffect]:
+        return self._on_claim_checked(None) if self.state is FenceState.PUBLISHING else check(self)
+
+    patch.setattr(Fence, "_check_claim", mutant)
+
+
+def commit_reported_at_once(patch: Patch) -> None:
+    patch.setattr(DifferenceLogs, "is_committed", lambda self, report: True)
+
+
+def _opening(patch: Patch, *, commits: bool = True, rolls_back: bool = True) -> None:
+    def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: int) -> Iterator[None]:
+        store.take(claim)
+        yield
+        if commits:
+            store.commit(claim, snapshot_id)
+            yield
+        if rolls_back:
+            store.rollBack(claim, snapshot_id)
+            yield
+
+    patch.setattr(totals, "opening", opening)
+
+
+def no_roll_back(patch: Patch) -> None:
+    _opening(patch, rolls_back=False)
+
+
+def no_commit_ahead_of_the_roll_back(patch: Patch) -> None:
+    _opening(patch, commits=False)
+
+
+def started_before_all_have_rolled_back(patch: Patch) -> None:
+    rule = StoreThreads.open
+
+    def mutant(self: StoreThreads, deploy: Deploy, group: Group, opened: Callable[[CutlineError | None], None]) -> None:
+        opened(None)
+        rule(self, deploy, group, lambda error: None)
+
+    patch.setattr(StoreThreads, "open", mutant)
+
+
+def old_claim_writes(patch: Patch) -> None:
+    """The claim is no condition of a write, but of all else."""
+    write = StoreConnection.write
+
+    def mutant(self: StoreConnection, claim: StoreClaim, snapshotId: int, items: Any) -> None:
+        newest = self._stored.claim
+        write(self, claim if newest is None else newest, snapshotId, items)
+
+    patch.setattr(StoreConnection, "write", mutant)
+
+
+# ---------------------------------------------------------------- 13.9 to 13.11: epochs, markers, two differences
+
+
+def newest_epoch_of_a_relay(patch: Patch) -> None:
+    rule = Epochs._pass_on
+    patch.setattr(Epochs, "_pass_on", lambda self, stamp: rule(self, max(stamp, self._stamp)))
+
+
+def source_goes_on_in_its_epoch(patch: Patch) -> None:
+    patch.setattr(Epochs, "begin", lambda self, snapshot_id: None)
+
+
+def forwarded_at_the_first_input(patch: Patch) -> None:
+    def mutant(self: Recorder, channel: ChannelId, snapshot_id: int) -> list[Effect]:
+        if self.phase(snapshot_id) is not Phase.ALIGNING:
+            return []
+        self._snapshots[snapshot_id].held[channel] = None
+        return self._cut(snapshot_id)
+
+    patch.setattr(Recorder, "_on_reached", mutant)
+
+
+def ahead_of_data(patch: Patch) -> None:
+    def stepped(topology: Topology, mode: Any) -> Topology:
+        from dataclasses import replace
+
+        return replace(topology, mode=mode)
+
+    patch.setattr(compiled_graph, "_stepped", stepped)
+
+
+def marker_of_an_aborted_snapshot_counted(patch: Patch) -> None:
+    rule = Recorder._on_reached
+
+    def mutant(self: Recorder, channel: ChannelId, snapshot_id: int) -> list[Effect]:
+        aligning = [number for number, each in self._snapshots.items() if each.phase is Phase.ALIGNING]
+        if snapshot_id not in self._snapshots and aligning:
+            self._snapshots[aligning[0]].arrived.setdefault(channel, 0)
+            return rule(self, channel, aligning[0])
+        return rule(self, channel, snapshot_id)
+
+    patch.setattr(Recorder, "_on_reached", mutant)
+
+
+def one_difference(patch: Patch) -> None:
+    """All that has come is of the snapshot whose marker has come on all inputs."""
+    take = PersistentAggregate.take_difference
+    patch.setattr(PersistentAggregate, "take_difference", lambda self, snapshot_id: take(self, 1 << 62))
+
+
+# ---------------------------------------------------------------- 13.12 to 13.14: certificate, ends, memory
+
+
+def all_messages_counted_at_one_end(patch: Patch) -> None:
+    received = Epochs.received
+    patch.setattr(Epochs, "received", lambda self, channel, snapshot_id: received(self, channel, 1 << 62))
+
+
+def all_messages_counted_at_both_ends(patch: Patch) -> None:
+    all_messages_counted_at_one_end(patch)
+    sent = Epochs.sent
+    patch.setattr(Epochs, "sent", lambda self, channel, snapshot_id: sent(self, channel, 1 << 62))
+
+
+def end_has_the_last_stamp(patch: Patch) -> None:
+    patch.setattr(Epochs, "stamp_end", lambda self: None)
+
+
+def messages_of_on_end_have_the_last_stamp(patch: Patch) -> None:
+    def mutant(self: Epochs, end: ChannelReceiver, frame: AnyFrame) -> None:
+        self.enter(end, frame)
+        self.handled(end.channel, 1)
+        self._ends[end.channel] = self._stamp
+
+    patch.setattr(Epochs, "input_ended", mutant)
+
+
+def ended_in_all_snapshots(patch: Patch) -> None:
+    """A subtask counts as ended as soon as it has ended."""
+    patch.setattr(Epochs, "is_over", lambda self, snapshot_id: True)
+
+
+def inputs_ended_in_all_snapshots(patch: Patch) -> None:
+    patch.setattr(Epochs, "had_ended", lambda self, channel, snapshot_id: True)
+
+
+def no_markers_of_ended_subtasks(patch: Patch) -> None:
+    step = SubtaskMachine.step
+
+    def mutant(self: SubtaskMachine, event: ControlEvent, now: float) -> None:
+        if not (isinstance(event, SnapshotRequested) and self.status is Status.ENDED):
+            step(self, event, now)
+
+    patch.setattr(SubtaskMachine, "step", mutant)
+
+
+def gate_never_closes(patch: Patch) -> None:
+    patch.setattr(DifferenceGate, "check", lambda self: None)
+
+
+def no_snapshot_asked(patch: Patch) -> None:
+    patch.setattr(DifferenceGate, "needs_snapshot", False)
+
+
+def gate_closed_ahead_of_the_marker(patch: Patch) -> None:
+    """The gate closes above the bytes, whatever waits."""
+    check = DifferenceGate.check
+
+    def mutant(self: DifferenceGate) -> None:
+        before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes or 1
+        check(self)
+        self._waiting_bytes = before
+
+    patch.setattr(DifferenceGate, "check", mutant)
+
+
+def aborted_difference_closes_the_gate(patch: Patch) -> None:
+    hold = DifferenceGate.hold
+
+    def mutant(self: DifferenceGate, waiting_bytes: int, carried_bytes: int) -> None:
+        hold(self, waiting_bytes + carried_bytes, 0)
+
+    patch.setattr(DifferenceGate, "hold", mutant)

@@ -1,0 +1,213 @@
+"""Each rule of totals in a store is needed: a run without it is caught, by a checker that has a name.
+
+Rules have the numbers of PROTOCOL 13. That a store does not go back (13.7) is with the tests of its calls, and that
+relays have no state (13.9) with those of states.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar
+
+import pytest
+
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.operators.persistent_aggregate import PersistentAggregate
+from snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
+from snapshot.subtask.input_processor import InputProcessor
+from snapshot.subtask.machine import SubtaskMachine
+from snapshot.testing import Simulator
+from snapshot.testing.checkers import CheckFailed
+from snapshot.testing.simulator import Impossible, Mutation
+from snapshot.testing.steps import Crash, FailStore, LoseTotals, Poll, Receive, Step, Tick, WorkRows
+from tests.run_size import FACTOR
+from tests.snapshot.testing import mutants_of_totals as mutants
+from tests.snapshot.testing.campaign import checker_of
+from tests.snapshot.testing.crash_points import go_on
+from tests.snapshot.testing.test_totals_campaign import (
+    demand,
+    ends_of_one_edge,
+    ends_of_two_edges,
+    lost_acknowledgement,
+    run,
+)
+from tests.snapshot.testing.totalled import Judge, Shape
+
+#: Runs in which a mutant has to be caught; most are in the first five.
+_SEEDS_MAX = 80
+
+_LITTLE = MonoidClocks(memory=700)
+#: bytes that a subtask may hold above its memory, of messages that are ahead of a marker; all input has 41,452
+_SLACK_BYTES = 6_000
+
+
+def _faulty(mode: ModeWish) -> Callable[[int], None]:
+    """A run of a graph by chance, with faults."""
+    return lambda seed: run(seed, mode, Counter())
+
+
+def _away(seed: int) -> None:
+    """A store that is away for a minute: no snapshot is given up for that."""
+    shape = Shape({"in": {"a": 30, "b": 30}}, (), {"sums": 2}, parallelism=2, most=1)
+    simulator = Simulator(shape.graph(), [], seed=seed, mode="monoidClocks", snapshotInterval=0.05)
+    simulator.take(Poll("in"))
+    simulator.take(LoseTotals("sums", calls=100_000, happen=0))
+    chance = Random(seed)
+    while simulator.history.now < 0 or len(simulator.history.handled("sums")) < 3 * 60:
+        go_on(simulator, 1, chance)
+    go_on(simulator, 1_500, chance)
+    simulator.take(LoseTotals("sums", calls=0, happen=0))
+    history = simulator.finish()
+    demand(history, shape)
+    if given_up := history.seen["a snapshot was aborted by its deadline"]:
+        raise CheckFailed("snapshots", f"{given_up} were given up while the store was away")
+
+
+def _late(seed: int) -> None:
+    """A worker that receives late, stores that are opened late, and parts that cannot be stored now and then."""
+    chance, judged = Random(seed), Judge(Counter())
+    shape = Shape({"in": {"a": 20, "b": 20}}, (), {"sums": 2}, parallelism=2, most=1)
+    simulator = Simulator(
+        shape.graph(), [], seed=seed, mode="monoidClocks", workers=4, snapshotInterval=0.04,
+        mutation=judged.mutation(), restartPolicy=RestartPolicy(maxRestarts=50), tolerableFailedSnapshots=50,
+    )  # fmt: skip
+    simulator.take(Poll("in[0]"))
+    for _ in range(3_000):
+        possible = simulator.possible()
+        if not possible:
+            break
+        fast = [each for each in possible[:-1] if not _is_late(each)]
+        step = chance.choice(fast if fast and chance.randrange(40) else possible[:-1] or possible)
+        if not chance.randrange(10):
+            step = Tick(0.02)
+        elif not chance.randrange(200):
+            step = chance.choice((Crash("sums[0]"), FailStore(0), FailStore(1)))
+        with suppress(Impossible):
+            simulator.take(step)
+    history = simulator.finish()
+    demand(history, shape)
+    judged.demand(history)
+
+
+def _is_late(step: Step) -> bool:
+    if isinstance(step, WorkRows):
+        return step.task == "OpenStore"
+    return isinstance(step, Receive) and step.process % 4 == 3
+
+
+class _Bounded(SubtaskMachine):
+    """An aggregate whose bytes are checked after each slice of messages."""
+
+    is_checked: ClassVar[bool] = False
+
+    def _take_head(self, channel: InputProcessor, limit: int) -> int:
+        done = super()._take_head(channel, limit)
+        if self.is_checked:
+            assert isinstance(self.node, PersistentAggregate)
+            assert self._gate is not None
+            held = self.node.held_bytes + self._gate._waiting_bytes + self._gate._carried_bytes
+            if held > _LITTLE.memory + _SLACK_BYTES:
+                raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
+        return done
+
+
+def _bounded(seed: int) -> None:
+    """A store that is away for a time, or is not: an aggregate holds no more than its bytes, and the run goes on.
+
+    A source sends when all else is done, because what is ahead of a marker has to be taken. That is much when the store
+    is back.
+    """
+    _Bounded.is_checked = True
+    chance, is_away = Random(seed), seed % 2 == 1
+    shape = Shape({"in": {"a": 60}}, (), {"sums": 1}, most=1)
+    simulator = Simulator(
+        shape.graph(), [], mode=_LITTLE, snapshotInterval=0.05 if is_away else None,
+        mutation=Mutation(machine=_Bounded),
+    )  # fmt: skip
+    simulator.take(Poll("in"))
+    for step in range(6_000):
+        if is_away and step in (0, 1_500):
+            simulator.take(LoseTotals("sums", calls=0 if step else 100_000, happen=0))
+            _Bounded.is_checked = not step
+        if not (possible := simulator.possible()):
+            break
+        others = [each for each in possible[:-1] if not isinstance(each, Poll)]
+        simulator.take(chance.choice(others if others and chance.randrange(20) else [possible[0], Tick(0.01)]))
+    _Bounded.is_checked = False
+    demand(simulator.finish(), shape)
+
+
+@dataclass(frozen=True)
+class Tooth:
+    """A rule that is taken away, and who notices."""
+
+    rule: str
+    how: Callable[[pytest.MonkeyPatch], None]
+    run: Callable[[int], None]
+    #: seed to begin with, because the mutant is known to die there
+    first: int = 0
+
+
+_MARKERS, _EPOCHS, _FULL = _faulty(MARKERS), _faulty("monoidClocks"), _faulty(_LITTLE)
+
+TEETH = (
+    Tooth("13.1 no value before", mutants.no_value_before, _MARKERS),
+    Tooth("13.1 a commit for each subtask", mutants.commit_for_each_subtask, _EPOCHS),
+    Tooth("13.2 acknowledged at once", mutants.acknowledged_at_once, _MARKERS),
+    Tooth("13.3 added to the newest value", mutants.added_to_the_newest_value, _MARKERS),
+    Tooth("13.4 aborted difference forgotten", mutants.aborted_difference_forgotten, _EPOCHS),
+    Tooth("13.4 undecided taken for aborted", mutants.undecided_taken_for_aborted, _late),
+    Tooth("13.4 undecided taken for published", mutants.undecided_taken_for_published, _late),
+    Tooth("13.4 found published not announced first", mutants.found_published_not_announced_first, _EPOCHS),
+    Tooth("13.5 timeout while the store is away", mutants.timeout_while_the_store_is_away, _away),
+    Tooth("13.5 two at a time", mutants.two_at_a_time, _away),
+    Tooth("13.5 acknowledgement sent once", mutants.acknowledgement_sent_once, lambda _: lost_acknowledgement(MARKERS)),
+    Tooth("13.6 committed ahead of the manifest", mutants.committed_ahead_of_the_manifest, _MARKERS),
+    Tooth("13.6 committed without a look", mutants.committed_without_a_look, _MARKERS),
+    Tooth("13.6 commit reported at once", mutants.commit_reported_at_once, _MARKERS),
+    Tooth("13.7 no roll-back", mutants.no_roll_back, _MARKERS),
+    Tooth("13.7 no commit ahead of the roll-back", mutants.no_commit_ahead_of_the_roll_back, _MARKERS),
+    Tooth("13.7 started before all have rolled back", mutants.started_before_all_have_rolled_back, _late),
+    Tooth("13.8 an old claim writes", mutants.old_claim_writes, _MARKERS),
+    Tooth("13.9 newest epoch of a relay", mutants.newest_epoch_of_a_relay, _EPOCHS),
+    Tooth("13.9 source goes on in its epoch", mutants.source_goes_on_in_its_epoch, _EPOCHS),
+    Tooth("13.10 forwarded at the first input", mutants.forwarded_at_the_first_input, _EPOCHS),
+    Tooth("13.10 ahead of data", mutants.ahead_of_data, _EPOCHS),
+    Tooth("13.10 marker of an aborted one counted", mutants.marker_of_an_aborted_snapshot_counted, _EPOCHS),
+    Tooth("13.11 one difference", mutants.one_difference, _EPOCHS),
+    Tooth("13.12 all counted at one end", mutants.all_messages_counted_at_one_end, _EPOCHS),
+    Tooth("13.12 all counted at both ends", mutants.all_messages_counted_at_both_ends, _EPOCHS),
+    Tooth("13.13 end has the last stamp", mutants.end_has_the_last_stamp, lambda _: ends_of_two_edges()),
+    Tooth(
+        "13.13 onEnd has the last stamp", mutants.messages_of_on_end_have_the_last_stamp, lambda _: ends_of_one_edge()
+    ),
+    Tooth("13.13 ended in all snapshots", mutants.ended_in_all_snapshots, lambda _: ends_of_two_edges()),
+    Tooth("13.13 inputs ended in all snapshots", mutants.inputs_ended_in_all_snapshots, _EPOCHS),
+    Tooth("13.13 no markers of ended subtasks", mutants.no_markers_of_ended_subtasks, _EPOCHS),
+    Tooth("13.14 gate never closes", mutants.gate_never_closes, _bounded),
+    Tooth("13.14 no snapshot asked", mutants.no_snapshot_asked, _bounded),
+    Tooth("13.14 gate closed ahead of the marker", mutants.gate_closed_ahead_of_the_marker, _bounded),
+    Tooth("13.14 aborted difference closes the gate", mutants.aborted_difference_closes_the_gate, _FULL),
+)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("tooth", TEETH if FACTOR >= 1 else TEETH[::6], ids=lambda tooth: tooth.rule)
+def test_every_rule_of_totals_has_teeth(tooth: Tooth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without this rule is caught, and with it is right. A quick run takes one rule of six."""
+    for seed in range(tooth.first, tooth.first + _SEEDS_MAX):
+        with monkeypatch.context() as patch:
+            tooth.how(patch)
+            try:
+                tooth.run(seed)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is what the seed found
+                caught_by, found = checker_of(error), f"{error!r} (seed {seed})"
+                break
+    else:
+        pytest.fail(f"{tooth.rule}: not caught in {_SEEDS_MAX} runs")
+    print(f"{tooth.rule}: {caught_by}: {found[:300]}")
+    tooth.run(seed)
