@@ -64,6 +64,11 @@ class PersistentAggregate(Sink):
         return found, size
 
     @property
+    def held_keys(self) -> int:
+        """Keys in memory of what belongs to no snapshot yet, once for each epoch."""
+        return sum(map(len, self.differences.values()))
+
+    @property
     def held_bytes(self) -> int:
         """Bytes in memory of what belongs to no snapshot yet, about."""
         return sum(difference.byteSize() for difference in self.differences.values())

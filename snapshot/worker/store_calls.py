@@ -43,6 +43,11 @@ def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: in
     yield
 
 
+def cells_of(task: TotalsTask) -> int:
+    """Return the number of cells that a task writes."""
+    return len(task.difference) if isinstance(task, WriteTotals) else 0
+
+
 class StoreCalls:
     """The calls of one subtask.
 
@@ -79,9 +84,16 @@ class StoreCalls:
         return bool(self._tasks)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether cells of the first task are written, and others are not."""
+        return bool(self._left)
+
+    @property
     def cells_left(self) -> int:
-        """Cells of the first task that are not written."""
-        return len(self._left or ())
+        """Cells that are not written. Another thread than that of the calls may read it."""
+        if (left := self._left) is not None:
+            return len(left)
+        return sum(map(cells_of, list(self._tasks)))
 
     def step(self) -> TotalsTask | None:
         """Make the next call. Return the task if that was its last.
@@ -100,11 +112,12 @@ class StoreCalls:
             self._write(task.snapshot_id, self._left)
             if self._left:
                 return None
-            self._left = None
         else:
             self._store.commit(self._claim, task.snapshot_id)
             self.operations += 1
-        return self._tasks.popleft()
+        self._tasks.popleft()
+        self._left = None
+        return task
 
     def close(self) -> None:
         """End the connection."""
