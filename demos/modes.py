@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 #: Different words, words of one read, and partitions of the source.
 WORDS, READ_WORDS, PARTITIONS = 5_000, 500, 4
 #: Seconds between snapshots, before the kill, and that a run may take for anything.
-SNAPSHOT_S, RUN_S, DEADLINE_S = 0.5, 3.0, 60.0
+SNAPSHOT_S, RUN_S, DEADLINE_S = 0.5, 2.0, 100.0
 #: The end of each partition, beside what it has read: so far that no partition is behind it.
-AHEAD = 1.5
+AHEAD, AHEAD_OF_RATE = 1.5, 1.1
 #: Words that are counted before anything is measured.
-_BEGUN = 200_000
+_BEGUN = 50_000
 
 
 def word(partition: str, place: int) -> str:
@@ -40,10 +40,18 @@ def word(partition: str, place: int) -> str:
 
 
 class Words(ReplayableSource):
-    """Sends words. The file `end` says where each partition ends. An offset counts words."""
+    """Sends words. The file `end` says where each partition ends. An offset counts words.
 
-    def __init__(self, end: Path) -> None:
-        self.end = end
+    Parameters
+    ----------
+    end : Path
+    rate : int or None
+        Words of a partition in a second; None: as many as the job takes.
+    """
+
+    def __init__(self, end: Path, rate: int | None) -> None:
+        self.end, self.rate = end, rate
+        self.begun: dict[str, tuple[int, float]] = {}
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""
@@ -55,7 +63,11 @@ class Words(ReplayableSource):
 
     def available(self, partition: str, start: int) -> Any:
         """Return where the next read ends."""
-        return END if self.end.exists() and start >= int(self.end.read_text()) else start + READ_WORDS
+        if self.end.exists() and start >= int(self.end.read_text()):
+            return END
+        first, at = self.begun.setdefault(partition, (start, time.monotonic()))
+        is_early = self.rate is not None and start - first > self.rate * (time.monotonic() - at)
+        return None if is_early else start + READ_WORDS
 
     def read(self, partition: str, start: int, stop: int, context: Context) -> None:
         """Send the words of a slice."""
@@ -105,13 +117,18 @@ class Job:
         As of `submit`.
     name : str
         Name of the run.
+    rate : int or None
+        See `Words`.
     """
 
     spark: SparkSession
     folder: Path
     mode: ModeWish
     name: str
+    rate: int | None = None
     run: Run = field(init=False)
+    #: most words that were counted so far
+    most: int = 0
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -123,7 +140,7 @@ class Job:
 
     def graph(self) -> Graph:
         """Return the graph: counts in keyed state, or totals in a store."""
-        source, graph = Words(self.folder / "end"), Graph("words")
+        source, graph = Words(self.folder / "end", self.rate), Graph("words")
         if self.keepsTotals:
             stream = graph.source("words", source, parallelism=2).keyBy(str)
             return stream.persistentAggregate("count", Sum(), self.store, value=_one, parallelism=2)
@@ -137,8 +154,10 @@ class Job:
         return SQLiteStore(self.folder / "totals.db")
 
     def counted(self) -> int:
-        """Return how many words have been counted."""
-        return int(self.run.status["progress"]["processed"].get("count", 0))
+        """Return how many words have been counted. A replay counts again from 0."""
+        now = int(self.run.status["progress"]["processed"].get("count", 0))
+        self.most = max(self.most, now)
+        return now
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
@@ -146,6 +165,7 @@ class Job:
         while not holds():
             if time.monotonic() > deadline or not self.run.isActive:
                 raise RuntimeError(f"{self.name}: waited for {what} in vain: {self.run.status}")
+            self.counted()
             time.sleep(0.05)
 
     def cost(self, mode: str) -> Cost:
@@ -168,11 +188,13 @@ class Job:
 
     def finish(self) -> int:
         """End the job, compare every count, and return how many words were counted."""
-        end = int(self.counted() / PARTITIONS * AHEAD / READ_WORDS + 1) * READ_WORDS
+        self.counted()
+        ahead = AHEAD if self.rate is None else AHEAD_OF_RATE
+        end = int(self.most / PARTITIONS * ahead / READ_WORDS + 1) * READ_WORDS
         (self.folder / "new").write_text(str(end))
         (self.folder / "new").rename(self.folder / "end")
         self.run.awaitTermination(DEADLINE_S)
-        due = Counter(word(str(partition), place) for partition in range(PARTITIONS) for place in range(end))
+        due = _due(end)
         found = self.counts()
         assert found == due, f"{self.name}: {sum(found.values()):,} words were counted, but there are {due.total():,}"
         return due.total()
@@ -185,6 +207,14 @@ class Job:
             return {each: count for each, count in found if count is not None}
         rows = self.spark.read.parquet(str(self.folder / "out")).collect()
         return {row["word"]: row["n"] for row in rows}
+
+
+def _due(end: int) -> Counter[str]:
+    """Return how often each word is there up to a place in each partition."""
+    rounds, rest = divmod(end, WORDS)  # each round has each word once
+    due = Counter({f"word-{number:04}": rounds * PARTITIONS for number in range(WORDS)})
+    due.update(word(str(partition), place) for partition in range(PARTITIONS) for place in range(rest))
+    return +due
 
 
 def _one(message: str) -> int:
