@@ -108,8 +108,9 @@ class _Bounded(SubtaskMachine):
         done = super()._take_head(channel, limit)
         if self.is_checked:
             assert isinstance(self.node, PersistentAggregate)
-            assert self._gate is not None
-            held = self.node.held_bytes + self._gate._waiting_bytes + self._gate._carried_bytes
+            gate = self._parts.gate
+            assert gate is not None
+            held = self.node.held_bytes + gate._waiting_bytes + gate._carried_bytes
             if held > _LITTLE.memory + _SLACK_BYTES:
                 raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
         return done
