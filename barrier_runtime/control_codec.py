@@ -19,7 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
 from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.coordinator import control
@@ -50,7 +50,7 @@ _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
     ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion, IndependentRecord, Claim,
     WorkerProgress,
-    EdgeSent, EdgeProcessed,
+    EdgeSent, EdgeProcessed, StoreProgress,
     WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,
     control.Inheritance, ReshapedEdge, OldChannel, NewChannel, ChannelEnd, Route, ReroutedCount,

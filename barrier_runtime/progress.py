@@ -7,6 +7,7 @@ clock, because shares of time are measured in the workers.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,6 +43,40 @@ class EdgeProcessed(NamedTuple):
     bytes: int
 
 
+class StoreProgress(NamedTuple):
+    """Sums over the subtasks of one aggregate at one worker (PROTOCOL 13)."""
+
+    #: keys in memory that belong to no snapshot yet, and their bytes, about
+    open_keys: int
+    open_bytes: int
+    #: keys in memory behind a cut, until the store has committed them, and their bytes, about
+    cut_keys: int
+    cut_bytes: int
+    #: cells of the present difference that are not written
+    cells_left: int
+    #: calls of this incarnation that read or wrote cells, or committed
+    operations: int
+    #: the last error of a store, or "" if its last call succeeded
+    error: str
+
+    def plus(self, other: StoreProgress) -> StoreProgress:
+        """Return the sums, with one of the errors."""
+        counts = (a + b for a, b in zip(self[:-1], other[:-1], strict=True))
+        return StoreProgress._make((*counts, self.error or other.error))
+
+
+class ModeProgress(NamedTuple):
+    """Progress of what differs by mode, of all workers."""
+
+    #: most steps that a subtask has to repeat behind the present one
+    steps_left: int = 0
+    #: {aggregate: progress of its store}
+    stores: Mapping[str, StoreProgress] = {}
+    #: messages that aggregates have processed since the run began, and messages of them from before the incarnation
+    added: int = 0
+    added_before: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerProgress:
     """Counters of one worker in `incarnation`. Edges are numbered as the topology lists them."""
@@ -60,6 +95,8 @@ class WorkerProgress:
     refused: dict[str, int]
     #: most steps that one of its subtasks has to repeat behind the present one
     steps_left: int
+    #: {aggregate: progress of its store}
+    stores: dict[str, StoreProgress]
 
 
 class ProgressTracker:
@@ -103,9 +140,17 @@ class ProgressTracker:
             for node in self._topology.nodes
         }
 
-    def steps_left(self, incarnation: int) -> int:
-        """Return the most steps that a subtask has to repeat behind the present one."""
-        return max((report.steps_left for report in _of(incarnation, self._newest)), default=0)
+    def mode(self, incarnation: int) -> ModeProgress:
+        """Return the progress of what differs by mode."""
+        reports = _of(incarnation, self._newest)
+        stores = {node.name: _NO_PROGRESS for node in self._topology.nodes if node.is_aggregate}
+        added = added_before = 0
+        for report in reports:
+            stores |= {name: stores[name].plus(store) for name, store in report.stores.items()}
+            for number, processed in report.processed.items():
+                if self._topology.edges[number].target in stores:
+                    added, added_before = added + processed.processed, added_before + processed.before
+        return ModeProgress(max((report.steps_left for report in reports), default=0), stores, added, added_before)
 
     def totals(self, incarnation: int) -> dict[str, dict[str, float]]:
         """Return reported sums since the start: ``{"sent": {node: …}, "processed": …, "ended": …, "metrics": …}``."""
@@ -127,6 +172,9 @@ class ProgressTracker:
         for report in list(self._newest.values()):
             total.update(report.refused)
         return dict(total)
+
+
+_NO_PROGRESS = StoreProgress(0, 0, 0, 0, 0, 0, "")
 
 
 def _of(incarnation: int, reports: dict[int, WorkerProgress]) -> list[WorkerProgress]:

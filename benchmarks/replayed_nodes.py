@@ -16,6 +16,9 @@ import numpy.typing as npt
 from benchmarks.keyed_rows import BURST_MESSAGES, bursts
 from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
 
+#: Machines of the job `state_machine`, and the next state by state and event: ordered, paid, sent, returned.
+MACHINES = 100_000
+_NEXT = ((1, 0, 0, 0), (1, 2, 1, 0), (2, 2, 3, 3), (3, 0, 3, 3))
 #: Keys of the job `keyed_sum`.
 SUM_KEYS = 1_000_000
 #: Incarnations of a run that can be told apart.
@@ -45,8 +48,21 @@ def _large() -> list[npt.NDArray[np.int64]]:
     return np.array_split(np.random.default_rng(7).permutation(LARGE_KEYS), LARGE_KEYS // BURST_MESSAGES)
 
 
+def _events() -> list[list[Record]]:
+    """Return bursts of (number of a machine, event), of 100,000 machines, in mixed order."""
+    rng = np.random.default_rng(7)
+    machines, events = rng.integers(0, MACHINES, SUM_KEYS).tolist(), rng.integers(0, len(_NEXT[0]), SUM_KEYS).tolist()
+    table = list(zip(machines, events, strict=True))
+    return [table[at : at + BURST_MESSAGES] for at in range(0, SUM_KEYS, BURST_MESSAGES)]
+
+
 #: {job: returns its bursts}
-JOBS: dict[str, Callable[[], Sequence[Any]]] = {"wordcount": _words, "keyed_sum": _numbers, "large_state": _large}
+JOBS: dict[str, Callable[[], Sequence[Any]]] = {
+    "wordcount": _words,
+    "state_machine": _events,
+    "keyed_sum": _numbers,
+    "large_state": _large,
+}
 
 
 def first_burst(partition: str, bursts: int) -> int:
@@ -94,6 +110,27 @@ class Sums(Node):
 
     def onEnd(self, context: Context) -> None:
         context.send((0, -sum(value for _, value in self.sums.items())))
+
+
+class Machines(Node):
+    """Moves a machine of four states by events. Sends (records, change of the sum of all states) of each list."""
+
+    deterministic = True
+
+    def open(self, context: Context) -> None:
+        self.states = context.getValueState("state")
+
+    def onMessages(self, messages: list[Record], context: Context) -> None:
+        keys = list(dict.fromkeys(key for key, _ in messages))
+        states = dict(zip(keys, (state or 0 for state in self.states.getAll(keys)), strict=True))
+        before = sum(states.values())
+        for key, event in messages:
+            states[key] = _NEXT[states[key]][event]
+        self.states.updateAll(keys, list(states.values()))
+        context.send((len(messages), sum(states.values()) - before))
+
+    def onEnd(self, context: Context) -> None:
+        context.send((0, -sum(state for _, state in self.states.items())))
 
 
 class Blobs(Node):
@@ -175,9 +212,12 @@ class Balance(Sink):
         self.records, self.values = state
 
 
+#: {job: its node}; of any other job `Sums`
+_NODES: dict[str, type[Node]] = {"state_machine": Machines, "large_state": Blobs}
+
+
 def sums_graph(job: str, folder: Path, parallelism: int) -> Graph:
     """Make a job. It ends when the file ``enough`` is in the folder, and notes progress in the file ``progress``."""
     graph = Graph(job).add("records", Records(job, folder / "enough"), parallelism=parallelism)
-    node = Blobs() if job == "large_state" else Sums()
-    graph.add("sums", node, parallelism=parallelism).add("balance", Balance(folder / "progress"))
+    graph.add("sums", _NODES.get(job, Sums)(), parallelism=parallelism).add("balance", Balance(folder / "progress"))
     return graph.connect("records", "sums", key=itemgetter(0)).connect("sums", "balance")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Never
 
 from snapshot.errors import GraphError
-from snapshot.operators.monoid import as_monoid
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.declarations import (
@@ -156,7 +155,7 @@ class Stream:
         """
         if any(branch.key is None for branch in self._branches):
             raise GraphError(f"persistentAggregate adds up by key ({self._where()}): put keyBy right before it")
-        return self.to(name, PersistentAggregate(as_monoid(monoid), store, value), parallelism=parallelism)
+        return self.to(name, PersistentAggregate(monoid, store, value), parallelism=parallelism)
 
     def _end_in(self, name: str, schema: str | pa.Schema | None, on_error: str | None) -> None:
         for branch in self._branches:

@@ -20,8 +20,8 @@ from snapshot.stored.recovery_report import RECOVERY_REPORT
 #: columns of the narrowest terminal that shows all columns of the tables
 WIDE = 110
 
-#: snapshots that are shown at most, and invariants
-SNAPSHOTS_MAX, INVARIANTS_MAX = 6, 4
+#: snapshots that are shown at most, invariants, and stores of aggregates
+SNAPSHOTS_MAX, INVARIANTS_MAX, STORES_MAX = 6, 4, 4
 
 #: logs that subtasks were sent again, which are shown at most
 _RECOVERED_MAX = 4
@@ -55,10 +55,10 @@ def top_view(document: Record, width: int, height: int | None, note: str = "") -
     """
     nodes = [{"name": name, **node} for name, node in document["nodes"].items()]
     snapshots = document["snapshotReports"][: -SNAPSHOTS_MAX - 1 : -1]
-    invariants, recovered = [*_invariants(document)], recovery_lines(document["mode"])
+    verdicts, recovered = [*_stores(document["mode"]), *_invariants(document)], recovery_lines(document["mode"])
     lines = [len(nodes), len(document["edges"]), len(snapshots)]
     if height is not None:
-        lines = share(max(0, height - _FIXED_LINES - len(invariants) - len(recovered)), lines)
+        lines = share(max(0, height - _FIXED_LINES - len(verdicts) - len(recovered)), lines)
     is_wide = width >= WIDE
     return Group(
         *_head(document),
@@ -68,7 +68,7 @@ def top_view(document: Record, width: int, height: int | None, note: str = "") -
         "",
         _snapshot_table(_fitting(snapshots, lines[2], ""), document["timestamp"], is_wide),
         "",
-        *invariants,
+        *verdicts,
         _restarts(document),
         *_foot(document, note, has_keys=height is not None),
     )
@@ -96,6 +96,9 @@ def _fitting(rows: Sequence[Record], lines: int, weight: str) -> tuple[Sequence[
 
 
 def _mode_facts(mode: Record) -> str:
+    if "stores" in mode:
+        behind = "" if mode["itemsBehind"] is None else f", {mode['itemsBehind']:,} items behind"
+        return f", mode {mode['name']}{behind}"
     if nodes := mode.get("nodes"):
         oldest, log = (
             max(each["recordAge"] for each in nodes.values()),
@@ -121,6 +124,18 @@ def _head(document: Record) -> Iterator[RenderableType]:
     yield cell(f"in {into}/s   out {out_of}/s   snapshots {document['published']}, aborted {document['aborted']}")
     yield from map(cell, recovery_lines(document["mode"]))
     yield ""
+
+
+def _stores(mode: Record) -> Iterator[Text]:
+    """Yield a line for each store of an aggregate, those that are away first."""
+    found = sorted(mode.get("stores", {}).items(), key=lambda item: not item[1]["error"])
+    for name, store in found[:STORES_MAX]:
+        held = size_text(store["openBytes"] + store["cutBytes"])
+        text = f"store of {name}: {store['openKeys'] + store['cutKeys']:,} keys wait ({held})"
+        text += f", {store['cellsLeft']:,} cells to write" if store["cellsLeft"] else ""
+        yield cell(f"{text}, last error: {store['error']}", "bold red") if store["error"] else cell(text)
+    if len(found) > STORES_MAX:
+        yield cell(f"and {len(found) - STORES_MAX} stores more", "dim")
 
 
 def recovery_lines(mode: Record) -> list[str]:

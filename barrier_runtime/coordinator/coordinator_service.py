@@ -223,7 +223,7 @@ class CoordinatorService:
     def _mode_status(self, c: Coordinator) -> dict[str, Any]:
         if c.records is not None:
             return records_status(c.records, c.recovery, time.monotonic())
-        return mode_status(c.settings.topology.mode, c.newest, self._progress.steps_left(c.incarnation))
+        return mode_status(c.settings.topology.mode, c.newest, c.incarnation, self._progress.mode(c.incarnation))
 
     def close(self) -> None:
         """Stop at once, without a message to workers."""

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+from barrier_runtime.progress import ModeProgress
 from snapshot.coordinator.record_tracker import RecordTracker
-from snapshot.plan.modes import ChannelLogs, Mode, StepMode, name_of_mode
+from snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
 from snapshot.stored.independent_record import first_record_number
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.recovery_report import RECOVERY_REPORT
 
 
-def mode_status(mode: Mode | None, newest: Manifest | None, steps_left: int) -> dict[str, Any]:
-    """Return the name of a mode, the newest step, the snapshot that has the state, and what both take in the store.
+def mode_status(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:
+    """Return the name of a mode, and what differs by mode: steps, and totals in stores.
 
     Parameters
     ----------
     mode : Mode or None
     newest : Manifest or None
         The snapshot that was published or restored last.
-    steps_left : int
-        Steps that are to be repeated behind the present one.
+    incarnation : int
+        The present incarnation.
+    progress : ModeProgress
     """
-    if not isinstance(mode, StepMode):
-        return {"name": name_of_mode(mode)}
+    status: dict[str, Any] = {"name": name_of_mode(mode)}
+    if isinstance(mode, StepMode):
+        status |= _steps(newest, progress.steps_left)
+    if progress.stores:
+        status |= _totals(mode, newest, incarnation, progress)
+    return status
+
+
+def _steps(newest: Manifest | None, steps_left: int) -> dict[str, Any]:
+    """Return the newest step, the snapshot that has the state, and what both take in the store."""
     records = () if newest is None else newest.records
     log = [handle for record in records for handle in record.steps or ()]
     listed = [handle for record in records for handle in (*record.lists.row_handles, *record.lists.own)]
     versions = [record.version for record in records if record.version is not None]
     changes = sum(handle.size for handle in listed if handle.first)
     return {
-        "name": name_of_mode(mode),
         "step": None if newest is None else newest.snapshot_id,
         "state": next((record.base.snapshot_id for record in records if record.base), None),
         "logBytes": sum(handle.size for handle in log),
@@ -42,6 +51,37 @@ def mode_status(mode: Mode | None, newest: Manifest | None, steps_left: int) -> 
         "versionBytes": sum(version.size for version in versions),
         "disks": sorted({version.disk for version in versions}),
     }
+
+
+def _totals(mode: Mode | None, newest: Manifest | None, incarnation: int, progress: ModeProgress) -> dict[str, Any]:
+    """Return how far the stores of the aggregates are behind the aggregates."""
+    return {
+        "clock": mode.clock if isinstance(mode, MonoidClocks) else None,
+        "snapshot": None if newest is None else newest.snapshot_id,
+        "itemsBehind": None if negotiates(mode) else _items_behind(newest, incarnation, progress),
+        "stores": {
+            name: {
+                "openKeys": store.open_keys,
+                "openBytes": store.open_bytes,
+                "cutKeys": store.cut_keys,
+                "cutBytes": store.cut_bytes,
+                "cellsLeft": store.cells_left,
+                "operations": store.operations,
+                "error": store.error,
+            }
+            for name, store in progress.stores.items()
+        },
+    }
+
+
+def _items_behind(newest: Manifest | None, incarnation: int, progress: ModeProgress) -> int:
+    """Return the messages that the aggregates have added behind the newest snapshot, as their workers reported last."""
+    if newest is None or newest.incarnation != incarnation:
+        # Counted from the restore on, because a restore with another parallelism numbers messages anew.
+        return progress.added - progress.added_before
+    of_aggregates = (record for record in newest.records if record.subtask.node in progress.stores)
+    published = sum(entry.processed for record in of_aggregates for entry in record.received)
+    return max(0, progress.added - published)  # the snapshot may be newer than the reports
 
 
 def records_status(records: RecordTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _COUNTERS = {
     "messages_processed": ("Messages that the subtasks of a node have processed.", ["run", "node"]),
     "edge_messages": ("Messages of an edge that were processed.", ["run", "source", "target"]),
     "edge_bytes": ("Bytes of the frames that an edge's messages were sent in.", ["run", "source", "target"]),
+    "store_operations": ("Calls that read or wrote an aggregate's totals, or committed them.", ["run", "node"]),
     "snapshots_published": ("Snapshots that were published.", ["run"]),
     "snapshots_aborted": ("Snapshots that were given up.", ["run"]),
     "restarts": ("Failures that the run went on from.", ["run"]),
@@ -51,6 +52,11 @@ _GAUGES = {
         "Share of time in which an edge's sending ends had data and no credit.",
         ["run", "source", "target"],
     ),
+    "items_behind": ("Messages that aggregates have added behind the newest published snapshot.", ["run"]),
+    "store_keys": ("Keys of an aggregate in memory: open, or behind a cut (cut).", ["run", "node", "state"]),
+    "store_bytes": ("Bytes in memory of these keys.", ["run", "node", "state"]),
+    "store_cells_left": ("Cells of an aggregate's present snapshot that are not written.", ["run", "node"]),
+    "store_available": ("1 if the last calls of an aggregate's store succeeded, else 0.", ["run", "node"]),
     "snapshot_timestamp_seconds": ("When the newest published snapshot was started.", ["run"]),
     "snapshot_duration_seconds": ("Of the newest published snapshot, from its start to its publication.", ["run"]),
     "snapshot_phase_seconds": ("The same by phase, of its slowest subtask.", ["run", "phase"]),
@@ -90,7 +96,9 @@ def _samples(view: RunView) -> Iterator[tuple[str, list[str], float]]:
     document = view.document()
     yield from _of_run(document)
     for (kind, *where), count in view.counters().items():
-        name = {"edge": "edge_messages", "bytes": "edge_bytes"}.get(kind, f"messages_{kind}")
+        name = {"edge": "edge_messages", "bytes": "edge_bytes", "operations": "store_operations"}.get(
+            kind, f"messages_{kind}"
+        )
         yield name, where, count
     for name, node in document["nodes"].items():
         yield "subtasks", [name], node["parallelism"]
@@ -99,6 +107,7 @@ def _samples(view: RunView) -> Iterator[tuple[str, list[str], float]]:
     for edge in document["edges"]:
         yield "edge_queued_messages", [edge["source"], edge["target"]], edge["queued"]
         yield "edge_backpressure_ratio", [edge["source"], edge["target"]], edge["backPressure"]
+    yield from _of_stores(document["mode"])
     if view.snapshots.newest is not None:
         yield from _of_snapshot(view.snapshots.newest)
 
@@ -116,6 +125,17 @@ def _of_run(document: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float
             yield "invariant_holds", [name], verdict["holds"]
     for name, count in document["metrics"].items():
         yield "user_metric", [name], count
+
+
+def _of_stores(mode: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]]:
+    if mode.get("itemsBehind") is not None:
+        yield "items_behind", [], mode["itemsBehind"]
+    for name, store in mode.get("stores", {}).items():
+        for state in ("open", "cut"):
+            yield "store_keys", [name, state], store[f"{state}Keys"]
+            yield "store_bytes", [name, state], store[f"{state}Bytes"]
+        yield "store_cells_left", [name], store["cellsLeft"]
+        yield "store_available", [name], not store["error"]
 
 
 def _of_snapshot(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]]:

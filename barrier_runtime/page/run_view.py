@@ -62,7 +62,8 @@ POINT_SECONDS = 1.0
 #: newest points that are kept: ten minutes
 POINTS_MAX = 600
 
-#: key of a counter: ("sent", node), ("processed", node), ("edge", source, target) or ("bytes", source, target)
+#: key of a counter: ("sent", node), ("processed", node), ("operations", node), ("edge", source, target) or
+#: ("bytes", source, target)
 _Counter = tuple[str, ...]
 
 
@@ -231,6 +232,8 @@ def _counts(report: Mapping[str, Any]) -> dict[_Counter, float]:
     for edge in report["edges"]:
         ends = (edge["source"], edge["target"])
         counts["edge", *ends], counts["bytes", *ends] = edge["processed"], edge["bytes"]
+    for name, store in report.get("mode", {}).get("stores", {}).items():
+        counts["operations", name] = store["operations"]
     return counts
 
 

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from barrier_runtime import clock
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
+from barrier_runtime.worker.totals import TotalsThreads
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.ids import ChannelId, Subtask
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.topology import Topology
 from snapshot.subtask.limits import SLICE_MESSAGES_MAX
 from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.worker.difference_log import DifferenceLogs
 
 #: Seconds that a turn should take at most, because markers and all other subtasks of the worker wait for its end.
 SLICE_SECONDS_MAX = 0.01
@@ -98,8 +101,8 @@ class Meter:
             for outputs in self._outputs:
                 outputs.sample(seconds)
 
-    def report(self, refused: dict[str, int]) -> WorkerProgress:
-        """Report counters, shares since the last report, and the connections that the listener `refused`."""
+    def report(self, refused: dict[str, int], stores: dict[str, StoreProgress]) -> WorkerProgress:
+        """Report counters, shares since the last report, connections that the listener `refused`, and `stores`."""
         now = clock.now()
         seconds = max(now - self._reported_at, SAMPLE_SECONDS)
         self._reported_at = now
@@ -115,7 +118,31 @@ class Meter:
             for metric, value in machine.context.metrics.items():
                 metrics[metric] = metrics.get(metric, 0) + value
         left = max((machine.context.steps_left for machine in self._machines.values()), default=0)
-        return WorkerProgress(self._worker, self._incarnation, sent, processed, busy, ended, metrics, refused, left)
+        return WorkerProgress(
+            self._worker, self._incarnation, sent, processed, busy, ended, metrics, refused, left, stores
+        )
+
+
+def store_progress(
+    machines: Mapping[Subtask, SubtaskMachine], differences: DifferenceLogs, totals: TotalsThreads
+) -> dict[str, StoreProgress]:
+    """Return the progress of the stores of a worker's aggregates, by node."""
+    found: dict[str, StoreProgress] = {}
+    for subtask in differences:
+        node, held, status = machines[subtask].node, differences.held(subtask), totals.status(subtask)
+        assert isinstance(node, PersistentAggregate)
+        progress = StoreProgress(
+            node.held_keys,
+            node.held_bytes,
+            differences.held_keys(subtask),
+            held.waiting_bytes + held.carried_bytes,
+            status.cells_left,
+            status.operations,
+            status.error,
+        )
+        known = found.get(subtask.node)
+        found[subtask.node] = progress if known is None else known.plus(progress)
+    return found
 
 
 class _Outputs:

@@ -22,7 +22,7 @@ from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.stored.backend import StoreRefused
 from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.events import TotalsFailed, TotalsWorked
-from snapshot.worker.store_calls import StoreCalls, opening
+from snapshot.worker.store_calls import StoreCalls, cells_of, opening
 
 _logger = logging.getLogger("cutline.worker")
 
@@ -94,10 +94,9 @@ class TotalsThreads:
         if thread is not None and thread.incarnation == incarnation:
             thread.put(task)
 
-    def status(self, subtask: Subtask) -> StoreStatus | None:
-        """Return how far the store of a subtask is, or None without a store."""
-        thread = self._threads.get(subtask)
-        return None if thread is None else thread.status
+    def status(self, subtask: Subtask) -> StoreStatus:
+        """Return how far the store of a subtask is. Read when the stores of a deployment are open."""
+        return self._threads[subtask].status
 
     def close(self) -> None:
         """End all threads behind their present calls. Does not wait."""
@@ -162,7 +161,9 @@ class _StoreThread:
 
     @property
     def status(self) -> StoreStatus:
-        return StoreStatus(self._calls.cells_left, self._error, self._calls.operations)
+        with self._waiting.changed:
+            waiting = sum(map(cells_of, self._waiting.tasks))
+        return StoreStatus(self._calls.cells_left + waiting, self._error, self._calls.operations)
 
     def _run(self) -> None:
         try:

@@ -23,11 +23,13 @@ from barrier_runtime.tracing.trace_observer import trace_of
 from barrier_runtime.worker.control_link import COORDINATOR, ControlLink
 from barrier_runtime.worker.data_plane import DataPlane
 from barrier_runtime.worker.deployment import make_machines
+from barrier_runtime.worker.meter import store_progress
 from barrier_runtime.worker.peers import Peers
 from barrier_runtime.worker.uploads import Storage
 from channels.connection import Connection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
+from snapshot.coordinator.control import PublicationDone
 from snapshot.coordinator.disk_placement import placed_on
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
@@ -173,7 +175,8 @@ class Worker:
     def _report_progress(self, plane: DataPlane, now: float) -> None:
         self._next_progress = now + PROGRESS_INTERVAL_SECONDS
         self._storage.release_memory()
-        self._control.send(plane.meter.report(self._peers.refused if self._peers else {}))
+        stores = store_progress(plane.machines, self._machine.differences, self._storage.totals)
+        self._control.send(plane.meter.report(self._peers.refused if self._peers else {}, stores))
         if self._control.is_free:  # otherwise the newest events wait in their ring buffers
             self._send_trace(plane)
 
@@ -250,6 +253,9 @@ class Worker:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case SendToCoordinator(messages):
+                if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
+                    # First, because the coordinator ends the run behind the last commit.
+                    self._report_progress(self._plane, clock.now())
                 self._control.send(*messages)
             case FlushLinks():
                 self._flush()

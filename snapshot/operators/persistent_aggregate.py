@@ -8,11 +8,13 @@ difference of a snapshot is written to the store behind the cut, and counts when
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
+from snapshot.errors import NodeError
 from snapshot.node import Context, Sink
 from snapshot.operators.aggregate_store import AggregateStore
-from snapshot.operators.monoid import Accumulator, Monoid
+from snapshot.operators.monoid import Accumulator, Monoid, as_monoid
 
 
 class PersistentAggregate(Sink):
@@ -21,6 +23,7 @@ class PersistentAggregate(Sink):
     Parameters
     ----------
     monoid : Monoid
+        Or any object with ``zero()`` and ``plus(a, b)``.
     store : AggregateStore
     value : callable or None
         Returns the value of a message; None for the message itself.
@@ -29,7 +32,7 @@ class PersistentAggregate(Sink):
     guarantee = "exactly_once"
 
     def __init__(self, monoid: Monoid, store: AggregateStore, value: Callable[[Any], Any] | None = None) -> None:
-        self.monoid = monoid
+        self.monoid = as_monoid(monoid)
         self.store = store
         self.value = value
 
@@ -38,9 +41,13 @@ class PersistentAggregate(Sink):
         self.epoch = 0
         #: {epoch: what was added in the epoch}
         self.differences: dict[int, Accumulator] = {}
+        self._key_types: set[type] = set()
 
     def onMessages(self, messages: Sequence[Any], context: Context) -> None:
         assert context.keys is not None  # because its inputs are partitioned by key
+        self._key_types.update(map(type, context.keys))
+        if len(self._key_types) > 1:
+            _refuse_equal_numbers(self._key_types)
         difference = self.differences.get(self.epoch)
         if difference is None:
             difference = self.differences[self.epoch] = self.monoid.accumulator()
@@ -57,9 +64,25 @@ class PersistentAggregate(Sink):
         return found, size
 
     @property
+    def held_keys(self) -> int:
+        """Keys in memory of what belongs to no snapshot yet, once for each epoch."""
+        return sum(map(len, self.differences.values()))
+
+    @property
     def held_bytes(self) -> int:
         """Bytes in memory of what belongs to no snapshot yet, about."""
         return sum(difference.byteSize() for difference in self.differences.values())
+
+
+def _refuse_equal_numbers(types: set[type]) -> None:
+    """Refuse keys of which Python takes some for one, and a store for several."""
+    numbers = types.intersection((bool, int, float, Fraction))
+    if len(numbers) > 1:
+        names = " and ".join(sorted(each.__name__ for each in numbers))
+        raise NodeError(
+            f"persistentAggregate has keys of types {names}: 1, 1.0 and True are one key in memory, and three in a "
+            "store. Convert them in keyBy"
+        )
 
 
 def joined(earlier: dict[Any, Any], later: dict[Any, Any], monoid: Monoid) -> dict[Any, Any]:

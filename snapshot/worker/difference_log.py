@@ -76,6 +76,11 @@ class DifferenceLog:
         waiting = sum(each.size for each in (self._undecided, self._waiting) if each is not None)
         return DifferencesHeld(waiting, 0 if self._carried is None else self._carried.size)
 
+    @property
+    def held_keys(self) -> int:
+        """Keys in memory of differences behind their cut, once for each difference."""
+        return sum(len(each.states) for each in (self._undecided, self._waiting, self._carried) if each is not None)
+
     def is_written(self, snapshot_id: int) -> bool:
         """Return whether the store has the difference of a snapshot."""
         return snapshot_id in self._written
@@ -149,6 +154,10 @@ class DifferenceLogs:
     def held(self, subtask: Subtask) -> DifferencesHeld:
         """Return the bytes of a subtask's differences behind their cut, about."""
         return self._logs[subtask].held
+
+    def held_keys(self, subtask: Subtask) -> int:
+        """Return the keys of a subtask's differences behind their cut, once for each difference."""
+        return self._logs[subtask].held_keys
 
     def captured(self, report: DifferenceCaptured) -> list[TotalsTask]:
         """Add the difference of a cut."""

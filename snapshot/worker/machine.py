@@ -190,6 +190,11 @@ class WorkerMachine:
         self._failure: control.WorkerFailed | None = None
         self._effects: list[Effect] = []
 
+    @property
+    def differences(self) -> DifferenceLogs:
+        """Differences of this incarnation's aggregates that are behind their cut."""
+        return self._data.differences
+
     # ---------------------------------------------------------------- steps and deadlines
 
     def step(self, event: Event, now: float) -> list[Effect]:

@@ -15,8 +15,8 @@ from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.monoid import Monoid
 from snapshot.worker.difference_log import TotalsTask, WriteTotals
 
-#: Keys of one call: enough to hide the way to a server, and few enough for its statements.
-KEYS_AT_ONCE = 4096
+#: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
+KEYS_AT_ONCE = 10_000
 
 
 def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: int) -> Iterator[None]:
@@ -41,6 +41,11 @@ def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: in
     yield
     store.rollBack(claim, snapshot_id)
     yield
+
+
+def cells_of(task: TotalsTask) -> int:
+    """Return the number of cells that a task writes."""
+    return len(task.difference) if isinstance(task, WriteTotals) else 0
 
 
 class StoreCalls:
@@ -79,9 +84,16 @@ class StoreCalls:
         return bool(self._tasks)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether cells of the first task are written, and others are not."""
+        return bool(self._left)
+
+    @property
     def cells_left(self) -> int:
-        """Cells of the first task that are not written."""
-        return len(self._left or ())
+        """Cells that are not written. Another thread than that of the calls may read it."""
+        if (left := self._left) is not None:
+            return len(left)
+        return sum(map(cells_of, list(self._tasks)))
 
     def step(self) -> TotalsTask | None:
         """Make the next call. Return the task if that was its last.
@@ -100,11 +112,12 @@ class StoreCalls:
             self._write(task.snapshot_id, self._left)
             if self._left:
                 return None
-            self._left = None
         else:
             self._store.commit(self._claim, task.snapshot_id)
             self.operations += 1
-        return self._tasks.popleft()
+        self._tasks.popleft()
+        self._left = None
+        return task
 
     def close(self) -> None:
         """End the connection."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barrier_runtime.control_codec import _TYPES, FROM_COORDINATOR, FROM_WORKER, decode_message, encode_message
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, WorkerProgress
+from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, WorkerProgress
 from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.channel.stamps import Clock
 from snapshot.coordinator import control
@@ -113,6 +113,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     dict[int, EdgeProcessed]: st.dictionaries(
         _NUMBERS, st.builds(EdgeProcessed, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), max_size=3
     ),
+    dict[str, StoreProgress]: st.dictionaries(
+        st.text(max_size=3), st.builds(StoreProgress, *6 * [_NUMBERS], st.text(max_size=3)), max_size=3
+    ),
     dict[str, int]: st.dictionaries(st.text(max_size=3), _NUMBERS, max_size=3),
     dict[str, float]: st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3),
 }
@@ -156,8 +159,8 @@ def test_other_bytes_are_refused_by_name(data: bytes) -> None:
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), groups=(0,)),), False),  # type: ignore[arg-type]
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), rows=((1, 2),)),), False),  # type: ignore[arg-type]
         control.Deploy(1, (control.RestoredSubtask(Subtask("a"), None, (), (), (), (1,)),), False),  # type: ignore[arg-type]
-        WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}, 0),  # type: ignore[dict-item]
-        WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}, 0),  # type: ignore[dict-item]
+        WorkerProgress(0, 1, {}, {}, {"a": "busy"}, {}, {}, {}, 0, {}),  # type: ignore[dict-item]
+        WorkerProgress(0, 1, {0: (1, 2)}, {}, {}, {}, {}, {}, 0, {}),  # type: ignore[dict-item]
     ],
     ids=lambda message: type(message).__name__,
 )

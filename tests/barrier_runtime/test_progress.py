@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
-from barrier_runtime.progress import EdgeProcessed, EdgeSent, ProgressTracker, WorkerProgress
+from barrier_runtime.progress import (
+    EdgeProcessed,
+    EdgeSent,
+    ModeProgress,
+    ProgressTracker,
+    StoreProgress,
+    WorkerProgress,
+)
 from snapshot.plan.topology import UNALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 
 _TOPOLOGY = Topology(
@@ -19,13 +27,13 @@ _TOPOLOGY = Topology(
 def _sender(sent: int, waiting: int = 0, held_up: float = 0.0, *, incarnation: int = 1) -> WorkerProgress:
     """Worker 0, which has `a`."""
     edge = EdgeSent(sent, 100, waiting, 4, held_up)
-    return WorkerProgress(0, incarnation, {0: edge}, {}, {"a": 0.5}, {"a": 1}, {"seen": 1.5}, {"late": 1}, 2)
+    return WorkerProgress(0, incarnation, {0: edge}, {}, {"a": 0.5}, {"a": 1}, {"seen": 1.5}, {"late": 1}, 2, {})
 
 
-def _receiver(worker: int, processed: int, waiting: int = 0) -> WorkerProgress:
+def _receiver(worker: int, processed: int, waiting: int = 0, **stores: StoreProgress) -> WorkerProgress:
     """Workers 1 and 2, with two subtasks of `b` each."""
     edge = EdgeProcessed(processed, 40, waiting, 1000)
-    return WorkerProgress(worker, 1, {}, {0: edge}, {"b": 1.5}, {"b": 1}, {"seen": 0.5}, {"late": 2}, 5)
+    return WorkerProgress(worker, 1, {}, {0: edge}, {"b": 1.5}, {"b": 1}, {"seen": 0.5}, {"late": 2}, 5, stores)
 
 
 def _tracker(*reports: WorkerProgress) -> ProgressTracker:
@@ -63,8 +71,18 @@ def test_nodes_and_totals() -> None:
     assert tracker.totals(1) == {
         "sent": {"a": 200}, "processed": {"b": 170}, "ended": {"a": 1, "b": 2}, "metrics": {"seen": 2.5},
     }  # fmt: skip
-    assert (tracker.steps_left(1), tracker.steps_left(7)) == (5, 0)
+    assert (tracker.mode(1), tracker.mode(7)) == (ModeProgress(5), ModeProgress())
     assert tracker.refused({"late": 1, "stranger": 7}) == {"late": 6, "stranger": 7}
+
+
+def test_stores_are_summed_over_workers() -> None:
+    """One of the errors is shown. Before the first report of an incarnation each aggregate is there, and zero."""
+    source, target = _TOPOLOGY.nodes
+    tracker = ProgressTracker(replace(_TOPOLOGY, nodes=(source, replace(target, is_aggregate=True))))
+    tracker.note(_receiver(1, 80, b=StoreProgress(1, 10, 2, 20, 3, 4, "")))
+    tracker.note(_receiver(2, 90, b=StoreProgress(10, 100, 20, 200, 30, 40, "away")))
+    assert tracker.mode(1) == ModeProgress(5, {"b": StoreProgress(11, 110, 22, 220, 33, 44, "away")}, 170, 80)
+    assert tracker.mode(2) == ModeProgress(0, {"b": StoreProgress(0, 0, 0, 0, 0, 0, "")})
 
 
 def test_another_incarnation_does_not_count() -> None:

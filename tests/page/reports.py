@@ -117,3 +117,12 @@ def snapshot_report(snapshot_id: int, state: str = "published", **other: Any) ->
         "initiator": "interval",
         **other,
     }
+
+
+def totals_mode(**store: Any) -> dict[str, Any]:
+    """What a report says of the mode when `ledger` is an aggregate."""
+    counts = {"openKeys": 1000, "openBytes": 64_000, "cutKeys": 234, "cutBytes": 16_000, "cellsLeft": 56}
+    of_ledger = {**counts, "operations": 5, "error": "", **store}
+    return {
+        "name": "monoidClocks", "clock": "epochs", "snapshot": 7, "itemsBehind": 1234, "stores": {"ledger": of_ledger},
+    }  # fmt: skip

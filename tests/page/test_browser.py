@@ -11,7 +11,7 @@ from barrier_runtime import Page as PageSettings
 from benchmarks.live import Live, wait_for
 from tests.page.conftest import ShowPage
 from tests.page.programs import REASON, watched
-from tests.page.reports import SPITEFUL, pipeline, report
+from tests.page.reports import SPITEFUL, pipeline, report, totals_mode
 
 #: Milliseconds that anything on the page may take to appear on a crowded machine. Passing tests do not wait.
 _DEADLINE_MS = 60_000
@@ -95,6 +95,21 @@ def test_a_run_is_watched_from_its_start_to_its_end(
     expect(tab.locator("#outcome")).to_contain_text("Done")
     assert run.awaitTermination(60) and tab.locator("#snapshot").is_disabled() and tab.locator("#lost").is_hidden()
     watcher.picture(pictures, "ended")
+    assert watcher.problems == []
+
+
+def test_stores_that_wait_are_seen(show: ShowPage, browser: Browser, pictures: Path) -> None:
+    """How many keys wait, and the error of a store that is away, with nothing of it read as HTML."""
+    page = show(PageSettings(port=0))
+    page.see(report(pipeline(), 1, mode=totals_mode(error=f"PostgreSQL table t in db: {REASON}")))
+    watcher = Watched(browser, str(page.address))
+    figure = watcher.tab.locator("#figures div", has_text="Store of ledger").locator("dd")
+    expect(figure).to_have_text(f"1.2k keys wait, 56 cells to write, last error: PostgreSQL table t in db: {REASON}")
+    expect(watcher.tab.locator("#figures div", has_text="Items behind").locator("dd")).to_have_text("1.2k")
+    watcher.picture(pictures, "stores")
+    watcher.picture(pictures, "stores-narrow", width=390)
+    page.see(report(pipeline(), 2, mode=totals_mode(cellsLeft=0)))
+    expect(figure).to_have_text("1.2k keys wait")
     assert watcher.problems == []
 
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from barrier_runtime.page.settings import Page
 from tests.page.asking import ask
 from tests.page.conftest import ShowPage
-from tests.page.reports import SPITEFUL, pipeline, report, snapshot_report
+from tests.page.reports import SPITEFUL, pipeline, report, snapshot_report, totals_mode
 from tests.source_files import ROOT
 
 
@@ -55,6 +55,23 @@ def test_all_metrics_of_a_run(show: ShowPage) -> None:
     assert found["cutline_run_active",] == 1
     page.end(report(pipeline(), 2, incarnation=2, outcome="stopped"), None, {})
     assert _samples(page.address)["cutline_run_active",] == 0
+
+
+def test_stores_have_metrics(show: ShowPage) -> None:
+    """Operations go on over incarnations; a store with an error is not available."""
+    page = show(Page(port=0))
+    page.see(report(pipeline(), 1, mode=totals_mode(operations=5)))
+    page.see(report(pipeline(), 1, incarnation=2, mode=totals_mode(operations=2, error="away")))
+    found = _samples(page.address)
+    assert found["cutline_items_behind",] == 1234
+    assert found["cutline_store_operations_total", "ledger"] == 7
+    keys = [found["cutline_store_keys", "ledger", state] for state in ("open", "cut")]
+    sizes = [found["cutline_store_bytes", "ledger", state] for state in ("open", "cut")]
+    assert (keys, sizes) == ([1000, 234], [64_000, 16_000])
+    assert found["cutline_store_cells_left", "ledger"] == 56 and found["cutline_store_available", "ledger"] == 0
+    page.see(report(pipeline(), 2, incarnation=2, mode=totals_mode(operations=2) | {"itemsBehind": None}))
+    assert ("cutline_items_behind",) not in _samples(page.address)
+    assert _samples(page.address)["cutline_store_available", "ledger"] == 1
 
 
 def test_labels_have_names(show: ShowPage) -> None:

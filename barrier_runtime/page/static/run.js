@@ -95,7 +95,9 @@ function showFigures(run) {
     ...("logBytes" in run.mode ? [["Log of steps", bytes(run.mode.logBytes)]] : []),
     ...(run.mode.stepsLeft ? [["Steps to repeat", count(run.mode.stepsLeft)]] : []),
     ...(run.mode.versions ? [["Local versions", bytes(run.mode.versionBytes)]] : []),
+    ...(run.mode.itemsBehind == null ? [] : [["Items behind", count(run.mode.itemsBehind)]]),
     [hasEnded ? "Ran for" : "Running for", elapsed(run.timestamp - run.startedAt)],
+    ...Object.entries(run.mode.stores ?? {}).map(([node, store]) => [`Store of ${node}`, storeText(store)]),
   ];
   const list = at("figures");
   if (list.children.length !== figures.length) {
@@ -105,6 +107,12 @@ function showFigures(run) {
     setText(list.children[index].firstChild, label);
     setText(list.children[index].lastChild, value);
   });
+}
+
+function storeText(store) {
+  const keys = `${count(store.openKeys + store.cutKeys)} keys wait`;
+  const cells = store.cellsLeft ? `, ${count(store.cellsLeft)} cells to write` : "";
+  return store.error ? `${keys}${cells}, last error: ${store.error}` : `${keys}${cells}`;
 }
 
 function showEnd(run, state) {

@@ -158,7 +158,7 @@ class StoreThreads:
                 ended(error)
                 return
             if calls.has_work:
-                if calls.cells_left:
+                if calls.is_writing:
                     self._see("some cells of a difference are written")
                 group.once(step, call)
             if isinstance(done, CommitTotals):

@@ -10,7 +10,7 @@ from rich.console import Console
 from barrier_runtime.cli.top_view import top_view
 from barrier_runtime.page.run_view import RunView
 from tests.barrier_runtime.cli.test_cli_top import _VIOLATED, busy_report, drawn
-from tests.page.reports import pipeline
+from tests.page.reports import pipeline, totals_mode
 
 _WIDE_SCREEN = """\
 orders  running  2 min, incarnation 1, 2 workers
@@ -156,6 +156,21 @@ def test_what_is_wrong_is_red() -> None:
     assert "15%" not in found and "46%" not in found, "a share below a half has no colour"
     for text in ("and 1 invariants more", "invariant later is not judged yet", "q quit   s take a snapshot"):
         assert found[text] == "dim"
+
+
+def test_stores_have_a_line_each() -> None:
+    """Stores with an error come first, in red. The head has the mode, and how far the snapshot is behind."""
+    mode = totals_mode()
+    away = {**mode["stores"]["ledger"], "error": "no route", "cellsLeft": 0}
+    mode["stores"] |= {"sums": away, **{f"more{number}": away for number in range(4)}}
+    found = _coloured(_document(mode=mode))
+    assert found["store of sums: 1,234 keys wait (78.1 KiB), last error: no route"] == "bold red"
+    assert found["and 2 stores more"] == "dim"
+    text = drawn(_document(mode=totals_mode()), 120, 24)
+    assert "store of ledger: 1,234 keys wait (78.1 KiB), 56 cells to write" in text and len(text) <= 24
+    assert text[0].rstrip() == "orders  running  2 min, incarnation 1, mode monoidClocks, 1,234 items behind, 2 workers"
+    negotiated = drawn(_document(mode={**mode, "itemsBehind": None}), 120, 24)
+    assert "mode monoidClocks, 2 workers" in negotiated[0]
 
 
 @pytest.mark.parametrize(("outcome", "style"), [("finished", "green"), ("failed", "red"), ("stopped", "yellow")])

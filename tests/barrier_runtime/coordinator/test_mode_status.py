@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from barrier_runtime.coordinator.mode_status import mode_status
-from snapshot.plan.modes import InputLogging, PersistentState
+from barrier_runtime.progress import ModeProgress, StoreProgress
+from snapshot.plan.modes import InputLogging, Mode, MonoidClocks, PersistentState
 from snapshot.stored.certificate import LocalVersion, StepBase
 from tests.snapshot.listed import own, rows, whole
-from tests.snapshot.sample import manifest, records
+from tests.snapshot.sample import INCARNATION, manifest, records
 
 SUBTASK = records()[0].subtask
 
 
 def test_markers_have_a_name() -> None:
     """And nothing else."""
-    assert mode_status(None, manifest(), 0) == {"name": "markers"}
+    assert mode_status(None, manifest(), 7, ModeProgress()) == {"name": "markers"}
 
 
 def test_a_run_without_a_snapshot_has_stored_nothing() -> None:
     """All numbers are there."""
-    shown = mode_status(InputLogging(), None, 0)
+    shown = mode_status(InputLogging(), None, 7, ModeProgress())
     assert shown.pop("name") == "inputLogging" and shown.pop("disks") == []
     assert {shown.pop("step"), shown.pop("state")} == {None}
     assert set(shown.values()) == {0}
@@ -34,9 +37,42 @@ def test_what_the_newest_snapshot_lists_is_counted() -> None:
         records()[0], rows=(whole(piece),), own=(base, delta), steps=(step,), base=StepBase(7, 1, 1, (), ()),
         version=LocalVersion("disk", "run", SUBTASK, 7, 1000),
     )  # fmt: skip
-    shown = mode_status(PersistentState("/disk"), manifest((record,)), 3)
+    shown = mode_status(PersistentState("/disk"), manifest((record,)), 7, ModeProgress(3))
     assert shown == {
         "name": "persistentState", "step": manifest().snapshot_id, "state": 7, "logBytes": step.size, "logParts": 1,
         "stateBytes": base.size, "deltaBytes": delta.size + piece.size, "stepsLeft": 3, "versions": 1,
         "versionBytes": 1000, "disks": ["disk"],
     }  # fmt: skip
+
+
+#: Q of the sample is an aggregate. Its snapshot has 2 messages of Q.
+_ADDED = ModeProgress(0, {"Q": StoreProgress(1, 10, 2, 20, 3, 4, "away")}, added=9, added_before=5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "incarnation", "clock", "behind"),
+    [
+        (None, INCARNATION, None, 7),
+        (MonoidClocks(), INCARNATION, "epochs", 7),
+        (MonoidClocks(), INCARNATION + 1, "epochs", 4),
+        (MonoidClocks(clock="negotiated"), INCARNATION, "negotiated", None),
+    ],
+    ids=["markers", "epochs", "restored", "negotiated"],
+)
+def test_totals_are_behind_their_snapshot(mode: Mode | None, incarnation: int, clock: str, behind: int | None) -> None:
+    """By the certificate, behind a restore by this incarnation's messages. A negotiated clock counts no messages."""
+    shown = mode_status(mode, manifest(), incarnation, _ADDED)
+    assert shown["stores"] == {
+        "Q": {
+            "openKeys": 1, "openBytes": 10, "cutKeys": 2, "cutBytes": 20, "cellsLeft": 3, "operations": 4,
+            "error": "away",
+        }
+    }  # fmt: skip
+    assert (shown["clock"], shown["snapshot"], shown["itemsBehind"]) == (clock, manifest().snapshot_id, behind)
+
+
+def test_a_snapshot_that_is_newer_than_the_reports() -> None:
+    """Is not behind itself."""
+    shown = mode_status(None, manifest(), INCARNATION, _ADDED._replace(added=1, added_before=0))
+    assert shown["itemsBehind"] == 0
+    assert mode_status(None, None, INCARNATION, _ADDED)["itemsBehind"] == 4

@@ -77,7 +77,7 @@ def test_a_message_arrives_before_the_loop_may_sleep() -> None:
     plane.turn(0.0)
     while plane.has_work:
         plane.turn(0.0)
-    assert plane.meter.report({}).metrics == {"seen": 1}
+    assert plane.meter.report({}, {}).metrics == {"seen": 1}
     assert plane.next_wake() == 86_400.0
 
 
@@ -86,8 +86,8 @@ def test_more_than_a_window_passes_and_the_end_arrives() -> None:
     plane = _plane(_Count(10_000))
     while not all(machine.status is Status.ENDED for machine in plane.machines.values()):
         plane.turn(0.0)
-    assert plane.meter.report({}).metrics == {"seen": 10_000}
-    assert plane.meter.report({}).ended == {"source": 1, "gather": 1}
+    assert plane.meter.report({}, {}).metrics == {"seen": 10_000}
+    assert plane.meter.report({}, {}).ended == {"source": 1, "gather": 1}
     while plane.has_work:
         plane.turn(0.0)
     assert plane.is_idle
@@ -97,13 +97,13 @@ def test_an_edge_without_credit_is_held_up() -> None:
     """The receiver takes nothing: the sender's buffer fills, and data waits that cannot leave. Else nothing does."""
     plane = _plane(_Count(10_000))
     plane.meter.sample(clock.now() + 1.0)
-    assert plane.meter.report({}).sent[0].held_up == 0.0
+    assert plane.meter.report({}, {}).sent[0].held_up == 0.0
     gather = plane.machines[Subtask("gather")]
     gather.backpressure.closed += 1
     while plane.turn(0.0):
         pass
     plane.meter.sample(clock.now() + 2.0)
-    report = plane.meter.report({})
+    report = plane.meter.report({}, {})
     (sent,), (processed,) = report.sent.values(), report.processed.values()
     assert (sent.ends, sent.held_up) == (1, 1.0)
     assert sent.waiting > 0 and processed.waiting > 0
@@ -111,7 +111,7 @@ def test_an_edge_without_credit_is_held_up() -> None:
     gather.backpressure.closed -= 1
     while plane.has_work:
         plane.turn(0.0)
-    report = plane.meter.report({})
+    report = plane.meter.report({}, {})
     (sent,), (processed,) = report.sent.values(), report.processed.values()
     assert (sent.waiting, sent.held_up, processed.waiting) == (0, 0.0, 0)
     assert (sent.sent, processed.processed) == (10_001, 10_001), "the end of the stream is numbered too"

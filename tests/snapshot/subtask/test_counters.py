@@ -61,7 +61,7 @@ def test_every_number_counts_and_travels(by: Any, total: float) -> None:
     context.increment("seen", by)
     context.increment("seen", by)
     assert context.metrics == {"seen": total} and type(context.metrics["seen"]) is type(total)
-    report = WorkerProgress(0, 1, {}, {}, {}, {}, context.metrics, {}, 0)
+    report = WorkerProgress(0, 1, {}, {}, {}, {}, context.metrics, {}, 0, {})
     assert decode_message(encode_message(report)) == report
 
 

@@ -69,10 +69,11 @@ def test_tasks_are_done_in_order_and_each_once() -> None:
     calls = StoreCalls(StoreConnection(store), OLD, Count(), 2)
     for task in tasks(1):
         calls.put(task)
-    assert calls.step() is None and calls.cells_left == 3
+    assert (calls.cells_left, calls.is_writing) == (5, False)
+    assert calls.step() is None and (calls.cells_left, calls.is_writing) == (3, True)
     assert KeptTotals(store.cells).totals() == {}
     store.failures[:] = [False, True, False]
-    assert run(calls) == tasks(1) and calls.cells_left == 0
+    assert run(calls) == tasks(1) and (calls.cells_left, calls.is_writing) == (0, False)
 
 
 def test_each_changed_key_is_written_once_for_a_snapshot() -> None:
