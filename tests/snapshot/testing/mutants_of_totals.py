@@ -166,8 +166,8 @@ def committed_ahead_of_the_manifest(patch: Patch) -> None:
     patch.setattr(StoreCalls, "step", mutant)
 
 
-def committed_without_a_look(patch: Patch) -> None:
-    """A coordinator announces a manifest without a look for the next claim."""
+def committed_without_a_claim_check(patch: Patch) -> None:
+    """A coordinator announces a manifest without a check for the next claim."""
     check = Fence._check_claim
 
     def mutant(self: Fence) -> list[FenceEffect]:

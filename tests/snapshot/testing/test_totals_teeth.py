@@ -168,7 +168,7 @@ TEETH = (
     Tooth("13.5 two at a time", mutants.two_at_a_time, _away),
     Tooth("13.5 acknowledgement sent once", mutants.acknowledgement_sent_once, lambda _: lost_acknowledgement(MARKERS)),
     Tooth("13.6 committed ahead of the manifest", mutants.committed_ahead_of_the_manifest, _MARKERS),
-    Tooth("13.6 committed without a look", mutants.committed_without_a_look, _MARKERS),
+    Tooth("13.6 committed without a claim check", mutants.committed_without_a_claim_check, _MARKERS),
     Tooth("13.6 commit reported at once", mutants.commit_reported_at_once, _MARKERS),
     Tooth("13.7 no roll-back", mutants.no_roll_back, _MARKERS),
     Tooth("13.7 no commit ahead of the roll-back", mutants.no_commit_ahead_of_the_roll_back, _MARKERS),
