@@ -15,7 +15,7 @@ from threading import Condition, Thread
 
 from snapshot.coordinator.control import Deploy
 from snapshot.error_text import headline
-from snapshot.errors import CutlineError, StateError
+from snapshot.errors import CutlineError, RestoreRefused, StateError
 from snapshot.ids import Subtask
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.persistent_aggregate import PersistentAggregate
@@ -23,7 +23,6 @@ from snapshot.stored.backend import StoreRefused
 from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.events import TotalsFailed, TotalsWorked
 from snapshot.worker.store_calls import StoreCalls, cells_of, opening
-from state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
 
@@ -73,7 +72,7 @@ class TotalsThreads:
         Raises
         ------
         RestoreRefused
-            if a store has committed a later snapshot than is restored.
+            if a store has committed a later snapshot than is restored, or refuses for good.
         Fenced
             if a later incarnation has taken a store.
         StateError
@@ -107,17 +106,21 @@ class TotalsThreads:
 
 
 def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_id: int) -> None:
-    def call() -> None:
-        for _ in opening(store, claim, subtask.node, snapshot_id):
-            pass
-
-    def note(error: OSError) -> None:
-        _logger.warning("the store of %s: %s; trying again", subtask, error)
-
-    try:
-        repeated(call, _OPENING_SECONDS, note)
-    except OSError as error:
-        raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
+    """Take a store. Any `OSError` may pass: the contract of a store says so, and not the number of the error."""
+    pause, end = _PAUSE_SECONDS_MIN, time.monotonic() + _OPENING_SECONDS
+    while True:
+        try:
+            for _ in opening(store, claim, subtask.node, snapshot_id):
+                pass
+            return
+        except StoreRefused as error:
+            raise RestoreRefused(f"the store of {subtask}: {headline(error)}") from error
+        except OSError as error:
+            if time.monotonic() + pause > end:
+                raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
+            _logger.warning("the store of %s: %s; trying again", subtask, headline(error))
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
 
 @dataclass(slots=True)

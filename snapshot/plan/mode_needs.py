@@ -65,9 +65,7 @@ def _clock_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> I
         node = each.node
         if isinstance(node, Sink) and not keeps_totals(node):
             yield f"sink {each.name!r} is no aggregate"
-        elif not isinstance(node, Sink | ReplayableSource) and (
-            defines(node, "snapshotState") or defines(node, "onTimer")
-        ):
+        elif not isinstance(node, Sink | Source) and (defines(node, "snapshotState") or defines(node, "onTimer")):
             behind = ", ".join(map(repr, aggregates))
             yield f"node {each.name!r} between sources and aggregate {behind} keeps state or timers"
     for edge in edges:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from channels.limits import LOCAL_FRAMES, WINDOW_FRAMES
+from channels.limits import LOCAL_FRAMES, SHARED_PAYLOAD_BYTES_MIN, WINDOW_FRAMES
 from snapshot.channel.frame import Marker
+from snapshot.channel.stamps import OpenStamps
 from tests.channels.links import WINDOW_BYTES, Channel, LinkMaker, run, settle
 
 
@@ -21,6 +22,7 @@ def check_link(link_maker: LinkMaker) -> None:
         check_marker_overtakes_without_credit,
         check_aligned_marker_keeps_its_place,
         check_end_of_stream,
+        check_stamps,
     ):
         check(link_maker)
 
@@ -150,3 +152,26 @@ def check_end_of_stream(link_maker: LinkMaker) -> None:
         channel.sending.send_end()
         run(ends, [channel], lambda: channel.receiving.processed == 2)
         assert channel.processed == ["last"]
+
+
+def check_stamps(link_maker: LinkMaker) -> None:
+    """Frames have the stamps of their messages: small frames, large ones beside the socket, batches and ends."""
+    with link_maker() as ends:
+        stamped, plain = Channel(0, *ends, OpenStamps(0)), Channel(1, *ends)
+        sizes = (1, SHARED_PAYLOAD_BYTES_MIN + 1, 10, 1)
+        for number in range(12):
+            stamped.sending.stamp(number // 3)
+            stamped.sending.send((number, "x" * sizes[number % 4]))
+            plain.sending.send(number)
+            if number % 2:
+                stamped.sending.seal()
+                plain.sending.seal()
+        stamped.sending.stamp(9)
+        stamped.sending.send(pa.RecordBatch.from_pydict({"a": [1, 2, 3]}))
+        stamped.sending.send_end()
+        last = stamped.sending.sent
+        run(ends, [stamped, plain], lambda: stamped.receiving.arrived == last and len(plain.processed) == 12)
+        found = [stamp for frame in stamped.frames for stamp, count in frame.stamps or () for _ in range(count)]
+        assert found == [*(number // 3 for number in range(12)), *[9] * (last - 12)]
+        assert all(sum(count for _, count in frame.stamps or ()) == frame.count for frame in stamped.frames)
+        assert all(frame.stamps is None for frame in plain.frames)

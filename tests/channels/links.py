@@ -20,6 +20,7 @@ from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
+from snapshot.channel.stamps import OpenStamps
 from snapshot.ids import ChannelId, Subtask
 
 #: Small, so that tests fill it with little.
@@ -70,11 +71,13 @@ def unix_link() -> AbstractContextManager[Ends]:
 class Channel:
     """One channel over a link, from `sender` to `receiver`, with what has arrived and been processed."""
 
-    def __init__(self, number: int, sender: AnyConnection, receiver: AnyConnection) -> None:
+    def __init__(
+        self, number: int, sender: AnyConnection, receiver: AnyConnection, stamps: OpenStamps | None = None
+    ) -> None:
         self.number = number
         self.codec = Codec()
         name = ChannelId(Subtask("source", number), Subtask("target", number))
-        self.sending = ChannelSender(name, self.codec, BackpressureFlag())
+        self.sending = ChannelSender(name, self.codec, BackpressureFlag(), stamps=stamps)
         self.receiving = ChannelReceiver(name)
         self.processed: list[Any] = []
         self.markers: list[Marker] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from channels.connection import Connection, Received
@@ -25,6 +26,7 @@ from channels.wire import (
     data_frame,
     header_of,
     marker_frame,
+    stamps_frame,
 )
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
@@ -110,6 +112,40 @@ def test_gaps_and_repeats_are_errors(raw: tuple[socket.socket, Connection], firs
     end.deliver(frames[0])
     with pytest.raises(ChannelError, match=what):
         end.deliver(frames[1])
+
+
+def test_stamps_are_of_the_next_frame_of_their_channel(raw: tuple[socket.socket, Connection]) -> None:
+    """Frames of other channels, and markers, may come between."""
+    peer, connection = raw
+    connection.attach_receiving(1)
+    marker = Marker(1, 1, 0, True)
+    between = [data_frame(1, INCARNATION, values(1)), marker_frame(0, INCARNATION, marker)]
+    send_line(peer, stamps_frame(0, INCARNATION, ((4, 1),)), *between, data_frame(0, INCARNATION, values(1)))
+    send_line(peer, data_frame(0, INCARNATION, values(2)))
+    stamped = msgspec.structs.replace(values(1), stamps=((4, 1),))
+    assert receive_line(connection, 4) == [(1, values(1)), (0, marker), (0, stamped), (0, values(2))]
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        ([stamps_frame(7, INCARNATION, ((1, 1),))], "channel 7: a STAMPS frame came for a channel that does not come"),
+        ([WireFrame(WireType.STAMPS, 0, INCARNATION, b"x")], "channel 0: a STAMPS frame without stamps"),
+        (
+            [stamps_frame(0, INCARNATION, ((1, 2),)), data_frame(0, INCARNATION, values(1))],
+            "channel 0: epochs of 2 messages came for 1",
+        ),
+    ],
+)
+def test_stamps_that_fit_no_frame_are_errors(
+    raw: tuple[socket.socket, Connection], frames: list[WireFrame], text: str
+) -> None:
+    """Of a channel that does not come, damaged, or for another number of messages: never guessed."""
+    peer, connection = raw
+    send_line(peer, *frames)
+    with pytest.raises(ChannelError, match="alice") as caught:
+        receive_line(connection, 2)
+    assert text in str(caught.value)
 
 
 def test_losing_the_peer_is_an_error_after_what_it_said(raw: tuple[socket.socket, Connection]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from channels.limits import FRAME_BYTES_MAX
 from channels.wire import (
@@ -15,10 +16,13 @@ from channels.wire import (
     frame_of,
     marker_frame,
     marker_of,
+    stamps_frame,
+    stamps_of,
 )
 from snapshot.channel.frame import Frame, Marker, PayloadKind
+from snapshot.channel.stamps import StampRuns
 from snapshot.errors import ChannelError
-from tests.channels.wire_frames import FRAMES, MARKERS, U64
+from tests.channels.wire_frames import FRAMES, MARKERS, U32, U64
 
 
 @given(FRAMES, MARKERS, U64)
@@ -42,3 +46,31 @@ def test_a_frame_too_large_is_refused_at_send() -> None:
     payload = memoryview(bytearray(FRAME_BYTES_MAX + 1))
     with pytest.raises(ChannelError, match="Send smaller"):
         data_frame(0, 0, Frame(1, 1, PayloadKind.BATCH, payload))
+
+
+STAMP = st.integers(-(2**63), 2**63 - 1) | st.tuples(st.text(max_size=5), st.integers(0, 2**63 - 1))
+
+
+@given(st.lists(st.tuples(STAMP, U32)).map(tuple))
+def test_stamps_survive(stamps: StampRuns) -> None:
+    """Epochs and positions, in their order."""
+    wire = stamps_frame(7, 3, stamps)
+    assert (wire.type, wire.channel, wire.incarnation) == (WireType.STAMPS, 7, 3)
+    assert stamps_of(wire) == stamps
+
+
+@given(st.binary(max_size=40))
+def test_damaged_stamps_are_refused_or_are_stamps(payload: bytes) -> None:
+    """Whatever comes: runs of stamps and numbers, or an error of the channel."""
+    try:
+        stamps = stamps_of(WireFrame(WireType.STAMPS, 7, 3, payload))
+    except ChannelError:
+        return
+    assert all(type(count) is int for _, count in stamps)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\x91\x91\x01", b"\x91\x92\xa1a\x01", b"\x91\x92\x01\x01\x01"])
+def test_what_is_no_stamps_is_refused(payload: bytes) -> None:
+    """Nothing, a number, a run without a count, a stamp that is text, more than one value."""
+    with pytest.raises(ChannelError, match="a STAMPS frame without stamps"):
+        stamps_of(WireFrame(WireType.STAMPS, 7, 3, payload))

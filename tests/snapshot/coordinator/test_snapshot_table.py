@@ -8,6 +8,7 @@ import pytest
 
 from snapshot.coordinator.pending_snapshot import Initiator
 from snapshot.coordinator.snapshot_table import SnapshotTable
+from snapshot.ids import Subtask
 from tests.snapshot.led import BUSY, POLICY, order, record
 from tests.snapshot.sample import TIMINGS, TOPOLOGY, P, Q
 
@@ -116,3 +117,50 @@ def test_whole_is_when_everybody_has_acknowledged() -> None:
     whole.is_publishing = True
     assert found.acknowledge(snapshot_id, records[1], TIMINGS, 12.0) is None
     assert (found.next_deadline(), found.overdue(99.0)) == (None, [])
+
+
+# ---------------------------------------------------------------- aggregates with a store (PROTOCOL 13.5)
+
+
+def with_aggregates(*aggregates: Subtask) -> SnapshotTable:
+    """A table of a run with aggregates."""
+    found = SnapshotTable(POLICY, len(TOPOLOGY.subtasks), 0.0, aggregates=aggregates)
+    found.take_block(3, (), 10.0)
+    return found
+
+
+def test_with_an_aggregate_one_snapshot_is_pending_at_a_time() -> None:
+    """Whatever the policy allows, because a difference waits until the last snapshot is decided."""
+    found = with_aggregates(Q)
+    found.open(10.0, (), REQUEST)
+    assert not found.has_room and table().has_room
+    found.close_failed(3_000_000, "why", 11.0)
+    assert found.has_room
+
+
+def test_a_snapshot_has_no_timeout_while_only_aggregates_are_missing() -> None:
+    """Their store may be away for any time. A part that is missing beside them ends the snapshot as ever."""
+    found = with_aggregates(Q)
+    found.open(10.0, (), REQUEST)
+    late = 10.0 + POLICY.timeout
+    assert found.next_deadline() == late and [each.snapshot_id for each in found.overdue(late)] == [3_000_000]
+    found.acknowledge(3_000_000, record(TOPOLOGY, P, 3, 3_000_000, BUSY), TIMINGS, 11.0)
+    assert found.next_deadline() is None and found.overdue(1e9) == []
+
+
+def test_an_acknowledgement_of_the_aggregate_alone_stops_no_timeout() -> None:
+    """It is the other part that is missing."""
+    found = with_aggregates(Q)
+    found.open(10.0, (), REQUEST)
+    found.acknowledge(3_000_000, record(TOPOLOGY, Q, 3, 3_000_000, BUSY), TIMINGS, 11.0)
+    late = 10.0 + POLICY.timeout
+    assert found.next_deadline() == late and len(found.overdue(late)) == 1
+
+
+def test_a_snapshot_that_subtasks_have_started_beside_keeps_the_timeout() -> None:
+    """Else a store that is away would hold up a snapshot that may be whole."""
+    found = with_aggregates(Q)
+    found.open(10.0, (), REQUEST)
+    found.open_given(3_000_001, 10.0)
+    found.acknowledge(3_000_000, record(TOPOLOGY, P, 3, 3_000_000, BUSY), TIMINGS, 11.0)
+    assert [each.snapshot_id for each in found.overdue(10.0 + POLICY.timeout)] == [3_000_000, 3_000_001]

@@ -8,11 +8,23 @@ from typing import Any
 import pytest
 
 from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, PersistentState, Sink
+from snapshot.operators.monoids import Count
+from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import build
-from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of_mode, state_multiple
+from snapshot.plan.modes import (
+    MonoidClocks,
+    has_steps,
+    memory_of,
+    mode_of,
+    mode_of_record,
+    name_of_mode,
+    record_of_mode,
+    state_multiple,
+)
 from snapshot.plan.topology import ALIGNED
 from snapshot.stored.topology_record import record_of_topology, topology_of_record
 from snapshot.testing import ListSink, ListSource
+from state_backends import MemoryStore
 from tests.snapshot.testing.replayed import SCHEMA, Each, Relay, Slices
 
 
@@ -102,11 +114,25 @@ def test_hashes_of_states_are_a_setting() -> None:
     build(graph, "unaligned", InputLogging())
 
 
+def test_clocks_have_settings() -> None:
+    """Which are stored, and checked. Each snapshot has the state of the sources."""
+    mode = MonoidClocks(memory=4_096)
+    record = record_of_mode(mode)
+    assert record is not None and mode_of_record(record) == mode and record["memory"] == 4_096
+    assert mode_of("monoidClocks") == mode_of(MonoidClocks()) == MonoidClocks() and name_of_mode(mode) == "monoidClocks"
+    assert all(map(mode.captures_state, range(9))) and not has_steps(mode) and state_multiple(mode) == 1
+    assert memory_of(mode) == 4_096 and memory_of(None) == MonoidClocks().memory
+    for wrong in (0, -1, 1.5, True, "1"):
+        with pytest.raises(ValueError, match="MonoidClocks: memory is a whole number of bytes from 1, not "):
+            MonoidClocks(memory=wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])
 def test_an_unknown_mode_is_refused(wish: Any) -> None:
     """With the names that there are."""
     with pytest.raises(
-        ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas', 'monoidClocks'$"
+        ValueError,
+        match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas', 'monoidClocks', 'channelLogs'$",
     ):
         mode_of(wish)
 
@@ -195,3 +221,76 @@ def test_all_that_is_missing_is_said_at_once() -> None:
         "  source 'words' is no ReplayableSource: its input cannot be read again by offsets",
         "  node 'node' does not declare deterministic = True",
     ]
+
+
+class Timed(Node):
+    """Sends what it has got, later."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.registerTimer(context.now + 1)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        context.send(at)
+
+
+def _totalled(source: Any = None, **nodes: Node) -> Graph:
+    """A chain of nodes between a source and an aggregate."""
+    graph, last = Graph("g").add("slices", source or Slices({"a": 3})), "slices"
+    for name, node in nodes.items():
+        graph.add(name, node).connect(last, name)
+        last = name
+    graph.add("sums", PersistentAggregate(Count(), MemoryStore()))
+    return graph.connect(last, "sums", key=str)
+
+
+LACKS_OF_CLOCKS: dict[str, tuple[Callable[[], Graph], str]] = {
+    "a cycle": (
+        lambda: _totalled(relay=Relay()).connect("relay", "relay", partitioning="directed"),
+        "node 'relay' is on a cycle; mode 'markers' can",
+    ),
+    "a source": (
+        lambda: _totalled(ListSource("a")),
+        "source 'slices' is no ReplayableSource: its input cannot be read again by offsets",
+    ),
+    "no aggregate": (
+        lambda: Graph("g").add("slices", Slices({"a": 3})).add("relay", Relay()).connect("slices", "relay"),
+        "it has no persistentAggregate",
+    ),
+    "another sink": (
+        lambda: _totalled().add("out", ListSink()).connect("slices", "out"),
+        "sink 'out' is no aggregate",
+    ),
+    "state": (
+        lambda: _totalled(own=Own()),
+        "node 'own' between sources and aggregate 'sums' keeps state or timers",
+    ),
+    "timers": (
+        lambda: _totalled(timed=Timed()),
+        "node 'timed' between sources and aggregate 'sums' keeps state or timers",
+    ),
+    "failed messages": (
+        lambda: (
+            _totalled().add("relay", Relay()).add("failed", Relay()).connect("slices", "relay", onError="failed")
+            .connect("relay", "sums", key=str).connect("failed", "sums", key=str)
+        ),
+        "edge slices->relay sets messages aside that fail (onError), which have no clock; mode 'markers' can",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lack", LACKS_OF_CLOCKS)
+def test_what_a_graph_lacks_for_clocks_is_said_by_name(lack: str) -> None:
+    """One sentence; markers run the same graph."""
+    graph, said = LACKS_OF_CLOCKS[lack]
+    with pytest.raises(GraphError) as refused:
+        build(graph(), "unaligned", MonoidClocks())
+    assert str(refused.value) == f"mode 'monoidClocks' cannot run graph 'g': {said}"
+    build(graph(), "unaligned")
+
+
+def test_a_graph_may_have_totals_by_clocks() -> None:
+    """Relays need not be deterministic, because nothing is done twice behind a published snapshot."""
+    topology = build(_totalled(relay=Undeclared()), "unaligned", MonoidClocks()).topology
+    assert {edge.alignment for edge in topology.edges} == {ALIGNED}
+    assert [node.name for node in topology.nodes if node.is_aggregate] == ["sums"]
+    assert topology_of_record(record_of_topology(topology)) == topology

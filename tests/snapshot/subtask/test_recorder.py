@@ -178,3 +178,34 @@ def test_crossing_ids_are_independent() -> None:
     assert machine.unfinished() == [1, 2]
     assert machine.step(received(A, 1, 5)) == [StopRecording(A, 1, 5), CompleteRecording(1)]
     assert machine.step(received(B, 2, 9)) == [StopRecording(B, 2, 9), CompleteRecording(2)]
+
+
+def by_epochs(*inputs: ChannelId) -> Recorder:
+    """A recorder that holds no input, because messages have epochs (PROTOCOL 13.10)."""
+    return Recorder(ME, inputs, (OUT,), aligned_inputs=True, aligned_outputs=frozenset([OUT]), holds=False)
+
+
+def test_by_epochs_no_input_is_held() -> None:
+    """The marker is sent on, behind all that was sent, when it has come through on every input."""
+    machine = by_epochs(A, B)
+    machine.step(received(A, 1, 4, aligned=True))
+    assert machine.step(MarkerReached(A, 1)) == []
+    machine.step(received(B, 1, 2, aligned=True))
+    assert machine.step(MarkerReached(B, 1)) == [
+        CaptureState(1), SendMarker(OUT, 1, True), StartRecording(A, 1), StopRecording(A, 1, 4),
+        StartRecording(B, 1), StopRecording(B, 1, 2), CompleteRecording(1),
+    ]  # fmt: skip
+    machine.validate()
+
+
+def test_by_epochs_an_aborted_snapshot_releases_nothing() -> None:
+    """And its late marker counts for no other snapshot."""
+    machine = by_epochs(A, B)
+    machine.step(received(A, 1, 4, aligned=True))
+    machine.step(MarkerReached(A, 1))
+    assert machine.step(MinSnapshotIdRaised(2)) == [DiscardRecording(1)]
+    machine.step(received(A, 2, 6, aligned=True))
+    assert machine.step(MarkerReached(A, 2)) == []
+    assert machine.step(MarkerReached(B, 1)) == []
+    assert machine.phase(2) is Phase.ALIGNING
+    machine.validate()

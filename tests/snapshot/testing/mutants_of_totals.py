@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from snapshot.ids import ChannelId
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan import compiled_graph
-from snapshot.plan.topology import Topology
 from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.epochs import Epochs
 from snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
@@ -166,8 +166,8 @@ def committed_ahead_of_the_manifest(patch: Patch) -> None:
     patch.setattr(StoreCalls, "step", mutant)
 
 
-def committed_without_a_look(patch: Patch) -> None:
-    """A coordinator announces a manifest without a look for the next claim."""
+def committed_without_a_claim_check(patch: Patch) -> None:
+    """A coordinator announces a manifest without a check for the next claim."""
     check = Fence._check_claim
 
     def mutant(self: Fence) -> list[FenceEffect]:
@@ -246,12 +246,7 @@ def forwarded_at_the_first_input(patch: Patch) -> None:
 
 
 def ahead_of_data(patch: Patch) -> None:
-    def stepped(topology: Topology, mode: Any) -> Topology:
-        from dataclasses import replace
-
-        return replace(topology, mode=mode)
-
-    patch.setattr(compiled_graph, "_stepped", stepped)
+    patch.setattr(compiled_graph, "_aligned", lambda topology, mode: replace(topology, mode=mode))
 
 
 def marker_of_an_aborted_snapshot_counted(patch: Patch) -> None:
@@ -295,7 +290,7 @@ def messages_of_on_end_have_the_last_stamp(patch: Patch) -> None:
     def mutant(self: Epochs, end: ChannelReceiver, frame: AnyFrame) -> None:
         self.enter(end, frame)
         self.handled(end.channel, 1)
-        self._ends[end.channel] = self._stamp
+        self._ends[end.channel] = self._epoch
 
     patch.setattr(Epochs, "input_ended", mutant)
 

@@ -30,6 +30,7 @@ HOW: dict[str, ModeWish] = {
     "aligned": "markers",
     "epochs": MonoidClocks(),
     "little memory": MonoidClocks(memory=700),
+    "negotiated": MonoidClocks(clock="negotiated"),
 }
 FAULTS = {
     **faults("sums"),

@@ -108,8 +108,9 @@ class _Bounded(SubtaskMachine):
         done = super()._take_head(channel, limit)
         if self.is_checked:
             assert isinstance(self.node, PersistentAggregate)
-            assert self._gate is not None
-            held = self.node.held_bytes + self._gate._waiting_bytes + self._gate._carried_bytes
+            gate = self._parts.gate
+            assert gate is not None
+            held = self.node.held_bytes + gate._waiting_bytes + gate._carried_bytes
             if held > _LITTLE.memory + _SLACK_BYTES:
                 raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
         return done
@@ -167,7 +168,7 @@ TEETH = (
     Tooth("13.5 two at a time", mutants.two_at_a_time, _away),
     Tooth("13.5 acknowledgement sent once", mutants.acknowledgement_sent_once, lambda _: lost_acknowledgement(MARKERS)),
     Tooth("13.6 committed ahead of the manifest", mutants.committed_ahead_of_the_manifest, _MARKERS),
-    Tooth("13.6 committed without a look", mutants.committed_without_a_look, _MARKERS),
+    Tooth("13.6 committed without a claim check", mutants.committed_without_a_claim_check, _MARKERS),
     Tooth("13.6 commit reported at once", mutants.commit_reported_at_once, _MARKERS),
     Tooth("13.7 no roll-back", mutants.no_roll_back, _MARKERS),
     Tooth("13.7 no commit ahead of the roll-back", mutants.no_commit_ahead_of_the_roll_back, _MARKERS),
