@@ -15,6 +15,7 @@ from barrier_runtime.cli import demo_commands, snapshot_commands
 from barrier_runtime.cli.completion import complete_run, complete_snapshot
 from barrier_runtime.cli.formatting import plain
 from barrier_runtime.cli.live_run import rescale, stop
+from barrier_runtime.cli.modes_command import modes
 from barrier_runtime.cli.plan_command import plan
 from barrier_runtime.cli.run_options import RunRequest, resume_arguments, run_request, with_run_options
 from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
@@ -120,6 +121,7 @@ def _start(context: typer.Context, request: RunRequest) -> None:
 
 
 app.command("plan")(plan)
+app.command("modes")(modes)
 app.command("runs")(snapshot_commands.list_runs)
 app.add_typer(snapshot_commands.app, name="snapshots")
 for _command in (take, pin, unpin, delete):

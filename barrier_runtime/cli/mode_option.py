@@ -54,6 +54,22 @@ def mode_wish(text: str) -> ModeWish:
         raise typer.BadParameter(f"--mode {text}: {error}") from None
 
 
+def all_modes() -> dict[str, Mode]:
+    """Return each mode with its defaults, and with each other value of a setting that has few, as they are written.
+
+    A setting without a default has a placeholder.
+    """
+    found: dict[str, Mode] = {}
+    for name, mode in _CLASSES.items():
+        given: dict[str, Any] = {each: _PLACEHOLDER for each, default in _defaults(name).items() if default is MISSING}
+        found[name] = mode(**given)
+        for setting, default in _defaults(name).items():
+            for text in _choices(name, setting):
+                if (value := _value(name, setting, text)) != default:
+                    found[f"{name}:{setting}={text}"] = mode(**given, **{setting: value})
+    return found
+
+
 def _settings(name: str, pairs: list[str]) -> dict[str, Any]:
     defaults, given = _defaults(name), dict[str, Any]()
     for pair in pairs:
@@ -99,6 +115,9 @@ def _help(name: str) -> str:
     choices = [f"{each} {' or '.join(_choices(name, each))}" for each in _defaults(name) if _choices(name, each)]
     return f"{_form(name)} ({', '.join(choices)})" if choices else _form(name)
 
+
+#: value of a setting without a default, where nothing reads it: such settings are folders
+_PLACEHOLDER: Final = "/folder"
 
 #: the option of all commands that take a mode
 MODE_OPTION: Final[Any] = typer.Option(

@@ -19,11 +19,15 @@ from barrier_runtime.cli.stored import open_backend
 from snapshot.graph import Graph
 from snapshot.stored.run_store import RunStore
 
+GraphArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
+]
+MasterOption = Annotated[str | None, typer.Option(help="Spark's master, for a function of the SparkSession.")]
+LogOption = Annotated[Path | None, typer.Option(help="Log of Spark; default: a temporary file.")]
+
 
 def plan(
-    graph: Annotated[
-        str, typer.Argument(metavar="MODULE:GRAPH", help="A Graph, or a function that returns one: f() or f(spark).")
-    ],
+    graph: GraphArgument,
     name: Annotated[
         str | None,
         typer.Argument(metavar="[NAME]", help="Name of the run; default: the graph's.", autocompletion=complete_run),
@@ -41,8 +45,8 @@ def plan(
         list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
     ] = None,
     mode: Annotated[str | None, MODE_OPTION] = None,
-    master: Annotated[str | None, typer.Option(help="Spark's master, for a function of the SparkSession.")] = None,
-    log: Annotated[Path | None, typer.Option(help="Log of Spark; default: a temporary file.")] = None,
+    master: MasterOption = None,
+    log: LogOption = None,
     key_file: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,7 +69,7 @@ def plan(
             ) from None
     of_run = None if mode is None else mode_wish(mode)
     records = open_backend(backend, key_file)
-    made = _graph(graph, master, log)
+    made = load_graph(graph, master, log)
     try:
         found = plan_of(name or made.name, made, wish, allow or (), lambda run: RunStore(records, run), of_run)
     except ValueError as error:  # an unknown name in --allow
@@ -78,7 +82,8 @@ def plan(
         raise typer.Exit(1)
 
 
-def _graph(reference: str, master: str | None, log: Path | None) -> Graph:
+def load_graph(reference: str, master: str | None, log: Path | None) -> Graph:
+    """Return the graph of ``MODULE:GRAPH``. Start Spark only for a function of the session."""
     place = find_graph(reference)
     with contextlib.ExitStack() as stack:
         needs = place.needs_spark

@@ -5,7 +5,7 @@ Submitting, simulating and explaining a graph all call `build`, so that all refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from snapshot.plan.declarations import (
     Transform,
     dead_letter_edges,
 )
-from snapshot.plan.mode_needs import mode_refusal
+from snapshot.plan.mode_needs import mode_problems, mode_refusal
 from snapshot.plan.modes import ChannelLogs, Mode
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
@@ -100,6 +100,20 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         edges={(edge.source, edge.target): _code(edge) for edge in edges},
         invariants=dict(graph.invariants),
     )
+
+
+def problems_by_mode(graph: DeclaredGraph, modes: Mapping[str, Mode]) -> dict[str, list[str]]:
+    """Return what a graph lacks for each of some modes.
+
+    Raises
+    ------
+    GraphError
+        if the graph cannot be built, in whatever mode.
+    """
+    build(graph, "unaligned")
+    edges = [*graph.edges, *dead_letter_edges(graph.edges)]
+    components = _components(graph.nodes, edges)
+    return {name: mode_problems(mode, graph, edges, components) for name, mode in modes.items()}
 
 
 def _refuse(graph: DeclaredGraph, problems: Sequence[str]) -> None:

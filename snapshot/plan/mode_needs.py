@@ -11,10 +11,10 @@ from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
 
-def mode_refusal(
+def mode_problems(
     mode: Mode, graph: DeclaredGraph, edges: Sequence[EdgeDeclaration], components: Sequence[Component]
-) -> str | None:
-    """Return why a mode cannot run a graph, or None if it can.
+) -> list[str]:
+    """Return what a graph lacks for a mode. The list is empty when the mode can run the graph.
 
     Parameters
     ----------
@@ -32,12 +32,22 @@ def mode_refusal(
         problems += _step_problems(graph, edges)
     if isinstance(mode, MonoidClocks):
         problems += _clock_problems(graph, edges)
+    else:
+        problems += _aggregate_problems(graph)
     if isinstance(mode, Deltas):
         problems += _state_problems(graph)
     if isinstance(mode, PersistentState):
         problems += _own_state_problems(graph)
     if hashes_states(mode):
         problems += _hash_problems(graph)
+    return problems
+
+
+def mode_refusal(
+    mode: Mode, graph: DeclaredGraph, edges: Sequence[EdgeDeclaration], components: Sequence[Component]
+) -> str | None:
+    """Return why a mode cannot run a graph, or None if it can. Parameters as in `mode_problems`."""
+    problems = mode_problems(mode, graph, edges, components)
     head = f"mode {mode.name!r} cannot run graph {graph.name!r}: "
     if len(problems) > 1:
         return f"{head}{len(problems)} problems:\n  " + "\n  ".join(problems)
@@ -66,11 +76,18 @@ def _clock_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> I
         if isinstance(node, Sink) and not keeps_totals(node):
             yield f"sink {each.name!r} is no aggregate"
         elif not isinstance(node, Sink | Source) and (defines(node, "snapshotState") or defines(node, "onTimer")):
-            behind = ", ".join(map(repr, aggregates))
-            yield f"node {each.name!r} between sources and aggregate {behind} keeps state or timers"
+            behind = f"aggregate {', '.join(map(repr, aggregates))}" if aggregates else "aggregates"
+            yield f"node {each.name!r} between sources and {behind} keeps state or timers"
     for edge in edges:
         if edge.on_error is not None:
             yield f"edge {edge} sets messages aside that fail (onError), which have no clock; mode 'markers' can"
+
+
+def _aggregate_problems(graph: DeclaredGraph) -> Iterator[str]:
+    """Yield the aggregates, whose differences belong to cuts by markers or by clocks."""
+    for each in graph.nodes:
+        if keeps_totals(each.node):
+            yield f"aggregate {each.name!r} has its totals in a store; modes 'markers' and 'monoidClocks' can"
 
 
 def _step_problems(graph: DeclaredGraph, edges: Sequence[EdgeDeclaration]) -> Iterator[str]:
@@ -91,7 +108,7 @@ def _state_problems(graph: DeclaredGraph) -> Iterator[str]:
     """Yield the nodes whose own state has no deltas by partitions. What several subtasks unite says nothing of keys."""
     for each in graph.nodes:
         node = each.node
-        is_exempt = isinstance(node, Sink | ReplayableSource) or hasattr(node, "united_state")
+        is_exempt = isinstance(node, Sink | Source) or hasattr(node, "united_state")
         if defines(node, "snapshotState") and not node.partitioned and not is_exempt:
             yield f"node {each.name!r} has state that is neither keyed nor partitioned"
 
@@ -99,7 +116,7 @@ def _state_problems(graph: DeclaredGraph) -> Iterator[str]:
 def _own_state_problems(graph: DeclaredGraph) -> Iterator[str]:
     """Yield the nodes with state of their own. That of sinks and of sources is stored with each snapshot."""
     for each in graph.nodes:
-        if defines(each.node, "snapshotState") and not isinstance(each.node, Sink | ReplayableSource):
+        if defines(each.node, "snapshotState") and not isinstance(each.node, Sink | Source):
             yield f"node {each.name!r} has state outside keyed state, which a local database cannot hold"
 
 

@@ -1,4 +1,4 @@
-"""docs/MODES.md: its code runs as it stands there, in four modes, and a compaction. Only the folder is another."""
+"""docs/MODES.md: its code runs as it stands there, in five modes, and a compaction. Only places are others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,15 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs/MODES.md").read_text(), re.DOTALL)
 
 
-#: folder of the page's databases
-_FOLDER = '"/data"'
+#: the page's places on disk, and their names here
+_PLACES = {'"/data"': "disk", '"counts.db"': "counts.db"}
+
+
+def _moved(code: str, folder: Path) -> str:
+    """Return code whose files are below a folder."""
+    for written, name in _PLACES.items():
+        code = code.replace(written, repr(str(folder / name)))
+    return code
 
 
 def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +44,7 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
     module = ModuleType("modes_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     names = vars(module)
-    submits, *definitions = (code.replace(_FOLDER, repr(str(tmp_path / "disk"))) for code in blocks())
+    submits, *definitions = (_moved(code, tmp_path) for code in blocks())
     with local_cluster() as cluster:
         backend = FileSystemBackend(str(tmp_path / "snapshots"))
         names["runtime"] = runtime = BarrierRuntime(cluster.spark, backend=backend, page=False, snapshotInterval=0.2)
@@ -48,6 +55,8 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
             exec(code, names)
             if "runtime.submit(words(sink)" in code:
                 counts.append(_counted(tmp_path / f"of block {len(counts)}"))
+        assert {word: names["store"].get(word) for word in _WORDS} == _WORDS
+        names["store"].close()
         assert names["editor"].edits[0].startswith("compacted the input: a log of ")
         runtime.submit(names["graph"], mode=InputLogging(hashes="states")).awaitTermination()
         counts.append(_counted(tmp_path / "totals"))
