@@ -116,7 +116,8 @@ def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_i
         _logger.warning("the store of %s: %s; trying again", subtask, error)
 
     try:
-        repeated(call, _OPENING_SECONDS, note)
+        # Errors of stores have no numbers: all but a refusal may pass.
+        repeated(call, _OPENING_SECONDS, note, lambda error: not isinstance(error, StoreRefused))
     except OSError as error:
         raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
 
