@@ -53,7 +53,12 @@ def may_pass(error: OSError) -> bool:
     return not isinstance(error, StoreRefused) and error.errno in PASSING_ERRORS
 
 
-def repeated(call: Callable[[], Result], seconds: float, note_failure: Callable[[OSError], None]) -> Result:
+def repeated(
+    call: Callable[[], Result],
+    seconds: float,
+    note_failure: Callable[[OSError], None],
+    passes: Callable[[OSError], bool] = may_pass,
+) -> Result:
     """Return the result of `call`, which is repeated after errors that may pass. Blocks the thread in pauses.
 
     Raises the last error of `call` when the next try would begin too late, and other errors at once.
@@ -66,6 +71,8 @@ def repeated(call: Callable[[], Result], seconds: float, note_failure: Callable[
         Seconds until the caller gives the call up.
     note_failure : Callable
         Called with each error after which `call` is repeated.
+    passes : Callable
+        Returns whether another try may succeed after an error.
     """
     last_start = time.monotonic() + seconds * TRYING_SHARE
     longest = PAUSE_SECONDS_MIN
@@ -76,7 +83,7 @@ def repeated(call: Callable[[], Result], seconds: float, note_failure: Callable[
             return call()
         except OSError as error:
             pause = random.uniform(longest / 2, longest)
-            if not may_pass(error) or time.monotonic() + pause > last_start:
+            if not passes(error) or time.monotonic() + pause > last_start:
                 raise
             note_failure(error)
         time.sleep(pause)

@@ -106,21 +106,20 @@ class TotalsThreads:
 
 
 def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_id: int) -> None:
-    """Take a store. Any `OSError` may pass: the contract of a store says so, and not the number of the error."""
-    pause, end = _PAUSE_SECONDS_MIN, time.monotonic() + _OPENING_SECONDS
-    while True:
-        try:
-            for _ in opening(store, claim, subtask.node, snapshot_id):
-                pass
-            return
-        except StoreRefused as error:
-            raise RestoreRefused(f"the store of {subtask}: {headline(error)}") from error
-        except OSError as error:
-            if time.monotonic() + pause > end:
-                raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
-            _logger.warning("the store of %s: %s; trying again", subtask, headline(error))
-        time.sleep(pause)
-        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+    def call() -> None:
+        for _ in opening(store, claim, subtask.node, snapshot_id):
+            pass
+
+    def note(error: OSError) -> None:
+        _logger.warning("the store of %s: %s; trying again", subtask, headline(error))
+
+    try:
+        # Any error may pass: the contract of a store says so, and not the number of the error.
+        repeated(call, _OPENING_SECONDS, note, lambda error: not isinstance(error, StoreRefused))
+    except StoreRefused as error:
+        raise RestoreRefused(f"the store of {subtask}: {headline(error)}") from error
+    except OSError as error:
+        raise StateError(f"the store of {subtask} cannot be taken: {headline(error)}") from error
 
 
 @dataclass(slots=True)

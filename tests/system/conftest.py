@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.live import Live
+from benchmarks.servers import PostgreSQLServer, RedisServer, Server
 from tests.leaks import LeakCheck
 
 if TYPE_CHECKING:
@@ -29,3 +30,24 @@ def live_of_another_ray(spark: SparkSession, ray_instance: None, tmp_path: Path)
     there = Live(spark, tmp_path)
     yield there
     there.end()
+
+
+@pytest.fixture
+def postgresql(leak_check: LeakCheck) -> Iterator[PostgreSQLServer]:
+    """A server that ends ahead of the leak check, because a test may start it again."""
+    with PostgreSQLServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(leak_check: LeakCheck) -> Iterator[RedisServer]:
+    """A server that ends ahead of the leak check, because a test may start it again."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Server:
+    """The server whose fixture has the parameter's name."""
+    found: Server = request.getfixturevalue(request.param)
+    return found
