@@ -307,11 +307,11 @@ class Coordinator:
             case Restored(is_over):
                 self._on_restored(is_over)
             case Started():
-                self._on_running()
                 if self._records is not None:
                     self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
                     if self._deployment.known is not None:
                         self._records.announce_restored(self._deployment.known)
+                self._on_running()
             case RecordsNeeded():
                 self._list_records()
             case _:

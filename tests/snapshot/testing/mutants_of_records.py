@@ -162,17 +162,6 @@ def entries_not_cut(patch: Patch) -> None:
     patch.setattr(RecordFiles, "_frames", frames)
 
 
-def records_of_any_incarnation(patch: Patch) -> None:
-    """A restore takes the highest incarnation that has records, also of workers that were replaced."""
-    newest = RecordFiles.newest
-
-    def mutant(self: RecordFiles, incarnation: int) -> Any:
-        origins = [at for path in self._store.record_paths() if (at := layout.record_origin(path)) is not None]
-        return newest(self, max((at.incarnation for at in origins), default=0))
-
-    patch.setattr(RecordFiles, "newest", mutant)
-
-
 def older_records_listed(patch: Patch) -> None:
     """A listing lacks the newest record of each subtask."""
     listed = PartFiles.record_paths
