@@ -19,7 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
-from snapshot.channel.send_log import LogMemory
+from snapshot.channel.send_log import LogMemory, SendLog
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.culprit import IsolatedMessages
@@ -245,14 +245,10 @@ def assemble(
     restored = restored.numbered(subtask, topology)
     node = _fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
-    channels = topology.outputs_of(subtask)
-    outputs = {
-        channel: ChannelSender(
-            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
-            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
-        )
-        for channel in channels
-    }  # fmt: skip
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    keeps_logs = isinstance(topology.mode, ChannelLogs)
+    logs = {channel: SendLog(memory) for channel in topology.outputs_of(subtask) if keeps_logs}
+    outputs = _outputs(subtask, topology, environment, restored, backpressure, shapes, logs)
     observer = environment.observer_of(subtask)
     if observer is not None:
         for end in outputs.values():
@@ -289,9 +285,29 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
-        recording=_recording(subtask, topology, inputs, outputs, backpressure, environment),
+        recording=_recording(subtask, topology, inputs, outputs, logs, memory, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
+
+
+def _outputs(
+    subtask: Subtask,
+    topology: Topology,
+    environment: SubtaskEnvironment,
+    restored: RestoredChannels,
+    backpressure: BackpressureFlag,
+    shapes: Shapes,
+    logs: Mapping[ChannelId, SendLog],
+) -> dict[ChannelId, ChannelSender]:
+    channels = topology.outputs_of(subtask)
+    return {
+        channel: ChannelSender(
+            channel, environment.codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels),
+            shapes=shapes, log=logs.get(channel),
+            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+        )
+        for channel in channels
+    }  # fmt: skip
 
 
 def _own_state(
@@ -324,15 +340,15 @@ def _recording(
     topology: Topology,
     inputs: Sequence[InputProcessor],
     outputs: Mapping[ChannelId, ChannelSender],
-    backpressure: BackpressureFlag,
+    logs: Mapping[ChannelId, SendLog],
+    memory: LogMemory,
     environment: SubtaskEnvironment,
 ) -> IndependentRecording | None:
     """Return what records the channels of the subtask, or None where markers cut the graph."""
     if not isinstance(topology.mode, ChannelLogs):
         return None
     ends = [each.end for each in inputs]
-    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
-    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, memory, topology.mode.interval)
+    return IndependentRecording(subtask, ends, outputs, logs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(

@@ -228,7 +228,8 @@ class WorkerMachine:
                 if self.stage is Stage.RUNNING:
                     self._dispatch_reports(now)
                     self._note_idleness(is_idle, now)
-                    self._record_full_logs(now)
+                    if self._data.records is not None:
+                        self._record_full_logs(self._data.records, now)
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
@@ -291,13 +292,7 @@ class WorkerMachine:
                 self.stage = Stage.CONNECTING
                 self._effects.append(DialPeers(incarnation, addresses))
             case control.StartProcessing():
-                if self.stage is not Stage.CONNECTED:
-                    self._ignore(message)
-                    return
-                self.stage = Stage.RUNNING
-                self._pass(Started(), now)
-                self._effects.append(ReadPeers())
-                self._begin_records(now)
+                self._start(message, now)
             case _ if self.stage is not Stage.RUNNING:
                 self._ignore(message)
             case _ if self._data.records is not None and isinstance(message, _ABOUT_RECORDS):
@@ -315,13 +310,22 @@ class WorkerMachine:
                 self._published(message, now)
             case control.PruneVersions(_, kept):
                 self._effects.append(RemoveVersions(kept))
-            case control.NeighbourRecorded() | control.PermitRecords():
-                self._ignore(message)
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
                 self._forget_idleness()
+            case control.NeighbourRecorded() | control.PermitRecords():
+                self._ignore(message)
             case _:
                 assert_never(message)
+
+    def _start(self, message: control.StartProcessing, now: float) -> None:
+        if self.stage is not Stage.CONNECTED:
+            self._ignore(message)
+            return
+        self.stage = Stage.RUNNING
+        self._pass(Started(), now)
+        self._effects.append(ReadPeers())
+        self._begin_records(now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
@@ -576,11 +580,8 @@ class WorkerMachine:
                 delay = 0.0 if machine.has_ended else machine.recording.interval * place / len(self.subtasks)
                 self.deadlines[RecordDeadline(subtask)] = now + delay
 
-    def _record_full_logs(self, now: float) -> None:
+    def _record_full_logs(self, records: RecordWriter, now: float) -> None:
         """Let subtasks record themselves ahead of time, because their logs fill memory."""
-        records = self._data.records
-        if records is None:
-            return
         for subtask, machine in self.subtasks.items():
             is_full = machine.recording is not None and machine.recording.memory.is_half_full
             if is_full and records.may_hurry(subtask):

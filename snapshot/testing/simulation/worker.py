@@ -272,10 +272,8 @@ class Worker(HostOwner):
             case events.OpenDataPlane(hosts=hosts):
                 if any(place != host for place, host in enumerate(hosts)):
                     self._world.see("a subtask is where its disk is")
-            case events.AdmitPeers() | events.FlushLinks():
-                pass  # wires need no setup, and markers are steps of their own
-            case events.ReportProgress() | events.Log():
-                pass  # only for display
+            case events.AdmitPeers() | events.FlushLinks() | events.ReportProgress() | events.Log():
+                pass  # wires need no setup, markers are steps of their own, and the rest is for display
             case _:
                 assert_never(effect)
 

@@ -105,7 +105,9 @@ def test_hashes_of_states_are_a_setting() -> None:
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])
 def test_an_unknown_mode_is_refused(wish: Any) -> None:
     """With the names that there are."""
-    with pytest.raises(ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas'$"):
+    with pytest.raises(
+        ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas', 'channelLogs'$"
+    ):
         mode_of(wish)
 
 

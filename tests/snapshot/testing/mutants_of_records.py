@@ -75,16 +75,16 @@ def sent_numbers_awaited(patch: Patch) -> None:
     patch.setattr(RecordWriter, "parts_stored", mutant)
 
 
-# ---------------------------------------------------------------- 13.3: the look behind the write
+# ---------------------------------------------------------------- 13.3: the check behind the write
 
 
-def no_look(patch: Patch) -> None:
+def claim_not_checked(patch: Patch) -> None:
     written = RecordWriter.written
 
     def mutant(
-        self: RecordWriter, subtask: Any, number: int, looked_for: int, found: Claim | None, decisions: Decisions
+        self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, decisions: Decisions
     ) -> None:
-        written(self, subtask, number, looked_for, None, decisions)
+        written(self, subtask, number, checked, None, decisions)
 
     patch.setattr(RecordWriter, "written", mutant)
 

@@ -89,7 +89,7 @@ TEETH = (
     Tooth("13.1 failed record forgotten", mutants.messages_of_a_failed_record_forgotten, _failing_store),
     Tooth("13.2 nothing awaited", mutants.nothing_awaited),
     Tooth("13.2 sent numbers awaited", mutants.sent_numbers_awaited),
-    Tooth("13.3 no look", mutants.no_look),
+    Tooth("13.3 claim not checked", mutants.claim_not_checked),
     Tooth("13.3 commits ahead of the record", mutants.commits_ahead_of_the_record),
     Tooth("13.3 continuing claim not permitted", mutants.continuing_claim_not_permitted),
     Tooth("13.3 fence not reported", mutants.fence_not_reported),

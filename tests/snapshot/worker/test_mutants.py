@@ -143,8 +143,8 @@ MUTANTS = (
         "a failed snapshot is declined",
         WorkerMachine,
         "_dispatch",
-        "self._send(control.SnapshotDeclined",
-        "(control.SnapshotDeclined",
+        "self._take_outcome(Outcome(messages=[declined]), now)",
+        "str(declined)",
     ),
     Mutant(
         "a request is sent",
