@@ -159,7 +159,7 @@ class Coordinator:
     @property
     def recovery(self) -> Manifest | None:
         """The snapshot with the report of the last recovery from records, or None before the first."""
-        return self._deployment.recovery
+        return None if self._records is None else self._records.recovery
 
     @property
     def records(self) -> RecordTracker | None:
@@ -191,6 +191,8 @@ class Coordinator:
             case events.StoreAnswered(answer, check):
                 self._on_store(answer, check)
             case events.ManifestRead(manifest):
+                if self._records is not None:
+                    self._records.note_recovery(manifest)
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
@@ -531,6 +533,8 @@ class Coordinator:
             self._outbox.put(events.CollectOrphans(self.incarnation))
         self._remove_next()
         if is_restore:
+            assert self._records is not None
+            self._records.note_recovery(manifest)
             self._on_deployment_result(self._deployment.composed(manifest))
         elif is_last:
             self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)

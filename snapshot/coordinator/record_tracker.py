@@ -39,6 +39,8 @@ class RecordTracker:
     ) -> None:
         #: {subtask: its newest record in the present incarnation}
         self.newest: dict[Subtask, IndependentRecord] = {}
+        #: newest snapshot with the report of a recovery that was read or published, or None
+        self.recovery: Manifest | None = None
         #: {subtask: monotonic seconds at which its newest record was announced}
         self.announced: dict[Subtask, float] = {}
         #: {subtask: senders whose records its captured record awaits}
@@ -59,6 +61,10 @@ class RecordTracker:
         self._replaced.clear()
         self.announced.clear()
         self.awaits.clear()
+
+    def note_recovery(self, manifest: Manifest) -> None:
+        """Note a snapshot that was read or published, if it has the report of a recovery."""
+        self.recovery = self.recovery if manifest.recovery is None else manifest
 
     def permit(self, claim: int) -> None:
         """Permit the workers to act on records under a claim that continues their incarnation (PROTOCOL 13.3)."""

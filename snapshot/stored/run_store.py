@@ -281,9 +281,9 @@ class RunStore(PartFiles):
         """Remove files without a reference, and return their paths.
 
         Removes only parts and records of incarnations below `below_incarnation`, void manifests of lower claims, pin
-        logs without a manifest, and half-written files of dead writers. A part that any manifest lists stays: first the void manifest
-        goes, by the rules of `delete_snapshot`. A file goes only if a call at least `grace` seconds before found it so:
-        its writer may still be at work.
+        logs without a manifest, and half-written files of dead writers. A part that any manifest lists stays: first
+        the void manifest goes, by the rules of `delete_snapshot`. A file goes only if a call at least `grace` seconds
+        before found it so: its writer may still be at work.
 
         Parameters
         ----------
