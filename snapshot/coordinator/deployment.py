@@ -362,13 +362,13 @@ class Deployment:
         if self.known is None or not self._knows(source):
             self._read(*source)
             return None
-        if self._needs_records:
-            return self._await_records()
         try:
             plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
             plan = self._placement.host(plan, self._registry.disks())
         except RestoreRefused as error:
             return Unrecoverable(str(error))
+        if self._needs_records:  # only now, because records of another graph are not read
+            return self._await_records()
         self._deploy(plan, is_final=self.known.final)
         return None
 
