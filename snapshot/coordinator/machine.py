@@ -497,7 +497,9 @@ class Coordinator:
         except RestoreRefused as error:
             self._on_unusable(str(error))
             return
-        snapshot = self.table.collecting()[-1] if initiator is None else self._tracker.open_cut(initiator)
+        snapshot = (
+            self.table.collecting()[-1] if initiator is None else self.table.open(self._outbox.now, (), initiator)
+        )
         snapshot.is_composing = True
         if initiator is Initiator.RESTORE:
             snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
