@@ -351,6 +351,14 @@ class NeighbourRecorded:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordNow:
+    """Record these subtasks ahead of their time, because a requested snapshot waits for their records."""
+
+    incarnation: int
+    subtasks: tuple[Subtask, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PermitRecords:
     """Act on records under this claim, because it continues the incarnation (PROTOCOL 13.3). Announce them again."""
 
@@ -393,6 +401,7 @@ CoordinatorMessage = (
     | AnnouncePublished
     | PruneVersions
     | NeighbourRecorded
+    | RecordNow
     | PermitRecords
     | EndComponent
     | Finish

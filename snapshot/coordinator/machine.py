@@ -279,7 +279,7 @@ class Coordinator:
                     self._outbox.put(events.RemoveRecords(paths))
             case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
                 assert self._records is not None
-                self._records.awaits[subtask] = senders
+                self._records.note_awaiting(subtask, senders, is_requested=bool(self.table.collecting()))
             case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
                 self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):

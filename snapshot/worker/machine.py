@@ -97,6 +97,7 @@ _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
 _ABOUT_RECORDS = (
     control.TriggerSnapshot,
     control.NeighbourRecorded,
+    control.RecordNow,
     control.PermitRecords,
     control.AnnouncePublished,
     control.DiscardSnapshotsBelow,
@@ -313,7 +314,7 @@ class WorkerMachine:
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
                 self._forget_idleness()
-            case control.NeighbourRecorded() | control.PermitRecords():
+            case control.NeighbourRecorded() | control.RecordNow() | control.PermitRecords():
                 self._ignore(message)
             case _:
                 assert_never(message)
@@ -630,6 +631,8 @@ class WorkerMachine:
                 decisions.due += records.request(snapshot_id)
             case control.NeighbourRecorded(_, sent, processed, checkpoint):
                 records.neighbour_recorded(sent, processed, checkpoint, decisions)
+            case control.RecordNow(_, subtasks):
+                decisions.due += subtasks
             case control.PermitRecords(_, claim, is_complete):
                 decisions.announce += records.newest()
                 records.permitted(claim, is_complete, decisions)
