@@ -42,7 +42,7 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
@@ -564,7 +564,7 @@ class WorkerMachine:
     # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 13)
 
     def _make_records(self, parts: RestoredParts, run: str) -> RecordWriter | None:
-        if all(machine.recording is None for machine in self.subtasks.values()):
+        if all(machine.snapshotter.recording is None for machine in self.subtasks.values()):
             return None
         channels = {each: (tuple(machine.inputs), tuple(machine.outputs)) for each, machine in self.subtasks.items()}
         recorded: dict[ChannelId, int] = {}
@@ -577,19 +577,23 @@ class WorkerMachine:
     def _begin_records(self, now: float) -> None:
         """Let each subtask record itself in its turn. A subtask that has ended does so at once."""
         for place, (subtask, machine) in enumerate(self.subtasks.items(), 1):
-            if machine.recording is not None:
-                delay = 0.0 if machine.has_ended else machine.recording.interval * place / len(self.subtasks)
+            if machine.snapshotter.recording is not None:
+                delay = (
+                    0.0
+                    if machine.status is Status.ENDED
+                    else machine.snapshotter.recording.interval * place / len(self.subtasks)
+                )
                 self.deadlines[RecordDeadline(subtask)] = now + delay
 
     def _record_full_logs(self, records: RecordWriter, now: float) -> None:
         """Let subtasks record themselves ahead of time, because their logs fill memory."""
         for subtask, machine in self.subtasks.items():
-            is_full = machine.recording is not None and machine.recording.memory.is_half_full
+            is_full = machine.snapshotter.recording is not None and machine.snapshotter.recording.memory.is_half_full
             if is_full and records.may_hurry(subtask):
                 self._record(records, subtask, now)
 
     def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
-        recording = self.subtasks[subtask].recording
+        recording = self.subtasks[subtask].snapshotter.recording
         assert recording is not None
         try:
             number = records.begin(subtask)
@@ -658,7 +662,7 @@ class WorkerMachine:
         for subtask, number in decisions.commit:
             self._pass(SnapshotPublished(number), now, [subtask])
         for subtask in decisions.failed:
-            recording = self.subtasks[subtask].recording
+            recording = self.subtasks[subtask].snapshotter.recording
             assert recording is not None
             self.deadlines[RecordDeadline(subtask)] = now + recording.interval
         for subtask in decisions.due:
