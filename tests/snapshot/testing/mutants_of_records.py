@@ -13,12 +13,10 @@ from snapshot.coordinator.record_tracker import RecordTracker
 from snapshot.independent.composed_cut import ChannelState
 from snapshot.independent.record_files import RecordFiles
 from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
-from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.part import decode_frames
-from snapshot.stored.part_files import PartFiles
 from snapshot.subtask.independent_recording import IndependentRecording
 
 Patch = pytest.MonkeyPatch
@@ -149,7 +147,7 @@ def commits_ahead_of_the_first_records(patch: Patch) -> None:
     patch.setattr(RecordWriter, "__init__", mutant)
 
 
-# ---------------------------------------------------------------- 13.5 and 13.6: the cut of a restore
+# ---------------------------------------------------------------- 13.5: the cut of a restore
 
 
 def entries_not_cut(patch: Patch) -> None:
@@ -160,15 +158,3 @@ def entries_not_cut(patch: Patch) -> None:
         return found
 
     patch.setattr(RecordFiles, "_frames", frames)
-
-
-def older_records_listed(patch: Patch) -> None:
-    """A listing lacks the newest record of each subtask."""
-    listed = PartFiles.record_paths
-
-    def mutant(self: PartFiles) -> list[str]:
-        paths = sorted(listed(self))
-        newest = {at.subtask: path for path in paths if (at := layout.record_origin(path)) is not None}
-        return [path for path in paths if path not in newest.values()]
-
-    patch.setattr(PartFiles, "record_paths", mutant)

@@ -32,10 +32,6 @@ def _faulty(seed: int) -> None:
     run(seed, faults=6, most=12, odds=Odds(fault=30, worst=60, tick=6))
 
 
-def _many_faults(seed: int) -> None:
-    run(seed, faults=9, most=12, odds=Odds(fault=20, worst=60, tick=6))
-
-
 def _walk(simulator: Simulator, chance: Random, steps: int) -> None:
     """Take steps by chance."""
     for _ in range(steps):
@@ -97,7 +93,6 @@ TEETH = (
     Tooth("13.4 trimmed behind captured numbers", mutants.trimmed_behind_captured_numbers),
     Tooth("13.4 commits ahead of the first records", mutants.commits_ahead_of_the_first_records, _first_records),
     Tooth("13.5 entries not cut", mutants.entries_not_cut),
-    Tooth("13.5 older records listed", mutants.older_records_listed, _many_faults, 300),
 )
 
 #: who notices that a run is wrong
