@@ -164,12 +164,12 @@ class ChannelReceiver:
         after = recording.after
         kept = [f for f in recording.frames if f.last > after and f.first <= written]
         frames = tuple(cut_frame(frame, after, written) for frame in kept)
-        return ReceivedCut(after, written, frames, self._waves_behind(after))
+        return ReceivedCut(after, written, frames, tuple(each for each in self._waves if each[0] > after))
 
     @property
     def waves_left(self) -> tuple[tuple[int, int], ...]:
         """Waves of the messages that wait: (number of the last message, wave) pairs, ascending."""
-        return self._waves_behind(self.processed)
+        return tuple(each for each in self._waves if each[0] > self.processed)
 
     def discard(self, snapshot_id: int) -> None:
         """Drop the recording of `snapshot_id`, if there is one."""
@@ -195,9 +195,6 @@ class ChannelReceiver:
         )
         recorded = sum(f.size for r in self._recordings.values() for f in r.frames)
         assert recorded == self.recorded_bytes
-
-    def _waves_behind(self, processed: int) -> tuple[tuple[int, int], ...]:
-        return tuple(each for each in self._waves if each[0] > processed)
 
     def _drop(self, snapshot_id: int) -> _Recording | None:
         recording = self._recordings.pop(snapshot_id, None)

@@ -17,6 +17,8 @@ delivers them to a `ChannelReceiver`. Messages are numbered from 1. At a cut the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame
 from snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
 from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
+from snapshot.channel.send_log import LoggedOutputBuffer, SendLog
 from snapshot.channel.serialization import Codec, are_atoms
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.stamped_buffer import StampedBuffer
@@ -67,6 +70,8 @@ class ChannelSender:
         The check for messages that may go by reference, shared by the subtask's senders.
     stamps : OpenStamps, optional
         Stamps of the messages. None: messages have none.
+    log : SendLog, optional
+        Log of all frames, for records of the subtask alone.
     """
 
     def __init__(
@@ -80,12 +85,15 @@ class ChannelSender:
         siblings: int = 1,
         shapes: Shapes | None = None,
         stamps: OpenStamps | None = None,
+        log: SendLog | None = None,
     ) -> None:
-        self.buffer = (
-            OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
-            if stamps is None
-            else StampedBuffer(stamps, channel, backpressure, sent=sent, spill=spill, siblings=siblings)
-        )
+        assert stamps is None or log is None
+        make: Callable[..., OutputBuffer] = OutputBuffer
+        if stamps is not None:
+            make = partial(StampedBuffer, stamps)
+        elif log is not None:
+            make = partial(LoggedOutputBuffer, log)
+        self.buffer = make(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
         self.ended = False
         #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory

@@ -20,7 +20,6 @@ from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import encoded_frame
 from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.send_log import SendLog
 from snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
@@ -107,8 +106,6 @@ class OutputBuffer:
         self.on_waiting: Callable[[], None] = _nobody
         #: called with each marker that is taken, or None without an observer
         self.on_marker_taken: Callable[[ChannelId, Marker], None] | None = None
-        #: keeps each frame for the records of the subtask, or None where markers cut the graph
-        self.log: SendLog | None = None
         self._backpressure = backpressure
         self._sets_backpressure = False
         #: bytes at which the buffer is full; grows with the size of its frames, unless they can be spilled
@@ -134,8 +131,6 @@ class OutputBuffer:
     def append(self, frame: AnyFrame) -> None:
         """Buffer a frame. Its first message follows the last message of the frame before."""
         self.framed += frame.count
-        if self.log is not None:
-            self.log.append(frame)
         if self._spill is None:
             self._queue.append(frame)
             self.buffered_bytes += frame.size

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any
 
 from snapshot.channel.frame import Frame
 from snapshot.channel.frame_codec import encoded_frame
 from snapshot.channel.object_frame import AnyFrame
-
-if TYPE_CHECKING:
-    from snapshot.channel.output_buffer import BackpressureFlag
+from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer
+from snapshot.ids import ChannelId
 
 
 class LogMemory:
@@ -69,3 +68,23 @@ class SendLog:
         """Drop the frames up to a message, because a stored record has them."""
         while self._frames and self._frames[0].last <= sent:
             self._memory.change(-self._frames.popleft().size)
+
+
+class LoggedOutputBuffer(OutputBuffer):
+    """Output buffer that adds each frame to a log, too.
+
+    Parameters
+    ----------
+    log : SendLog
+    channel, backpressure, sent, spill, siblings
+        See `OutputBuffer`.
+    """
+
+    def __init__(self, log: SendLog, channel: ChannelId, backpressure: BackpressureFlag, **settings: Any) -> None:
+        super().__init__(channel, backpressure, **settings)
+        self._log = log
+
+    def append(self, frame: AnyFrame) -> None:
+        """Log and buffer a frame."""
+        self._log.append(frame)
+        super().append(frame)

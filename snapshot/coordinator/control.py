@@ -380,6 +380,14 @@ class NeighbourRecorded:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordNow:
+    """Record these subtasks ahead of their time, because a requested snapshot waits for their records."""
+
+    incarnation: int
+    subtasks: tuple[Subtask, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PermitRecords:
     """Act on records under this claim, because it continues the incarnation (PROTOCOL 14.3). Announce them again."""
 
@@ -424,6 +432,7 @@ CoordinatorMessage = (
     | AnnouncePublished
     | PruneVersions
     | NeighbourRecorded
+    | RecordNow
     | PermitRecords
     | EndComponent
     | Finish

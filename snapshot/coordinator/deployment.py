@@ -117,10 +117,6 @@ class Deployment:
         #: {subtask: lists that this incarnation restored}, or None for adopted workers, because a plan was never made
         self._restored_lists: dict[Subtask, Lists] | None = None
         self._is_over = False
-        #: newest manifest with the report of a recovery that was read or published, or None
-        self.recovery: Manifest | None = None
-        #: claim under which the newest records became the snapshot to restore, or 0
-        self._composed = 0
         #: {worker: unsent chunks of its deployment}
         self._to_deploy: dict[int, deque[tuple[RestoredSubtask, ...]]] = {}
         #: whether the run's first stage was launched and none of its workers has registered
@@ -242,12 +238,11 @@ class Deployment:
     def manifest_read(self, manifest: Manifest) -> DeploymentResult | None:
         """Store the manifest that answers `ReadManifest`, and continue."""
         self.known = manifest
-        self.recovery = self.recovery if manifest.recovery is None else manifest
         return self._gather()  # gather again, because workers may have been lost
 
     def composed(self, manifest: Manifest) -> DeploymentResult | None:
         """Continue from the snapshot that the newest records became."""
-        self._composed, self._newest = self._claim, manifest.snapshot_id
+        self._newest = manifest.snapshot_id
         return self.manifest_read(manifest)
 
     @property
@@ -264,9 +259,9 @@ class Deployment:
     @property
     def _needs_records(self) -> bool:
         """Whether records may be newer than the snapshot to restore (PROTOCOL 14.5). None is newer than a final one."""
-        if not isinstance(self._settings.topology.mode, ChannelLogs) or self._composed == self._claim:
+        if not isinstance(self._settings.topology.mode, ChannelLogs) or self.known is None or self.known.final:
             return False
-        return self.known is not None and self.known.run == self._settings.run and not self.known.final
+        return self.known.run == self._settings.run and self.known.incarnation != self._claim
 
     def _await_records(self) -> RecordsNeeded:
         self._must_restore = True
@@ -367,13 +362,13 @@ class Deployment:
         if self.known is None or not self._knows(source):
             self._read(*source)
             return None
-        if self._needs_records:
-            return self._await_records()
         try:
             plan = plan_restore(settings.topology, self.known, settings.allow, settings.partitions)
             plan = self._placement.host(plan, self._registry.disks())
         except RestoreRefused as error:
             return Unrecoverable(str(error))
+        if self._needs_records:  # only now, because records of another graph are not read
+            return self._await_records()
         self._deploy(plan, is_final=self.known.final)
         return None
 

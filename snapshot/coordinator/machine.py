@@ -159,7 +159,7 @@ class Coordinator:
     @property
     def recovery(self) -> Manifest | None:
         """The snapshot with the report of the last recovery from records, or None before the first."""
-        return self._deployment.recovery
+        return None if self._records is None else self._records.recovery
 
     @property
     def records(self) -> RecordTracker | None:
@@ -191,6 +191,8 @@ class Coordinator:
             case events.StoreAnswered(answer, check):
                 self._on_store(answer, check)
             case events.ManifestRead(manifest):
+                if self._records is not None:
+                    self._records.note_recovery(manifest)
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
@@ -279,7 +281,7 @@ class Coordinator:
                     self._outbox.put(events.RemoveRecords(paths))
             case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
                 assert self._records is not None
-                self._records.awaits[subtask] = senders
+                self._records.note_awaiting(subtask, senders, is_requested=bool(self.table.collecting()))
             case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
                 self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
@@ -310,11 +312,11 @@ class Coordinator:
             case Restored(is_over):
                 self._on_restored(is_over)
             case Started():
-                self._on_running()
                 if self._records is not None:
                     self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
                     if self._deployment.known is not None:
                         self._records.announce_restored(self._deployment.known)
+                self._on_running()
             case RecordsNeeded():
                 self._list_records()
             case _:
@@ -498,7 +500,9 @@ class Coordinator:
         except RestoreRefused as error:
             self._on_unusable(str(error))
             return
-        snapshot = self.table.collecting()[-1] if initiator is None else self._tracker.open_cut(initiator)
+        snapshot = (
+            self.table.collecting()[-1] if initiator is None else self.table.open(self._outbox.now, (), initiator)
+        )
         snapshot.is_composing = True
         if initiator is Initiator.RESTORE:
             snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
@@ -534,6 +538,8 @@ class Coordinator:
             self._outbox.put(events.CollectOrphans(self.incarnation))
         self._remove_next()
         if is_restore:
+            assert self._records is not None
+            self._records.note_recovery(manifest)
             self._on_deployment_result(self._deployment.composed(manifest))
         elif is_last:
             self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from snapshot.coordinator.control import NeighbourRecorded, PermitRecords
+from snapshot.coordinator.control import NeighbourRecorded, PermitRecords, RecordNow
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import ChannelId, Subtask
@@ -39,6 +39,8 @@ class RecordTracker:
     ) -> None:
         #: {subtask: its newest record in the present incarnation}
         self.newest: dict[Subtask, IndependentRecord] = {}
+        #: newest snapshot with the report of a recovery that was read or published, or None
+        self.recovery: Manifest | None = None
         #: {subtask: monotonic seconds at which its newest record was announced}
         self.announced: dict[Subtask, float] = {}
         #: {subtask: senders whose records its captured record awaits}
@@ -59,6 +61,16 @@ class RecordTracker:
         self._replaced.clear()
         self.announced.clear()
         self.awaits.clear()
+
+    def note_awaiting(self, subtask: Subtask, senders: tuple[Subtask, ...], *, is_requested: bool) -> None:
+        """Note whose records a captured record awaits. Ask for them while a snapshot is requested."""
+        self.awaits[subtask] = senders
+        for sender in senders if is_requested else ():
+            self._outbox.send(self._placement[sender], RecordNow(self._registry.incarnation, (sender,)))
+
+    def note_recovery(self, manifest: Manifest) -> None:
+        """Note a snapshot that was read or published, if it has the report of a recovery."""
+        self.recovery = self.recovery if manifest.recovery is None else manifest
 
     def permit(self, claim: int) -> None:
         """Permit the workers to act on records under a claim that continues their incarnation (PROTOCOL 14.3)."""

@@ -126,10 +126,6 @@ class SnapshotTracker:
             first = self.table.requests[0]
             self._trigger(Initiator.REQUEST, self._able(first.initiators or ()), first)
 
-    def open_cut(self, initiator: Initiator) -> PendingSnapshot:
-        """Start a snapshot whose cut is made of records that are stored already (PROTOCOL 14.5)."""
-        return self.table.open(self._outbox.now, (), initiator)
-
     def trigger_idle(self) -> None:
         """Start a snapshot because all workers are idle."""
         self._trigger(Initiator.IDLE, ())

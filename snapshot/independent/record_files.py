@@ -62,10 +62,12 @@ class RecordFiles:
         OSError
             if the store fails. The call may be repeated.
         """
-        messages = {each.channel: each.parts[0] for each in plan.channels if each.is_whole_part}
+        # A part of another run is copied, because the retention of that run knows nothing of this one.
+        whole = [each for each in plan.channels if each.is_whole_part and each.parts[0].run == self._store.run]
+        messages = {each.channel: each.parts[0] for each in whole}
         at = (self._store.run, incarnation, snapshot_id)
         for sender in dict.fromkeys(each.channel.source for each in plan.channels):  # a file of parts has one sender
-            cut = [each for each in plan.channels if each.channel.source == sender and not each.is_whole_part]
+            cut = [each for each in plan.channels if each.channel.source == sender and each.channel not in messages]
             parts = [channel_part(PartKind.SENT, *at, each.channel, self._frames(each)) for each in cut]
             handles = self._store.put_parts(parts) if parts else []
             messages |= {each.channel: handle for each, handle in zip(cut, handles, strict=True)}

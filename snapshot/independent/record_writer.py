@@ -201,17 +201,15 @@ class RecordWriter:
             late = [channel.source for channel, last in at.pending.processed.items() if not self._has(channel, last)]
             decisions.awaits.append((record.subtask, tuple(dict.fromkeys(late))))
 
-    def written(
-        self, subtask: Subtask, number: int, looked_for: int, found: Claim | None, decisions: Decisions
-    ) -> None:
+    def written(self, subtask: Subtask, number: int, checked: int, found: Claim | None, decisions: Decisions) -> None:
         """Take a written record.
 
         Parameters
         ----------
         subtask, number
             The record.
-        looked_for : int
-            Claim that was looked for after the write.
+        checked : int
+            Claim that was checked after the write.
         found : Claim or None
             That claim, if it was there (PROTOCOL 14.3).
         decisions : Decisions
@@ -219,7 +217,7 @@ class RecordWriter:
         at = self._subtasks[subtask]
         record = at.pending
         assert record is not None and record.number == number and at.stage is _Stage.WRITING
-        if looked_for < self.next_claim:
+        if checked < self.next_claim:
             decisions.write.append(record)  # that claim continues this incarnation, so look for the next
         elif found is not None:
             at.stage = _Stage.FENCED

@@ -19,7 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
-from snapshot.channel.send_log import LogMemory
+from snapshot.channel.send_log import LogMemory, SendLog
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.stamps import OpenStamps
@@ -255,8 +255,11 @@ def assemble(
     restored = restored.numbered(subtask, topology)
     node = fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    keeps_logs = isinstance(topology.mode, ChannelLogs)
+    logs = {channel: SendLog(memory) for channel in topology.outputs_of(subtask) if keeps_logs}
     observer = environment.observer_of(subtask)
-    outputs = _outputs(subtask, topology, environment, backpressure, shapes, restored, observer)
+    outputs = _outputs(subtask, topology, environment, backpressure, shapes, restored, observer, logs)
     edges = _edges(subtask, compiled, outputs, observer)
     requests: list[Callable[[], None]] = []
     context = SubtaskContext(
@@ -292,7 +295,7 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
-        recording=_recording(subtask, topology, inputs, outputs, backpressure, environment),
+        recording=_recording(subtask, topology, inputs, outputs, logs, memory, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
 
@@ -305,6 +308,7 @@ def _outputs(
     shapes: Shapes,
     restored: RestoredChannels,
     observer: Observer | None,
+    logs: Mapping[ChannelId, SendLog],
 ) -> dict[ChannelId, ChannelSender]:
     channels = topology.outputs_of(subtask)
     outputs = {
@@ -312,6 +316,7 @@ def _outputs(
             channel, environment.codec, backpressure,
             sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
             spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+            log=logs.get(channel),
             stamps=_stamps(topology, restored.sent.get(channel, 0)),
         )
         for channel in channels
@@ -380,15 +385,15 @@ def _recording(
     topology: Topology,
     inputs: Sequence[InputProcessor],
     outputs: Mapping[ChannelId, ChannelSender],
-    backpressure: BackpressureFlag,
+    logs: Mapping[ChannelId, SendLog],
+    memory: LogMemory,
     environment: SubtaskEnvironment,
 ) -> IndependentRecording | None:
     """Return what records the channels of the subtask, or None where markers cut the graph."""
     if not isinstance(topology.mode, ChannelLogs):
         return None
     ends = [each.end for each in inputs]
-    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
-    return IndependentRecording(subtask, ends, outputs, environment.stopwatch, memory, topology.mode.interval)
+    return IndependentRecording(subtask, ends, outputs, logs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(

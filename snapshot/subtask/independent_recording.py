@@ -25,6 +25,8 @@ class IndependentRecording:
     subtask : Subtask
     inputs : sequence of ChannelReceiver
     outputs : mapping of ChannelId to ChannelSender
+    logs : mapping of ChannelId to SendLog
+        The logs of the outputs.
     stopwatch : callable
         Returns seconds of a monotonic clock. Only differences are used.
     memory : LogMemory
@@ -38,6 +40,7 @@ class IndependentRecording:
         subtask: Subtask,
         inputs: Sequence[ChannelReceiver],
         outputs: Mapping[ChannelId, ChannelSender],
+        logs: Mapping[ChannelId, SendLog],
         stopwatch: Callable[[], float],
         memory: LogMemory,
         interval: float,
@@ -49,11 +52,9 @@ class IndependentRecording:
         self._outputs = outputs
         self._stopwatch = stopwatch
         self.memory = memory
-        self._logs = {channel: SendLog(memory) for channel in outputs}
+        self._logs = logs
         #: {output: number of the last message in the record that was captured last}
         self._captured: dict[ChannelId, int] = {}
-        for channel, output in outputs.items():
-            output.buffer.log = self._logs[channel]
 
     def taken(self, number: int, capture: Callable[[int], tuple[tuple[Buffer, ...], SubtaskStatus]]) -> SnapshotTaken:
         """Capture the state and the channel ends, all between two events."""

@@ -112,11 +112,12 @@ class SubtaskMachine:
         self.backpressure = parts.backpressure
         self.node = parts.node
         self.observer = parts.observer
-        self.recording = parts.recording
         self._parts = parts
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
-        self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
+        self.snapshotter = Snapshotter(
+            parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting, parts.recording
+        )
         self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
@@ -332,8 +333,8 @@ class SubtaskMachine:
             case RecordRequested(number):
                 self._record_alone(number)
             case RecordStored():
-                assert self.recording is not None
-                self.recording.stored()
+                assert self._parts.recording is not None
+                self._parts.recording.stored()
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
@@ -370,9 +371,9 @@ class SubtaskMachine:
 
     def _record_alone(self, number: int) -> None:
         """Capture a record of this subtask (PROTOCOL 14.1)."""
-        assert self.recording is not None
+        assert self._parts.recording is not None
         try:
-            taken = self.recording.taken(number, self._capture)
+            taken = self._parts.recording.taken(number, self._capture)
             self._reports.append(RecordTaken(taken, source_progress(self.node, taken)))
         except SnapshotAborted as error:
             self._reports.append(SnapshotFailed(number, self.subtask, str(error)))
@@ -424,11 +425,6 @@ class SubtaskMachine:
             if at is not None
         ]
         return min(due) - self._lead if due else None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the subtask has sent the end of its stream."""
-        return self.status is Status.ENDED
 
     @property
     def idle(self) -> bool:

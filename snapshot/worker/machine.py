@@ -45,7 +45,7 @@ from snapshot.subtask.events import (
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.worker.difference_log import DifferenceLog, DifferenceLogs, TotalsTask
 from snapshot.worker.events import (
     AdmitPeers,
@@ -105,6 +105,7 @@ _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
 _ABOUT_RECORDS = (
     control.TriggerSnapshot,
     control.NeighbourRecorded,
+    control.RecordNow,
     control.PermitRecords,
     control.AnnouncePublished,
     control.DiscardSnapshotsBelow,
@@ -247,7 +248,8 @@ class WorkerMachine:
                 if self.stage is Stage.RUNNING:
                     self._dispatch_reports(now)
                     self._note_idleness(is_idle, now)
-                    self._record_full_logs(now)
+                    if self._data.records is not None:
+                        self._record_full_logs(self._data.records, now)
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
@@ -316,13 +318,7 @@ class WorkerMachine:
                 self.stage = Stage.CONNECTING
                 self._effects.append(DialPeers(incarnation, addresses))
             case control.StartProcessing():
-                if self.stage is not Stage.CONNECTED:
-                    self._ignore(message)
-                    return
-                self.stage = Stage.RUNNING
-                self._pass(Started(), now)
-                self._effects.append(ReadPeers())
-                self._begin_records(now)
+                self._start(message, now)
             case _ if self.stage is not Stage.RUNNING:
                 self._ignore(message)
             case _ if self._data.records is not None and isinstance(message, _ABOUT_RECORDS):
@@ -342,11 +338,11 @@ class WorkerMachine:
                 self._published(message, now)
             case control.PruneVersions(_, kept):
                 self._effects.append(RemoveVersions(kept))
-            case control.NeighbourRecorded() | control.PermitRecords():
-                self._ignore(message)
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
                 self._forget_idleness()
+            case control.NeighbourRecorded() | control.RecordNow() | control.PermitRecords():
+                self._ignore(message)
             case _:
                 assert_never(message)
 
@@ -355,6 +351,15 @@ class WorkerMachine:
             self._pass(ClockAsked(message.snapshot_id), now, list(self._data.differences))
         else:
             self._pass(ClockAnnounced(message.snapshot_id, message.clock), now)
+
+    def _start(self, message: control.StartProcessing, now: float) -> None:
+        if self.stage is not Stage.CONNECTED:
+            self._ignore(message)
+            return
+        self.stage = Stage.RUNNING
+        self._pass(Started(), now)
+        self._effects.append(ReadPeers())
+        self._begin_records(now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
@@ -630,7 +635,7 @@ class WorkerMachine:
     # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 14)
 
     def _make_records(self, parts: RestoredParts, run: str) -> RecordWriter | None:
-        if all(machine.recording is None for machine in self.subtasks.values()):
+        if all(machine.snapshotter.recording is None for machine in self.subtasks.values()):
             return None
         channels = {each: (tuple(machine.inputs), tuple(machine.outputs)) for each, machine in self.subtasks.items()}
         recorded: dict[ChannelId, int] = {}
@@ -643,22 +648,23 @@ class WorkerMachine:
     def _begin_records(self, now: float) -> None:
         """Let each subtask record itself in its turn. A subtask that has ended does so at once."""
         for place, (subtask, machine) in enumerate(self.subtasks.items(), 1):
-            if machine.recording is not None:
-                delay = 0.0 if machine.has_ended else machine.recording.interval * place / len(self.subtasks)
+            if machine.snapshotter.recording is not None:
+                delay = (
+                    0.0
+                    if machine.status is Status.ENDED
+                    else machine.snapshotter.recording.interval * place / len(self.subtasks)
+                )
                 self.deadlines[RecordDeadline(subtask)] = now + delay
 
-    def _record_full_logs(self, now: float) -> None:
+    def _record_full_logs(self, records: RecordWriter, now: float) -> None:
         """Let subtasks record themselves ahead of time, because their logs fill memory."""
-        records = self._data.records
-        if records is None:
-            return
         for subtask, machine in self.subtasks.items():
-            is_full = machine.recording is not None and machine.recording.memory.is_half_full
+            is_full = machine.snapshotter.recording is not None and machine.snapshotter.recording.memory.is_half_full
             if is_full and records.may_hurry(subtask):
                 self._record(records, subtask, now)
 
     def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
-        recording = self.subtasks[subtask].recording
+        recording = self.subtasks[subtask].snapshotter.recording
         assert recording is not None
         try:
             number = records.begin(subtask)
@@ -700,6 +706,8 @@ class WorkerMachine:
                 decisions.due += records.request(snapshot_id)
             case control.NeighbourRecorded(_, sent, processed, checkpoint):
                 records.neighbour_recorded(sent, processed, checkpoint, decisions)
+            case control.RecordNow(_, subtasks):
+                decisions.due += subtasks
             case control.PermitRecords(_, claim, is_complete):
                 decisions.announce += records.newest()
                 records.permitted(claim, is_complete, decisions)
@@ -725,7 +733,7 @@ class WorkerMachine:
         for subtask, number in decisions.commit:
             self._pass(SnapshotPublished(number), now, [subtask])
         for subtask in decisions.failed:
-            recording = self.subtasks[subtask].recording
+            recording = self.subtasks[subtask].snapshotter.recording
             assert recording is not None
             self.deadlines[RecordDeadline(subtask)] = now + recording.interval
         for subtask in decisions.due:

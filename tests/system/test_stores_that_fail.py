@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_a_store_that_is_away_at_a_restore(live: Live, postgresql: PostgreSQLSer
 
 
 @pytest.mark.parametrize("clock", ["epochs", "negotiated"])
-def test_memory_is_bounded(live: Live, postgresql: PostgreSQLServer, clock: str) -> None:
+def test_memory_is_bounded(live: Live, postgresql: PostgreSQLServer, clock: Literal["epochs", "negotiated"]) -> None:
     """With the store away, sources are held where the differences have their bytes. They go on when it is back."""
     job = _job(live, postgresql, MonoidClocks(memory=100_000, clock=clock), MANY_KEYS)
     run = job.submit()

@@ -137,12 +137,14 @@ class HistoryLog:
                 at = dict(zip(outputs, base.sent, strict=False)), dict(zip(inputs, base.processed, strict=False))
                 self._adopt_cut(FOREIGN if is_foreign else base.incarnation, base.snapshot_id, subtask, at)
 
-    def compose(self, manifest: Manifest) -> None:
-        """Note that a snapshot was made of records of subtasks alone.
+    def compose(self, manifest: Manifest) -> bool:
+        """Note that a snapshot was made of records of subtasks alone. Return False for records of an earlier history.
 
         Its messages in flight were sent in the incarnation of the records, whose number is the highest.
         """
         at = {record.subtask: (record.state.incarnation, record.state.snapshot_id) for record in manifest.records}
+        if any((*found, subtask) not in self.history.cuts for subtask, found in at.items()):
+            return False
         earlier = max(incarnation for incarnation, _ in at.values())
         for subtask, (incarnation, number) in at.items():
             self.history.composed[manifest.snapshot_id, subtask] = (incarnation, number)
@@ -153,6 +155,14 @@ class HistoryLog:
                 self._restore_channel(
                     channel, manifest.incarnation, (manifest.incarnation, manifest.snapshot_id), earlier
                 )
+        return True
+
+    def begin_composed(self, manifest: Manifest) -> None:
+        """Note that the adopted snapshot is made of records of an earlier history, which has no events here."""
+        for record in manifest.records:
+            self.history.composed[manifest.snapshot_id, record.subtask] = (FOREIGN, 0)
+        self.history.origins.setdefault(FOREIGN, None)
+        self.history.origins.pop(manifest.incarnation)
 
     def _adopt_cut(
         self,

@@ -278,13 +278,16 @@ class World:
         if forked_from is not None and not manifests:
             manifests.append(self.read_manifest(*forked_from))
         for manifest in manifests:
-            names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))
-            self.history_log.adopt(
-                manifest,
-                names,
-                lambda handle: decode_frames(handle, self._store.read_part(handle)),
-                is_foreign=manifest.run != self.run,
-            )
+            self._adopt(manifest)
+
+    def _adopt(self, manifest: Manifest) -> None:
+        names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))
+        self.history_log.adopt(
+            manifest,
+            names,
+            lambda handle: decode_frames(handle, self._store.read_part(handle)),
+            is_foreign=manifest.run != self.run,
+        )
 
     def _keep(self, snapshot_id: int) -> None:
         try:
@@ -295,8 +298,9 @@ class World:
                         self._published_parts[handle] = self._store.read_stored(handle)
         except SnapshotCorrupt as error:
             raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
-        if isinstance(self.compiled.topology.mode, ChannelLogs):
-            self.history_log.compose(manifest)
+        if isinstance(self.compiled.topology.mode, ChannelLogs) and not self.history_log.compose(manifest):
+            self._adopt(manifest)
+            self.history_log.begin_composed(manifest)
         snapshot = Snapshot(manifest, self._published_parts.__getitem__, self.codec)
         self.history.snapshots.append(snapshot)
         kinds = [handle.kind for record in manifest.records for handle in record.handles]

@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from barrier_runtime.coordinator.mode_status import mode_status
+from barrier_runtime.cli.top_view import recovery_lines
+from barrier_runtime.coordinator.mode_status import mode_status, records_status
 from barrier_runtime.progress import ModeProgress, StoreProgress
-from snapshot.plan.modes import InputLogging, Mode, MonoidClocks, PersistentState
-from snapshot.stored.certificate import LocalVersion, StepBase
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.record_tracker import RecordTracker
+from snapshot.coordinator.worker_registry import WorkerRegistry
+from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.modes import ChannelLogs, InputLogging, Mode, MonoidClocks, PersistentState
+from snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus
+from snapshot.stored.independent_record import IndependentRecord, first_record_number
+from snapshot.stored.part import PartKind
+from snapshot.stored.recovery_report import RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
 from tests.snapshot.listed import own, rows, whole
 from tests.snapshot.sample import INCARNATION, manifest, records
+from tests.snapshot.testing.recorded import recorded
 
 SUBTASK = records()[0].subtask
 
@@ -76,3 +86,34 @@ def test_a_snapshot_that_is_newer_than_the_reports() -> None:
     shown = mode_status(None, manifest(), INCARNATION, _ADDED._replace(added=1, added_before=0))
     assert shown["itemsBehind"] == 0
     assert mode_status(None, None, INCARNATION, _ADDED)["itemsBehind"] == 4
+
+
+class _NoWorkers(Outbox):
+    """Sends nothing."""
+
+    def send(self, worker: int, message: object) -> None:
+        pass
+
+
+def test_records_are_shown_by_node() -> None:
+    """The oldest newest record of a node, its log, and whom it waits for."""
+    topology = build(recorded(0, 1), "unaligned", ChannelLogs()).topology
+    registry = WorkerRegistry(1, "")
+    outbox = _NoWorkers(registry, 0.0)
+    tracker = RecordTracker(topology, dict.fromkeys(topology.subtasks, 0), registry, outbox)
+    link = Subtask("link")
+    state = replace(own(link, (0, 0)), kind=PartKind.STATE)
+    log = replace(own(link, (1, 4)), size=30)
+    status = SubtaskStatus(False, True, False, False, ())
+    number = first_record_number(1) + 2
+    outbox.now = 7.0
+    tracker.take(IndependentRecord("run", number, SubtaskRecord(link, 1, (state,), (), (), status), (log,), (), 0))
+    tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
+    assert records_status(tracker, None, 9.5) == {
+        "name": "channelLogs",
+        "recovery": None,
+        "nodes": {"link": {"records": 3, "recordAge": 2.5, "logBytes": 30, "waitsFor": ["numbers"]}},
+    }
+    report = RecoveryReport((SubtaskRecovery(link, 7, (), (ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4),)),))
+    shown = records_status(tracker, replace(manifest(), recovery=report), 9.5)
+    assert recovery_lines(shown) == ["recovered link[0]: behind a[0], 2 messages again"]

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, PersistentState, Sink
+from snapshot import (
+    ChannelLogs,
+    Context,
+    Deltas,
+    Graph,
+    GraphError,
+    InputLogging,
+    KeyedAggregate,
+    Node,
+    PersistentState,
+    Sink,
+)
 from snapshot.operators.monoids import Count
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.compiled_graph import build
@@ -64,6 +75,22 @@ def test_persistent_state_has_settings() -> None:
             PersistentState(**{"folder": "/disk", **wrong})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"needs a folder on a disk that stays: mode=PersistentState\(folder\)"):
         mode_of("persistentState")
+
+
+def test_channel_logs_have_an_interval() -> None:
+    """Which is stored, and checked. Only cycles are refused, because nodes and sources may do as they like."""
+    mode = ChannelLogs(interval=0.5)
+    record = record_of_mode(mode)
+    assert record == {"name": "channelLogs", "interval": 0.5} and mode_of_record(record) == mode
+    assert mode_of("channelLogs") == ChannelLogs(interval=5.0) and state_multiple(mode) == 1
+    for wrong in (0, -1.0, float("inf"), True, "5"):
+        with pytest.raises(ValueError, match="ChannelLogs: interval is a number of seconds above 0"):
+            ChannelLogs(interval=wrong)  # type: ignore[arg-type]
+    graph = Graph("g").add("list", ListSource(1)).add("own", Own()).connect("list", "own")
+    assert topology_of_record(record_of_topology(build(graph, "unaligned", mode).topology)).mode == mode
+    graph.connect("own", "own")
+    with pytest.raises(GraphError, match="'channelLogs' cannot run graph 'g': node 'own' is on a cycle; mode 'mar"):
+        build(graph, "unaligned", mode)
 
 
 class Own(Node):

@@ -13,12 +13,10 @@ from snapshot.coordinator.record_tracker import RecordTracker
 from snapshot.independent.composed_cut import ChannelState
 from snapshot.independent.record_files import RecordFiles
 from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
-from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.part import decode_frames
-from snapshot.stored.part_files import PartFiles
 from snapshot.subtask.independent_recording import IndependentRecording
 
 Patch = pytest.MonkeyPatch
@@ -75,16 +73,16 @@ def sent_numbers_awaited(patch: Patch) -> None:
     patch.setattr(RecordWriter, "parts_stored", mutant)
 
 
-# ---------------------------------------------------------------- 13.3: the look behind the write
+# ---------------------------------------------------------------- 13.3: the check behind the write
 
 
-def no_look(patch: Patch) -> None:
+def claim_not_checked(patch: Patch) -> None:
     written = RecordWriter.written
 
     def mutant(
-        self: RecordWriter, subtask: Any, number: int, looked_for: int, found: Claim | None, decisions: Decisions
+        self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, decisions: Decisions
     ) -> None:
-        written(self, subtask, number, looked_for, None, decisions)
+        written(self, subtask, number, checked, None, decisions)
 
     patch.setattr(RecordWriter, "written", mutant)
 
@@ -149,7 +147,7 @@ def commits_ahead_of_the_first_records(patch: Patch) -> None:
     patch.setattr(RecordWriter, "__init__", mutant)
 
 
-# ---------------------------------------------------------------- 13.5 and 13.6: the cut of a restore
+# ---------------------------------------------------------------- 13.5: the cut of a restore
 
 
 def entries_not_cut(patch: Patch) -> None:
@@ -160,26 +158,3 @@ def entries_not_cut(patch: Patch) -> None:
         return found
 
     patch.setattr(RecordFiles, "_frames", frames)
-
-
-def records_of_any_incarnation(patch: Patch) -> None:
-    """A restore takes the highest incarnation that has records, also of workers that were replaced."""
-    newest = RecordFiles.newest
-
-    def mutant(self: RecordFiles, incarnation: int) -> Any:
-        origins = [at for path in self._store.record_paths() if (at := layout.record_origin(path)) is not None]
-        return newest(self, max((at.incarnation for at in origins), default=0))
-
-    patch.setattr(RecordFiles, "newest", mutant)
-
-
-def older_records_listed(patch: Patch) -> None:
-    """A listing lacks the newest record of each subtask."""
-    listed = PartFiles.record_paths
-
-    def mutant(self: PartFiles) -> list[str]:
-        paths = sorted(listed(self))
-        newest = {at.subtask: path for path in paths if (at := layout.record_origin(path)) is not None}
-        return [path for path in paths if path not in newest.values()]
-
-    patch.setattr(PartFiles, "record_paths", mutant)

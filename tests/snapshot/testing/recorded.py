@@ -85,9 +85,9 @@ def number_of(message: tuple[str, int]) -> int:
     return message[1]
 
 
-def recorded(layers: int, most: int, *, is_diamond: bool = False) -> Graph:
+def recorded(layers: int, most: int, *, is_diamond: bool = False, name: str = "recorded", links: int = 2) -> Graph:
     """Return sources, layers of nodes that pass messages on, two subtasks that link them, and a sink."""
-    graph = Graph("recorded").add("numbers", Numbers(most), parallelism=2).add("link", Link(), parallelism=2)
+    graph = Graph(name).add("numbers", Numbers(most), parallelism=2).add("link", Link(), parallelism=links)
     graph.add("out", Tail())
     before = ["numbers"]
     for layer in range(layers):
