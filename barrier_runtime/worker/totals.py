@@ -23,6 +23,7 @@ from snapshot.stored.backend import StoreRefused
 from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.events import TotalsFailed, TotalsWorked
 from snapshot.worker.store_calls import StoreCalls, cells_of, opening
+from state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
 
