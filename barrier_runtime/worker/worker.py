@@ -29,7 +29,7 @@ from barrier_runtime.worker.uploads import Storage
 from channels.connection import Connection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
-from snapshot.coordinator.control import PublicationDone
+from snapshot.coordinator.control import PublicationDone, WorkerMessage
 from snapshot.coordinator.disk_placement import placed_on
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
@@ -253,10 +253,7 @@ class Worker:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case SendToCoordinator(messages):
-                if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
-                    # First, because the coordinator ends the run behind the last commit.
-                    self._report_progress(self._plane, clock.now())
-                self._control.send(*messages)
+                self._send(messages)
             case FlushLinks():
                 self._flush()
             case StoreParts(incarnation, uploads):
@@ -302,6 +299,12 @@ class Worker:
                 self.exit_code = ExitCode.FINISHED if is_finished else ExitCode.QUIT
             case _:
                 assert_never(effect)
+
+    def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
+        if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
+            # First, because the coordinator ends the run behind the last commit.
+            self._report_progress(self._plane, clock.now())
+        self._control.send(*messages)
 
     def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
         """Return a copy of the subtask's aggregate, for the store of that, or None without a store."""
