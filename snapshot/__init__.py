@@ -18,7 +18,7 @@ from snapshot.ids import Subtask
 from snapshot.key_groups import keyGroup
 from snapshot.node import END, FULL, Context, Node, Sink, Source
 from snapshot.operators.aggregate import KeyedAggregate, PartialAggregate
-from snapshot.plan.modes import Deltas, InputLogging, PersistentState
+from snapshot.plan.modes import ChannelLogs, Deltas, InputLogging, PersistentState
 from snapshot.replayable_source import ReplayableSource
 from snapshot.state import ListState, MapState, ReducingState, ValueState
 from snapshot.stored.snapshot import Snapshot
@@ -27,6 +27,7 @@ __all__ = [
     "END",
     "FULL",
     "ChannelError",
+    "ChannelLogs",
     "Context",
     "CutlineError",
     "Deltas",

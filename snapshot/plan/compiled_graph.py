@@ -27,7 +27,7 @@ from snapshot.plan.declarations import (
     dead_letter_edges,
 )
 from snapshot.plan.mode_needs import mode_refusal
-from snapshot.plan.modes import Mode
+from snapshot.plan.modes import Mode, StepMode
 from snapshot.plan.schemas import to_arrow_schema
 from snapshot.plan.topology import ALIGNED, Component, EdgeSpec, NodeSpec, Partitioning, Topology
 from snapshot.plan.validation import graph_problems
@@ -93,7 +93,7 @@ def build(graph: DeclaredGraph, alignment: AlignmentWish, mode: Mode | None = No
         refusal = mode_refusal(mode, graph, edges, components)
         if refusal is not None:
             raise GraphError(refusal)
-        topology = _stepped(topology, mode)
+        topology = _stepped(topology, mode) if isinstance(mode, StepMode) else replace(topology, mode=mode)
     return CompiledGraph(
         topology=topology,
         nodes={node.name: data for node, (data, _) in zip(graph.nodes, pickled, strict=True)},
@@ -160,7 +160,7 @@ def _topology(
     return Topology(graph.name, nodes, edges, components)
 
 
-def _stepped(topology: Topology, mode: Mode) -> Topology:
+def _stepped(topology: Topology, mode: StepMode) -> Topology:
     """Return the topology of a mode whose cuts lie between two steps, so that nothing is in flight."""
     reason = f"mode {mode.name!r}"
     edges = tuple(replace(edge, alignment=ALIGNED, reason=reason) for edge in topology.edges)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from snapshot.node import Sink, Source, defines
 from snapshot.plan.declarations import DeclaredGraph, EdgeDeclaration
-from snapshot.plan.modes import Deltas, Mode, PersistentState, hashes_states
+from snapshot.plan.modes import Deltas, Mode, PersistentState, StepMode, hashes_states
 from snapshot.plan.topology import Component
 from snapshot.replayable_source import ReplayableSource
 
@@ -25,7 +25,9 @@ def mode_refusal(
         All edges, those of messages that fail too.
     components : sequence of Component
     """
-    problems = [*_cycle_problems(components), *_step_problems(graph, edges)]
+    problems = [*_cycle_problems(components)]
+    if isinstance(mode, StepMode):
+        problems += _step_problems(graph, edges)
     if isinstance(mode, Deltas):
         problems += _state_problems(graph)
     if isinstance(mode, PersistentState):

@@ -105,13 +105,40 @@ class PersistentState:
         return snapshot_id % self.every == 0
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelLogs:
+    """Let each subtask store a record by itself: its state, its numbers, and a log of what it has sent.
+
+    The designers of Dozer proposed such logs (Dozer, discussion 516).
+
+    Parameters
+    ----------
+    interval : float
+        Seconds from one record of a subtask to its next.
+    """
+
+    interval: float = 5.0
+
+    name: ClassVar[str] = "channelLogs"
+
+    def __post_init__(self) -> None:
+        if type(self.interval) not in (int, float) or not 0 < self.interval < float("inf"):
+            raise ValueError(f"ChannelLogs: interval is a number of seconds above 0, not {shown(self.interval)}")
+
+
+#: Modes whose snapshots store steps, which a restore repeats.
+StepMode = InputLogging | Deltas | PersistentState
+
 #: Mode of a run, other than `MARKERS`, which is None.
-Mode = InputLogging | Deltas | PersistentState
+Mode = StepMode | ChannelLogs
 
 #: Names and settings that `submit(mode=...)` accepts.
-ModeWish = Literal["markers", "inputLogging", "deltas"] | Mode
+ModeWish = Literal["markers", "inputLogging", "deltas", "channelLogs"] | Mode
 
-_MODES: Final[dict[str, Mode | None]] = {MARKERS: None, InputLogging.name: InputLogging(), Deltas.name: Deltas()}
+_MODES: Final[dict[str, Mode | None]] = {
+    MARKERS: None,
+    **{mode.name: mode for mode in (InputLogging(), Deltas(), ChannelLogs())},
+}
 
 
 def mode_of(wish: object) -> Mode | None:
@@ -143,7 +170,7 @@ def hashes_states(mode: Mode | None) -> bool:
 
 def state_multiple(mode: Mode | None) -> int:
     """Return the number whose multiples are the ids of snapshots that store all state. Without such, return 1."""
-    return 1 if mode is None or isinstance(mode, InputLogging) else mode.every
+    return mode.every if isinstance(mode, Deltas | PersistentState) else 1
 
 
 def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
@@ -152,6 +179,8 @@ def record_of_mode(mode: Mode | None) -> dict[str, Any] | None:
         return {"name": mode.name, "every": mode.every, "full_factor": mode.fullFactor}
     if isinstance(mode, PersistentState):
         return {"name": mode.name, "folder": mode.folder, "every": mode.every, "copy": mode.copy}
+    if isinstance(mode, ChannelLogs):
+        return {"name": mode.name, "interval": mode.interval}
     if isinstance(mode, InputLogging) and hashes_states(mode):
         return {"name": mode.name, "hashes": mode.hashes}
     return None if mode is None else {"name": mode.name}
@@ -169,6 +198,8 @@ def mode_of_record(record: Mapping[str, Any]) -> Mode | None:
         return Deltas(record["every"], record["full_factor"])
     if record["name"] == PersistentState.name:
         return PersistentState(record["folder"], record["every"], record["copy"])
+    if record["name"] == ChannelLogs.name:
+        return ChannelLogs(record["interval"])
     if record["name"] == InputLogging.name:
         return InputLogging(record.get("hashes", "outputs"))
     return mode_of(record["name"])

@@ -24,7 +24,7 @@ from snapshot.subtask.reports import StepCaptured
 if TYPE_CHECKING:
     from snapshot.channel.channel_sender import ChannelSender
     from snapshot.channel.output_buffer import Spill
-    from snapshot.plan.modes import Mode
+    from snapshot.plan.modes import StepMode
     from snapshot.subtask.context import SubtaskContext
     from snapshot.subtask.input_processor import InputProcessor
 
@@ -62,7 +62,7 @@ class Stepping:
         inputs: Sequence[InputProcessor],
         outputs: Mapping[ChannelId, ChannelSender],
         *,
-        mode: Mode,
+        mode: StepMode,
         keeps_state: bool,
         spill_of: Callable[[ChannelId], Spill | None],
     ) -> None:

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from snapshot import Context, Deltas, Graph, GraphError, InputLogging, KeyedAggregate, Node, PersistentState, Sink
+from snapshot import (
+    ChannelLogs,
+    Context,
+    Deltas,
+    Graph,
+    GraphError,
+    InputLogging,
+    KeyedAggregate,
+    Node,
+    PersistentState,
+    Sink,
+)
 from snapshot.plan.compiled_graph import build
 from snapshot.plan.modes import mode_of, mode_of_record, name_of_mode, record_of_mode, state_multiple
 from snapshot.plan.topology import ALIGNED
@@ -52,6 +63,22 @@ def test_persistent_state_has_settings() -> None:
             PersistentState(**{"folder": "/disk", **wrong})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"needs a folder on a disk that stays: mode=PersistentState\(folder\)"):
         mode_of("persistentState")
+
+
+def test_channel_logs_have_an_interval() -> None:
+    """Which is stored, and checked. Only cycles are refused, because nodes and sources may do as they like."""
+    mode = ChannelLogs(interval=0.5)
+    record = record_of_mode(mode)
+    assert record == {"name": "channelLogs", "interval": 0.5} and mode_of_record(record) == mode
+    assert mode_of("channelLogs") == ChannelLogs(interval=5.0) and state_multiple(mode) == 1
+    for wrong in (0, -1.0, float("inf"), True, "5"):
+        with pytest.raises(ValueError, match="ChannelLogs: interval is a number of seconds above 0"):
+            ChannelLogs(interval=wrong)  # type: ignore[arg-type]
+    graph = Graph("g").add("list", ListSource(1)).add("own", Own()).connect("list", "own")
+    assert topology_of_record(record_of_topology(build(graph, "unaligned", mode).topology)).mode == mode
+    graph.connect("own", "own")
+    with pytest.raises(GraphError, match="'channelLogs' cannot run graph 'g': node 'own' is on a cycle; mode 'mar"):
+        build(graph, "unaligned", mode)
 
 
 class Own(Node):
@@ -105,7 +132,9 @@ def test_hashes_of_states_are_a_setting() -> None:
 @pytest.mark.parametrize("wish", ["inputlogging", "", None, 5, InputLogging])
 def test_an_unknown_mode_is_refused(wish: Any) -> None:
     """With the names that there are."""
-    with pytest.raises(ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas'$"):
+    with pytest.raises(
+        ValueError, match=r"mode .* is unknown; there are 'markers', 'inputLogging', 'deltas', 'channelLogs'$"
+    ):
         mode_of(wish)
 
 
