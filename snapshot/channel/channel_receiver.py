@@ -166,6 +166,11 @@ class ChannelReceiver:
         frames = tuple(cut_frame(frame, after, written) for frame in kept)
         return ReceivedCut(after, written, frames, tuple(each for each in self._waves if each[0] > after))
 
+    @property
+    def waves_left(self) -> tuple[tuple[int, int], ...]:
+        """Waves of the messages that wait: (number of the last message, wave) pairs, ascending."""
+        return tuple(each for each in self._waves if each[0] > self.processed)
+
     def discard(self, snapshot_id: int) -> None:
         """Drop the recording of `snapshot_id`, if there is one."""
         self._drop(snapshot_id)

@@ -26,6 +26,7 @@ from snapshot.channel.frame_codec import encoded_together, frame_of_batch, frame
 from snapshot.channel.open_objects import UNWEIGHED_MAX, OpenObjects
 from snapshot.channel.output_buffer import BackpressureFlag, OutputBuffer, Spill, buffer_divisor
 from snapshot.channel.record_batches import JOINED_ROWS_MAX, Allocate, OpenBatches, new_memory
+from snapshot.channel.send_log import LoggedOutputBuffer, SendLog
 from snapshot.channel.serialization import Codec, are_atoms
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.survey import ATOMS
@@ -63,6 +64,8 @@ class ChannelSender:
         See `OutputBuffer`.
     shapes : Shapes, optional
         The check for messages that may go by reference, shared by the subtask's senders.
+    log : SendLog, optional
+        Log of all frames, for records of the subtask alone.
     """
 
     def __init__(
@@ -75,8 +78,13 @@ class ChannelSender:
         spill: Spill | None = None,
         siblings: int = 1,
         shapes: Shapes | None = None,
+        log: SendLog | None = None,
     ) -> None:
-        self.buffer = OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
+        self.buffer = (
+            OutputBuffer(channel, backpressure, sent=sent, spill=spill, siblings=siblings)
+            if log is None
+            else LoggedOutputBuffer(log, channel, backpressure, sent=sent, spill=spill, siblings=siblings)
+        )
         self.ended = False
         #: allocator of the memory that large frames are encoded into, so that the link copies nothing; set by the link
         self.allocate: Allocate = new_memory

@@ -8,8 +8,10 @@ module of a class with a new field cannot be imported before the field has a key
     MANIFEST            snapshots/….manifest
     ABORTED             in a manifest's place
     SUBTASK_RECORD      in a manifest's "records"
+    RECOVERY_REPORT     in a manifest; SUBTASK_RECOVERY in it, with REPLAYED_LOG
     HANDLE, SUBTASK_STATUS  in a subtask's record
     SENT, RECEIVED, ENTRY, WAVES, STEP_BASE, VERSION  in a subtask's record, as arrays
+    INDEPENDENT_RECORD  records/…
     TOPOLOGY            in a manifest; NODE, EDGE with ALIGNMENT, and COMPONENT in it
     NODE_STATE          the body of a STATE part
     CLAIM, BASE         claims/…, bases/…; arrays
@@ -43,7 +45,14 @@ MANIFEST: Final = {
     "topology": "topology",
     "records": "records",
     "edited_from": "edited_from",
+    "recovery": "recovery",
 }
+
+RECOVERY_REPORT: Final = {"subtasks": "subtasks"}
+
+SUBTASK_RECOVERY: Final = {"subtask": "subtask", "record": "record", "checkpoint": "checkpoint", "logs": "logs"}
+
+REPLAYED_LOG: Final = {"sender": "sender", "relation": "relation", "first": "first", "last": "last"}
 
 ABORTED: Final = {"run": "run", "snapshot_id": "snapshot_id"}
 
@@ -61,6 +70,15 @@ SUBTASK_RECORD: Final = {
     "steps": "steps",
     "base": "base",
     "version": "version",
+}
+
+INDEPENDENT_RECORD: Final = {
+    "run": "run",
+    "number": "number",
+    "record": "record",
+    "log": "log",
+    "checkpoint": "checkpoint",
+    "requested": "requested",
 }
 
 HANDLE: Final = {

@@ -14,6 +14,8 @@ Owns every path, and the encoding of names in paths. Must not know the contents 
                                           └ for human readers: the subtask, or the first of several, shortened
     <run>/parts/00000007/0000000007000042-rows-count-1-<digest>
           a part of a list alone, because each part of a list ends at its own time; digest of the content
+    <run>/records/00000007/0000000007500003-count-1-<digest>
+          record of a subtask alone, write-once; incarnation, number, and digest of run and subtask
     <run>/input/…                               log of a DataFrame's rows; not of this package
 
 Numbers are padded, so that the order of names is the order of numbers. A snapshot is one file, so that deleting it
@@ -50,6 +52,7 @@ _BASE = re.compile(r"bases/(\d{8,})")
 _CHECKPOINT = re.compile(r"checkpoints/(\d{8,})")
 _MANIFEST = re.compile(r"snapshots/(\d{16,})\.manifest")
 _PIN = re.compile(r"pins/(\d{16,})-(\d{4,})")
+_RECORD = re.compile(r"records/(\d{8,})/(\d{16,})-(\w+-.*)")
 _PART = re.compile(r"parts/(\d{8,})/(\d{16,})-\w+-.*")
 
 
@@ -58,6 +61,14 @@ class PartPath(NamedTuple):
 
     incarnation: int
     snapshot_id: int
+
+
+class RecordPath(NamedTuple):
+    """Numbers in the path of a record, and the rest of its name, which every record of a subtask has."""
+
+    incarnation: int
+    number: int
+    subtask: str
 
 
 def claim_path(number: int) -> str:
@@ -99,6 +110,11 @@ def rows_path(handle: Handle) -> str:
     return f"{_made_for(handle)}-{handle.kind.name.lower()}-{_slug(handle)}-{handle.checksum.hex()}"
 
 
+def record_path(state: Handle) -> str:
+    """Return the path of the record whose state part has this handle."""
+    return f"records/{state.incarnation:08}/{state.snapshot_id:016}-{_slug(state)}-{_digest(state)}"
+
+
 def claim_number(path: str) -> int | None:
     """Return the number in a path of `claim_path`, or None for any other path."""
     return _number(_CLAIM, path)
@@ -129,6 +145,12 @@ def part_origin(path: str) -> PartPath | None:
     """Return the numbers in the path of a file of parts, or None for any other path."""
     match = _PART.fullmatch(path)
     return PartPath(int(match[1]), int(match[2])) if match else None
+
+
+def record_origin(path: str) -> RecordPath | None:
+    """Return what the path of a record says, or None for any other path."""
+    match = _RECORD.fullmatch(path)
+    return RecordPath(int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def run_folder(name: str) -> str:

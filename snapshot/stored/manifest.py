@@ -28,6 +28,7 @@ from snapshot.stored.certificate import (
 from snapshot.stored.envelope import MANIFEST_MAGIC, magic_of, pack_plain, seal, unpack_plain, unseal
 from snapshot.stored.keys import Convert, StoredArray, StoredMap
 from snapshot.stored.part import CHANNEL, HANDLE, SUBTASK, read_groups
+from snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
 
 ABORTED_MAGIC = b"CLAB"
 
@@ -46,6 +47,8 @@ class Manifest:
     pinned: bool  #: retention never removes the snapshot
     topology: Mapping[str, Any]  #: ``record_of_topology(Topology)``
     records: tuple[SubtaskRecord, ...]
+    #: how far the subtasks were when a restore made the snapshot of their records, or None for another snapshot
+    recovery: RecoveryReport | None = None
     edited_from: int | None = None  #: snapshot that an editor changed into this one, or None if a run took the snapshot
 
 
@@ -161,6 +164,6 @@ _ABORTED = StoredMap(Aborted, keys.ABORTED)
 _MANIFEST = StoredMap(
     Manifest,
     keys.MANIFEST,
-    write={"records": _each(SUBTASK_RECORD.write, list)},
-    read={"records": _each(SUBTASK_RECORD.read, tuple)},
+    write={"records": _each(SUBTASK_RECORD.write, list), "recovery": RECOVERY_REPORT.write},
+    read={"records": _each(SUBTASK_RECORD.read, tuple), "recovery": RECOVERY_REPORT.read},
 )

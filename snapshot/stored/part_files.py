@@ -97,6 +97,25 @@ class PartFiles:
         except FileNotFoundError as error:
             raise SnapshotCorrupt(f"{self._name(path)}: the file is missing, or a folder has its name") from error
 
+    def put_record(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """Put a record of a subtask alone, whole or not at all. A call may be repeated.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if the record exists with other bytes.
+        """
+        if not self._put(path, buffers) and self._get(path) != b"".join(buffers):
+            raise SnapshotCorrupt(f"{self._name(path)}: offset 0: another record of the same number is there already")
+
+    def record_paths(self) -> list[str]:
+        """Return the paths of all records of subtasks alone."""
+        return self._list("records")
+
+    def read_record(self, path: str) -> tuple[str, bytes]:
+        """Return the name of a record in errors, and its bytes."""
+        return self._name(path), self.read_file(path)
+
     def _put_listed(self, part: Part) -> Handle:
         path = layout.rows_path(part.handle)
         self._put_equal(path, part.buffers)

@@ -39,6 +39,13 @@ from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_man
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import HANDLE, PartKind
 from snapshot.stored.pins import PinKind
+from snapshot.stored.recovery_report import (
+    RECOVERY_REPORT,
+    RecoveryReport,
+    Relation,
+    ReplayedLog,
+    SubtaskRecovery,
+)
 from snapshot.stored.topology_record import record_of_topology
 from snapshot.trace_events import Kind
 from state_backends import FileSystemBackend, MemoryBackend
@@ -49,7 +56,13 @@ from tests.stored_format.generate_live import FORMAT_1_LIVE
 
 #: {record: its stored names, in the stored order}
 NAMES = {
-    "MANIFEST": "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from",
+    "MANIFEST": (
+        "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from recovery"
+    ),
+    "RECOVERY_REPORT": "subtasks",
+    "SUBTASK_RECOVERY": "subtask record checkpoint logs",
+    "REPLAYED_LOG": "sender relation first last",
+    "INDEPENDENT_RECORD": "run number record log checkpoint requested",
     "ABORTED": "run snapshot_id",
     "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps base version",
     "HANDLE": (
@@ -67,9 +80,12 @@ NAMES = {
     "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners log_run",
 }
 
+#: records that no fixture has
+NEW = ("RECOVERY_REPORT", "SUBTASK_RECOVERY", "REPLAYED_LOG", "INDEPENDENT_RECORD")
+
 #: {record: names that were added later, and are stored only where they have a value}
 ADDED = {
-    "MANIFEST": ["edited_from"],
+    "MANIFEST": ["edited_from", "recovery"],
     "SUBTASK_STATUS": ["partitions", "own_state"],
     "EDGE": ["on_error"],
     "SUBTASK_RECORD": ["groups", "rows", "own", "waves", "steps", "base", "version"],
@@ -158,6 +174,7 @@ def test_what_lies_in_the_fixtures() -> None:
     first = {
         record: tuple(BEFORE.get(name, name) for name in usual(record) if name not in ADDED_IN_2.get(record, ()))
         for record in NAMES
+        if record not in NEW
     }
     assert found == {record: {names_of_record} for record, names_of_record in first.items()}
 
@@ -167,10 +184,22 @@ def test_what_is_written_today() -> None:
     data = b"".join(bytes(chunk) for chunk in encode_manifest(sample.manifest()))
     stored = msgpack.unpackb(data[30:])
     assert list(stored) == usual("MANIFEST")
-    edited = replace(sample.manifest(), edited_from=41)
+    log = ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4)
+    report = RecoveryReport((SubtaskRecovery(Subtask("b"), 7, (("a", 1),), (log,)),))
+    edited = replace(sample.manifest(), edited_from=41, recovery=report)
     data = b"".join(bytes(chunk) for chunk in encode_manifest(edited))
     assert list(msgpack.unpackb(data[30:])) == names("MANIFEST")
     assert decode_manifest(data, "m") == edited
+    assert RECOVERY_REPORT.write(report) == {
+        "subtasks": [
+            {
+                "subtask": ["b", 0],
+                "record": 7,
+                "checkpoint": [["a", 1]],
+                "logs": [{"sender": ["a", 0], "relation": "behind", "first": 3, "last": 4}],
+            }
+        ]
+    }
     data = b"".join(bytes(chunk) for chunk in encode_manifest(sample.manifest()))
     assert decode_manifest(data, "m") == sample.manifest()
     record = sample.records()[0]
