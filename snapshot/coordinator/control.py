@@ -14,6 +14,8 @@ from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import Checkpoint, IndependentRecord
 from snapshot.stored.part import Handle
 
 # ---- from a worker
@@ -132,6 +134,31 @@ class PublicationDone:
     subtasks: tuple[Subtask, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordAnnounced:
+    """A record of one subtask alone is stored, and its worker has found no newer claim behind it."""
+
+    incarnation: int
+    record: IndependentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFenced:
+    """Behind a record its worker has found a claim that it does not know to continue the incarnation."""
+
+    incarnation: int
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAwaits:
+    """A captured record waits until the records of these senders hold all that it has processed (PROTOCOL 13.2)."""
+
+    incarnation: int
+    subtask: Subtask
+    senders: tuple[Subtask, ...]
+
+
 WorkerMessage = (
     WorkerRegistered
     | DeployTaken
@@ -144,6 +171,9 @@ WorkerMessage = (
     | SnapshotDeclined
     | SnapshotAskedFor
     | PublicationDone
+    | RecordAnnounced
+    | RecordFenced
+    | RecordAwaits
 )
 
 # ---- from the coordinator
@@ -309,6 +339,36 @@ class PruneVersions:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighbourRecorded:
+    """Note the numbers of a subtask's record: its receivers may write records, its senders may trim their logs."""
+
+    incarnation: int
+    #: (output of the subtask, number of the last message sent) pairs
+    sent: tuple[tuple[ChannelId, int], ...]
+    #: (input of the subtask, number of the last message processed) pairs
+    processed: tuple[tuple[ChannelId, int], ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNow:
+    """Record these subtasks ahead of their time, because a requested snapshot waits for their records."""
+
+    incarnation: int
+    subtasks: tuple[Subtask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRecords:
+    """Act on records under this claim, because it continues the incarnation (PROTOCOL 13.3). Announce them again."""
+
+    incarnation: int
+    claim: int
+    #: whether the incarnation has a snapshot of this run, so that output may be committed (PROTOCOL 13.4)
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EndComponent:
     """End the cycle through these nodes, because the cycle is passive and empty, and its outer inputs have ended."""
 
@@ -340,6 +400,9 @@ CoordinatorMessage = (
     | DiscardSnapshotsBelow
     | AnnouncePublished
     | PruneVersions
+    | NeighbourRecorded
+    | RecordNow
+    | PermitRecords
     | EndComponent
     | Finish
     | Quit

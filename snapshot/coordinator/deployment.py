@@ -32,6 +32,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
+from snapshot.plan.modes import ChannelLogs
 from snapshot.stored.list_rules import Lists, StepBase
 from snapshot.stored.manifest import Manifest
 
@@ -70,7 +71,12 @@ class Started:
     """All workers process new events: `StartProcessing` was sent, and the restored steps are repeated."""
 
 
-DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started
+@dataclass(frozen=True, slots=True)
+class RecordsNeeded:
+    """The newest records must become a snapshot before anything is restored. `composed` follows."""
+
+
+DeploymentResult = IncarnationFailed | Unrecoverable | Adopted | Restored | Started | RecordsNeeded
 
 
 class Deployment:
@@ -234,6 +240,35 @@ class Deployment:
         self.known = manifest
         return self._gather()  # gather again, because workers may have been lost
 
+    def composed(self, manifest: Manifest) -> DeploymentResult | None:
+        """Continue from the snapshot that the newest records became."""
+        self._newest = manifest.snapshot_id
+        return self.manifest_read(manifest)
+
+    @property
+    def base_of_records(self) -> Manifest | None:
+        """The snapshot with which the records of the present incarnation go on; None for a fresh start."""
+        return None if self._source is None else self.known
+
+    @property
+    def has_own_snapshot(self) -> bool:
+        """Whether the present incarnation has a snapshot of this run."""
+        at = (self._settings.run, self._registry.incarnation)
+        return self.known is not None and (self.known.run, self.known.incarnation) == at
+
+    @property
+    def _needs_records(self) -> bool:
+        """Whether records may be newer than the snapshot to restore (PROTOCOL 13.5). None is newer than a final one."""
+        if not isinstance(self._settings.topology.mode, ChannelLogs) or self.known is None or self.known.final:
+            return False
+        return self.known.run == self._settings.run and self.known.incarnation != self._claim
+
+    def _await_records(self) -> RecordsNeeded:
+        self._must_restore = True
+        self._registry.incarnation = self._claim
+        self._enter(Phase.READING, None)
+        return RecordsNeeded()
+
     def deploy_taken(self, worker: int, incarnation: int) -> None:
         """Send the next chunk to a worker that received a chunk."""
         is_current = incarnation == self._registry.incarnation and self.phase is Phase.RESTORING
@@ -332,6 +367,8 @@ class Deployment:
             plan = self._placement.host(plan, self._registry.disks())
         except RestoreRefused as error:
             return Unrecoverable(str(error))
+        if self._needs_records:  # only now, because records of another graph are not read
+            return self._await_records()
         self._deploy(plan, is_final=self.known.final)
         return None
 

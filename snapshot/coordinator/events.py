@@ -8,6 +8,9 @@ from snapshot.coordinator.control import CoordinatorMessage, WorkerMessage
 from snapshot.coordinator.fence_events import Answer, CheckForClaim, ClaimSeen, StoreEffect
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.coordinator.retention import RemovalRequest
+from snapshot.independent.composed_cut import CutPlan
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.manifest import Manifest
 
 # ---- events
@@ -75,6 +78,30 @@ class ManifestRead:
 class ManifestUnreadable:
     """The snapshot to restore from is damaged or missing, or the store failed."""
 
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsListed:
+    """Answer to `ListRecords`: the newest records of the subtasks."""
+
+    claim: int
+    records: tuple[IndependentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutStored:
+    """Answer to `StoreCut`: the records of the cut, all of whose parts are stored."""
+
+    snapshot_id: int
+    records: tuple[SubtaskRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutNotStored:
+    """Answer to `StoreCut`: a part is damaged, or the store failed."""
+
+    snapshot_id: int
     reason: str
 
 
@@ -147,6 +174,9 @@ Event = (
     | StoreAnswered
     | ManifestRead
     | ManifestUnreadable
+    | RecordsListed
+    | CutStored
+    | CutNotStored
     | SnapshotsDeleted
     | SnapshotRequested
     | RemovalRequested
@@ -188,6 +218,31 @@ class ReadManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class ListRecords:
+    """List the newest records of the subtasks. The answer is `RecordsListed` or `ManifestUnreadable`."""
+
+    claim: int
+    #: incarnation of the records
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCut:
+    """Store the messages between the records of a cut. The answer is `CutStored` or `CutNotStored`."""
+
+    snapshot_id: int
+    incarnation: int
+    plan: CutPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRecords:
+    """Remove files of replaced records, except parts that a stored snapshot lists."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteSnapshots:
     """Remove these snapshots, except pinned snapshots. The answer is `SnapshotsDeleted`."""
 
@@ -218,4 +273,15 @@ class CloseRequest:
     reason: str
 
 
-Effect = SendToWorker | AskStore | ReadManifest | DeleteSnapshots | CollectOrphans | CancelStage | CloseRequest
+Effect = (
+    SendToWorker
+    | AskStore
+    | ReadManifest
+    | ListRecords
+    | StoreCut
+    | RemoveRecords
+    | DeleteSnapshots
+    | CollectOrphans
+    | CancelStage
+    | CloseRequest
+)

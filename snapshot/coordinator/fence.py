@@ -83,6 +83,7 @@ class Fence:
         self.owner = owner
         self.instance = instance
         self.restore_from = restore_from  #: the snapshot from which the next base continues
+        self._wish = restore_from
         self.state = FenceState.NEW
         self.claim = 0  #: number of the held claim, 0 before the first
         self._own_claims: tuple[int, ...] = ()  #: claims of all instances of the owner
@@ -122,6 +123,11 @@ class Fence:
     def claim_check(self) -> CheckForClaim:
         """Return the check for a higher claim: reading the next number is enough, because numbers have no gaps."""
         return CheckForClaim(self.claim + 1)
+
+    @property
+    def lowest_incarnation(self) -> int:
+        """Lowest incarnation whose records count. Those before a chosen older snapshot do not (PROTOCOL 13.6)."""
+        return 0 if self._wish == "latest" else min(self._own_claims)
 
     # ---- commands
 

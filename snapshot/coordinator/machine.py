@@ -16,6 +16,7 @@ deadline. REPLAYING has no deadline, because a replay takes as long as the work 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from snapshot.coordinator import control, events
@@ -26,6 +27,7 @@ from snapshot.coordinator.deployment import (
     Deployment,
     DeploymentResult,
     IncarnationFailed,
+    RecordsNeeded,
     Restored,
     Started,
     Unrecoverable,
@@ -33,7 +35,8 @@ from snapshot.coordinator.deployment import (
 from snapshot.coordinator.disk_placement import Placement
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.outbox import Outbox
-from snapshot.coordinator.pending_snapshot import SnapshotRequest
+from snapshot.coordinator.pending_snapshot import Initiator, SnapshotRequest
+from snapshot.coordinator.record_tracker import RecordTracker
 from snapshot.coordinator.restart_policy import Restart, Restarts
 from snapshot.coordinator.retention import RemovalRequest, Retention
 from snapshot.coordinator.run_state import DEPLOYED, Outcome, Phase, RunSettings
@@ -45,7 +48,12 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.culprit import Culprit
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.independent.composed_cut import plan_cut
+from snapshot.independent.recovery_report import report_of
+from snapshot.plan.modes import ChannelLogs
+from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.manifest import Manifest
 
 __all__ = ["Coordinator", "Outcome", "Phase", "Restart", "RunSettings"]
@@ -79,6 +87,10 @@ class Coordinator:
         self._restarts = Restarts(settings.restart_policy, settings.topology)
         self._retention = Retention(settings.retained)
         run, topology, policy = settings.run, settings.topology, settings.policy
+        self._records = None
+        if isinstance(topology.mode, ChannelLogs):
+            policy = replace(policy, interval=None)  # because each subtask records itself
+            self._records = RecordTracker(topology, placement.workers, self._registry, self._outbox)
         self._tracker = SnapshotTracker(run, topology, placement.workers, policy, self._registry, self._outbox)
         self._deployment = Deployment(settings, placement, self._registry, self._restarts, self._outbox)
 
@@ -145,6 +157,16 @@ class Coordinator:
         return self._tracker.table
 
     @property
+    def recovery(self) -> Manifest | None:
+        """The snapshot with the report of the last recovery from records, or None before the first."""
+        return None if self._records is None else self._records.recovery
+
+    @property
+    def records(self) -> RecordTracker | None:
+        """The newest records of the subtasks, or None where markers cut the graph."""
+        return self._records
+
+    @property
     def workers(self) -> dict[int, int]:
         """{worker number: process id} of the registered workers."""
         return self._registry.process_ids()
@@ -169,9 +191,21 @@ class Coordinator:
             case events.StoreAnswered(answer, check):
                 self._on_store(answer, check)
             case events.ManifestRead(manifest):
+                if self._records is not None:
+                    self._records.note_recovery(manifest)
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
+            case events.RecordsListed(claim, records):
+                if claim == self._fence.claim and self.phase is Phase.READING:
+                    self._compose(records, Initiator.RESTORE)
+            case events.CutStored(snapshot_id, records_of_cut):
+                self._on_cut_stored(snapshot_id, records_of_cut)
+            case events.CutNotStored(snapshot_id, reason):
+                if self.phase is Phase.READING:
+                    self._on_unusable(reason)
+                else:
+                    self._abort(snapshot_id, reason)
             case events.SnapshotsDeleted(snapshot_ids, versions):
                 if versions and self.phase is not Phase.CLAIMING:
                     self._outbox.broadcast(control.PruneVersions(self.incarnation, versions))
@@ -237,6 +271,17 @@ class Coordinator:
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
                 if self.table.is_collecting(snapshot_id):  # later only the store may end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
+            case control.RecordAnnounced(incarnation, record) if self._is_current(incarnation):
+                assert self._records is not None
+                self._records.take(record)
+                self._trigger_waiting()
+                if not self.table.pending and (paths := self._records.take_unneeded()):
+                    self._outbox.put(events.RemoveRecords(paths))
+            case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
+                assert self._records is not None
+                self._records.note_awaiting(subtask, senders, is_requested=bool(self.table.collecting()))
+            case control.RecordFenced(incarnation, claim) if self._is_current(incarnation):
+                self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
 
@@ -254,6 +299,9 @@ class Coordinator:
                 self._end(Outcome.FAILED, reason)
             case Adopted():
                 self._tracker.announce_min_snapshot_id()  # because pending snapshots were aborted
+                if self._records is not None:
+                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
+                    self._records.permit(self._fence.claim)
                 if self.history:
                     # Announce again, because the previous instance may have published without an announcement.
                     self._tracker.announce(self.history[-1])
@@ -261,7 +309,13 @@ class Coordinator:
             case Restored(is_over):
                 self._on_restored(is_over)
             case Started():
+                if self._records is not None:
+                    self._records.begin(has_snapshot=self._deployment.has_own_snapshot)
+                    if self._deployment.known is not None:
+                        self._records.announce_restored(self._deployment.known)
                 self._on_running()
+            case RecordsNeeded():
+                self._list_records()
             case _:
                 assert_never(result)
 
@@ -323,6 +377,8 @@ class Coordinator:
 
     def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
+        if self._records is not None:
+            self._records.begin(has_snapshot=False)
         self._termination.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)
@@ -388,13 +444,15 @@ class Coordinator:
         """Start requested snapshots. When all workers are idle, start a snapshot to detect termination."""
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_requested()
+            if self._records is not None:
+                self._compose_due()
             if self._waits_for_idle_snapshot and self._tracker.table.may_ask(self._outbox.now):
                 self._tracker.trigger_idle()
 
     @property
     def _waits_for_idle_snapshot(self) -> bool:
         """All workers are idle, and no pending snapshot shows whether the run has terminated."""
-        return self._registry.all_idle and not self._tracker.table.pending
+        return self._records is None and self._registry.all_idle and not self._tracker.table.pending
 
     def _on_acknowledged(self, message: control.SnapshotAcknowledged) -> None:
         snapshot = self._tracker.acknowledge(message)
@@ -407,9 +465,69 @@ class Coordinator:
             self._tracker.begin_publish(snapshot, self._fence.claim)
             self._fenced(self._fence.step(fencing.Publish(snapshot.snapshot_id)))
 
+    # ---------------------------------------------------------------- records of subtasks alone (PROTOCOL 13)
+
+    def _list_records(self) -> None:
+        base = self._deployment.known
+        assert base is not None
+        if base.incarnation < self._fence.lowest_incarnation:
+            self._compose((), Initiator.RESTORE)
+        else:
+            self._outbox.put(events.ListRecords(self._fence.claim, base.incarnation))
+
+    def _on_record_fenced(self, claim: Claim) -> None:
+        """Stop if a newer claim took the run. Nothing else may show it, because records need no manifest."""
+        assert self._records is not None
+        if claim.number > self._fence.claim:
+            self._on_fenced(claim)
+        else:
+            self._records.permit(self._fence.claim)
+
+    def _compose_due(self) -> None:
+        """Make a snapshot of the first records, of those since a request, and of the last (PROTOCOL 13.4)."""
+        assert self._records is not None
+        newest = next(reversed(self.table.collecting()), None)
+        if newest is not None and not newest.is_composing and self._records.covers(newest.snapshot_id):
+            self._compose(tuple(self._records.newest.values()), None)
+        elif not self.table.pending and (self._records.is_over or self._records.are_first):
+            self._compose(tuple(self._records.newest.values()), Initiator.RECORDS)
+
+    def _compose(self, records: tuple[IndependentRecord, ...], initiator: Initiator | None) -> None:
+        """Let the cut of records be stored. `initiator` is None for the newest snapshot that is pending."""
+        try:
+            plan = plan_cut(self.settings.run, self.settings.topology, self._deployment.base_of_records, records)
+        except RestoreRefused as error:
+            self._on_unusable(str(error))
+            return
+        snapshot = (
+            self.table.collecting()[-1] if initiator is None else self.table.open(self._outbox.now, (), initiator)
+        )
+        snapshot.is_composing = True
+        if initiator is Initiator.RESTORE:
+            snapshot.recovery = report_of(plan, self._deployment.base_of_records, records)
+        self._outbox.put(events.StoreCut(snapshot.snapshot_id, self.incarnation, plan))
+
+    def _on_cut_stored(self, snapshot_id: int, records: tuple[SubtaskRecord, ...]) -> None:
+        snapshot = self.table.pending.get(snapshot_id)
+        if snapshot is None:
+            return
+        snapshot.records.update((record.subtask, record) for record in records)
+        lists = None if self.phase is Phase.READING else self._deployment.newest_lists()
+        wrong = self._tracker.problems(snapshot, lists, self._deployment.known)
+        if wrong and self.phase is Phase.READING:
+            self._on_unusable(f"the cut of the newest records is not consistent: {wrong}")
+        elif wrong:
+            self._abort(snapshot_id, f"the cut is not consistent: {wrong}")
+        else:
+            self._tracker.begin_publish(snapshot, self._fence.claim)
+            self._fenced(self._fence.step(fencing.Publish(snapshot_id)))
+
     def _on_published(self, snapshot_id: int) -> None:
         manifest, requests = self._tracker.mark_published(snapshot_id)
-        is_last = self._termination.is_last(requests, is_final=manifest.final)
+        is_restore = self.phase is Phase.READING
+        is_last = not is_restore and self._termination.is_last(requests, is_final=manifest.final)
+        if self._records is not None and not is_restore:
+            self._records.complete(self._fence.claim)  # ahead of the announcement, because workers must commit first
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
         self.table.needs_state = False
@@ -418,7 +536,11 @@ class Coordinator:
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
         self._remove_next()
-        if is_last:
+        if is_restore:
+            assert self._records is not None
+            self._records.note_recovery(manifest)
+            self._on_deployment_result(self._deployment.composed(manifest))
+        elif is_last:
             self._termination.await_commits(self._outbox.now + self.settings.policy.timeout)
         else:
             self._tracker.end_components(manifest)
@@ -455,6 +577,9 @@ class Coordinator:
         if snapshot_id not in self._tracker.table.pending:
             return
         self._tracker.abort(snapshot_id, reason)
+        if self.phase is Phase.READING:
+            self._roll_back(f"snapshot {snapshot_id} of the newest records: {reason}")
+            return
         if self._tracker.table.has_failed_too_often:
             times = self._tracker.table.failures_in_a_row
             self._roll_back(f"{times} snapshots in a row failed, the last because {reason}")

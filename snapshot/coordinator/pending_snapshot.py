@@ -9,6 +9,7 @@ from enum import Enum
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.recovery_report import RecoveryReport
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Initiator(Enum):
     NODE = "node"
     #: all workers are idle; the snapshot shows whether the run, or a cycle, has terminated
     IDLE = "idle"
+    #: each subtask has its first record, or its last
+    RECORDS = "records"
+    #: a restore makes a snapshot of the newest records of the subtasks
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,10 @@ class PendingSnapshot:
     last: Acknowledgement | None = None
     #: whether all subtasks have acknowledged. From then on only the store may end the snapshot (PROTOCOL 7.6)
     is_publishing: bool = False
+    #: whether its cut is being made of records that are stored
+    is_composing: bool = False
+    #: how far the subtasks were, for a snapshot that a restore makes of their records
+    recovery: RecoveryReport | None = None
 
     @property
     def pinned(self) -> bool:

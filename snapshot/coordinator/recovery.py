@@ -28,7 +28,7 @@ from snapshot.coordinator.restore_plan import (
 )
 from snapshot.errors import RestoreRefused
 from snapshot.ids import ChannelId, Subtask, renamed_channel
-from snapshot.plan.modes import InputLogging, PersistentState, name_of_mode
+from snapshot.plan.modes import ChannelLogs, InputLogging, PersistentState, name_of_mode
 from snapshot.plan.topology import NodeSpec, Topology
 from snapshot.plan.versions import newer_text, unmigrated_text
 from snapshot.stored.certificate import LocalVersion, OwnStateKind, SubtaskRecord
@@ -144,15 +144,15 @@ class _Restore:
         return plan.subtasks()
 
     def _refuse_other_mode(self) -> None:
-        """PROTOCOL 12.1: a run keeps its mode, and one that stores no state its graph."""
+        """PROTOCOL 12.1, 13.6: a run keeps its mode, and one that has steps or logs of channels its graph."""
         now, before = name_of_mode(self._topology.mode), name_of_mode(self._stored.mode)
         if now != before:
             raise RestoreRefused(
                 f"run {self._manifest.run!r} was made in mode {before!r}; submit it so, or under another name"
             )
         self._refuse_other_copy()
-        steps = sum(len(record.steps or ()) for record in self._manifest.records)
-        if not steps:
+        has_steps = any(record.steps for record in self._manifest.records)
+        if not has_steps and not isinstance(self._topology.mode, ChannelLogs):
             return
         changes = [f"\n  {line}" for line in self.plan(None).lines if line.change is not Change.SAME]
         for node in self._topology.nodes:
@@ -160,8 +160,9 @@ class _Restore:
             if stored is not None and stored.parallelism != node.parallelism:
                 changes.append(f"\n  node {node.name}: parallelism {stored.parallelism} -> {node.parallelism}")
         if changes:
+            why = "has work to repeat behind its last state" if has_steps else "has logs of channels that must stay"
             raise RestoreRefused(
-                f"{self._where} has work to repeat behind its last state, and this is another graph:"
+                f"{self._where} {why}, and this is another graph:"
                 f"{''.join(changes)}\n{_way_out_of_steps(self._topology)}"
             )
 
@@ -227,7 +228,7 @@ def _kept_state(record: SubtaskRecord) -> Iterator[str]:
 
 def _way_out_of_steps(topology: Topology) -> str:
     other = "Submit the graph that it was taken of, or this one under another name"
-    if not isinstance(topology.mode, InputLogging):
+    if not isinstance(topology.mode, InputLogging | ChannelLogs):
         return f"{other}; or stop the run with a snapshot, which has no work behind it"
     return other
 

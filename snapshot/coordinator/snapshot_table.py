@@ -108,8 +108,12 @@ class SnapshotTable:
         return self.has_room and now >= self._pause_until
 
     def open(self, now: float, requests: Sequence[SnapshotRequest], initiator: Initiator) -> PendingSnapshot:
-        """Start a snapshot for `requests`, and for all waiting requests without named initiators."""
-        taken = [request for request in self.requests if request in requests or request.initiators is None]
+        """Start a snapshot for `requests`, and for all waiting requests without named initiators.
+
+        A snapshot of a restore answers no request, because its cut is older than they are.
+        """
+        is_restore = initiator is Initiator.RESTORE
+        taken = [each for each in self.requests if not is_restore and (each in requests or each.initiators is None)]
         self.requests = [request for request in self.requests if request not in taken]
         if taken or self.needs_state:
             self._next_id += -self._next_id % self._state_multiple

@@ -25,7 +25,7 @@ from snapshot.coordinator.step_records import is_foreign, with_state
 from snapshot.coordinator.termination import ended_components, is_final
 from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import Subtask
-from snapshot.plan.modes import state_multiple
+from snapshot.plan.modes import ChannelLogs, StepMode, state_multiple
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import problems
 from snapshot.stored.list_rules import Lists, Made, list_problems_since
@@ -148,6 +148,8 @@ class SnapshotTracker:
         # PROTOCOL 3.5: the graph's own initiators reach the subtasks that the given initiators do not reach.
         reached = dict.fromkeys(self._topology.reachable(initiators))
         everybody = (*initiators, *(s for s in self._topology.initiators() if s not in reached))
+        if isinstance(self._topology.mode, ChannelLogs):
+            everybody = self._topology.subtasks  # because no marker reaches anybody
         by_worker: dict[int, list[Subtask]] = {}
         for subtask in dict.fromkeys(everybody):
             by_worker.setdefault(self._placement[subtask], []).append(subtask)
@@ -169,7 +171,7 @@ class SnapshotTracker:
         because its state is stored whatever becomes of its manifest.
         """
         mode = self._topology.mode
-        if mode is None or mode.captures_state(snapshot.snapshot_id):
+        if not isinstance(mode, StepMode) or mode.captures_state(snapshot.snapshot_id):
             return
         found = [manifest for number, manifest in self._manifests.items() if number < snapshot.snapshot_id]
         if published is not None and not is_foreign(published, self._run, self._topology):
@@ -226,6 +228,7 @@ class SnapshotTracker:
             pinned=snapshot.pinned,
             topology=record_of_topology(self._topology),
             records=records,
+            recovery=snapshot.recovery,
         )
 
     def manifest(self, snapshot_id: int) -> Manifest:

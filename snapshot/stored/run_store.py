@@ -272,13 +272,18 @@ class RunStore(PartFiles):
 
     # ---- removal
 
+    def remove_records(self, paths: Iterable[str]) -> None:
+        """Remove files of replaced records. Parts that a stored snapshot lists stay, and go with it."""
+        kept = self._paths_of(self.manifests())
+        self.backend.delete(*(self._path(path) for path in paths if path not in kept))
+
     def collect_orphans(self, keep: Collection[int], below_incarnation: int, grace: float, now: float) -> list[str]:
         """Remove files without a reference, and return their paths.
 
-        Removes only parts of incarnations below `below_incarnation`, void manifests of lower claims, pin logs without a
-        manifest, and half-written files of dead writers. A part that any manifest lists stays: first the void manifest
-        goes, by the rules of `delete_snapshot`. A file goes only if a call at least `grace` seconds before found it so:
-        its writer may still be at work.
+        Removes only parts and records of incarnations below `below_incarnation`, void manifests of lower claims, pin
+        logs without a manifest, and half-written files of dead writers. A part that any manifest lists stays: first
+        the void manifest goes, by the rules of `delete_snapshot`. A file goes only if a call at least `grace` seconds
+        before found it so: its writer may still be at work.
 
         Parameters
         ----------
@@ -296,6 +301,7 @@ class RunStore(PartFiles):
         kept = self._paths_of((*keep, *listed))
         orphans = [path for path in self._list("parts") if path not in kept and _is_below(path, below_incarnation)]
         orphans += [path for path, snapshot_id in pins if snapshot_id not in listed]
+        orphans += [path for path in self._list("records") if _is_older_record(path, below_incarnation)]
         void = [each for each in listed if each not in keep and claim_of_snapshot(each) < below_incarnation]
         orphans += map(layout.manifest_path, void)
         leftovers = [path.removeprefix(f"{self._folder}/") for path in self.backend.leftovers(self._folder)]
@@ -438,6 +444,12 @@ def _refers_to(manifest: Manifest | Aborted, run: str) -> bool:
     records = manifest.records if isinstance(manifest, Manifest) else ()
     handles = (handle for record in records for handle in record.all_handles)
     return any(handle.run == run and handle.path is not None for handle in handles)
+
+
+def _is_older_record(path: str, incarnation: int) -> bool:
+    """Return whether a record is of an older incarnation, whose records have become a snapshot."""
+    origin = layout.record_origin(path)
+    return origin is not None and origin.incarnation < incarnation
 
 
 def _is_below(path: str, incarnation: int) -> bool:

@@ -7,7 +7,7 @@ state without `snapshotState` causes a warning, because a restore would lose tha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from snapshot.channel.frame import Frame
 from snapshot.channel.output_buffer import BackpressureFlag, Spill
 from snapshot.channel.partitioning import key_function, partitioner
 from snapshot.channel.rerouting import Waves
+from snapshot.channel.send_log import LogMemory, SendLog
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.culprit import IsolatedMessages
@@ -30,12 +31,13 @@ from snapshot.keyed.keyed_states import KeyedStates
 from snapshot.keyed.state_rules import StateOwner
 from snapshot.node import Node, Source, defines
 from snapshot.plan.compiled_graph import CompiledGraph
-from snapshot.plan.modes import Deltas, PersistentState
+from snapshot.plan.modes import ChannelLogs, Deltas, PersistentState, StepMode
 from snapshot.plan.topology import Partitioning, Topology
 from snapshot.state import KeyedState
 from snapshot.steps.determinants import Began
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.end_of_stream import EndOfStream
+from snapshot.subtask.independent_recording import IndependentRecording
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.limits import SubtaskLimits
@@ -210,6 +212,8 @@ class SubtaskParts:
     own: OwnState
     #: log of the steps, or None where each snapshot stores the state of all nodes
     steps: Stepping | None
+    #: what records of the subtask alone hold of its channels, or None where markers cut the graph
+    recording: IndependentRecording | None
     #: functions that `context.requestSnapshot` calls; set by the machine
     requests: list[Callable[[], None]]
     observer: Observer | None
@@ -241,14 +245,10 @@ def assemble(
     restored = restored.numbered(subtask, topology)
     node = _fresh_node(subtask, compiled)
     backpressure, timers, shapes = BackpressureFlag(), Timers(), Shapes()
-    channels = topology.outputs_of(subtask)
-    outputs = {
-        channel: ChannelSender(
-            channel, codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels), shapes=shapes,
-            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
-        )
-        for channel in channels
-    }  # fmt: skip
+    memory = LogMemory(backpressure, environment.limits.recorded_bytes_max)
+    keeps_logs = isinstance(topology.mode, ChannelLogs)
+    logs = {channel: SendLog(memory) for channel in topology.outputs_of(subtask) if keeps_logs}
+    outputs = _outputs(subtask, topology, environment, restored, backpressure, shapes, logs)
     observer = environment.observer_of(subtask)
     if observer is not None:
         for end in outputs.values():
@@ -285,8 +285,29 @@ def assemble(
         lost_state=LostStateCheck(node, subtask, context.logger),
         own=_own_state(node, topology, context, codec, restored),
         steps=_stepping(subtask, topology, context, environment, inputs, outputs),
+        recording=_recording(subtask, topology, inputs, outputs, logs, memory, environment),
         requests=requests, observer=observer, restored=restored,
     )  # fmt: skip
+
+
+def _outputs(
+    subtask: Subtask,
+    topology: Topology,
+    environment: SubtaskEnvironment,
+    restored: RestoredChannels,
+    backpressure: BackpressureFlag,
+    shapes: Shapes,
+    logs: Mapping[ChannelId, SendLog],
+) -> dict[ChannelId, ChannelSender]:
+    channels = topology.outputs_of(subtask)
+    return {
+        channel: ChannelSender(
+            channel, environment.codec, backpressure, sent=restored.sent.get(channel, 0), siblings=len(channels),
+            shapes=shapes, log=logs.get(channel),
+            spill=environment.spill_of(channel) if topology.edge_of(channel).in_cycle else None,
+        )
+        for channel in channels
+    }  # fmt: skip
 
 
 def _own_state(
@@ -305,13 +326,29 @@ def _stepping(
     outputs: Mapping[ChannelId, ChannelSender],
 ) -> Stepping | None:
     """Return the log of the subtask's steps, or None where each snapshot stores all state."""
-    if topology.mode is None:
+    if not isinstance(topology.mode, StepMode):
         return None
     keeps_state = topology.node(subtask.node).is_sink
     return Stepping(
         subtask, context, environment.codec, inputs, outputs,
         mode=topology.mode, keeps_state=keeps_state, spill_of=environment.spill_of,
     )  # fmt: skip
+
+
+def _recording(
+    subtask: Subtask,
+    topology: Topology,
+    inputs: Sequence[InputProcessor],
+    outputs: Mapping[ChannelId, ChannelSender],
+    logs: Mapping[ChannelId, SendLog],
+    memory: LogMemory,
+    environment: SubtaskEnvironment,
+) -> IndependentRecording | None:
+    """Return what records the channels of the subtask, or None where markers cut the graph."""
+    if not isinstance(topology.mode, ChannelLogs):
+        return None
+    ends = [each.end for each in inputs]
+    return IndependentRecording(subtask, ends, outputs, logs, environment.stopwatch, memory, topology.mode.interval)
 
 
 def _keyed_states(
@@ -327,7 +364,7 @@ def _keyed_states(
     makes_versions = isinstance(mode, PersistentState) and not compiled.topology.node(subtask.node).is_sink
     owner = StateOwner(
         subtask, context, environment.codec, node.stateVersion,
-        sorts=mode is not None, makes_versions=makes_versions,
+        sorts=isinstance(mode, StepMode), makes_versions=makes_versions,
         stores_rows=not makes_versions or (isinstance(mode, PersistentState) and mode.copy),
     )  # fmt: skip
     tier = environment.tier_of(subtask)

@@ -73,6 +73,18 @@ class SnapshotPublished:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordRequested:
+    """The host asked this subtask to record itself alone, between two events (PROTOCOL 13.1)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStored:
+    """The record that was captured last is stored, and no coordinator has taken the run since."""
+
+
+@dataclass(frozen=True, slots=True)
 class ComponentEnded:
     """The cycle of this subtask has terminated (PROTOCOL 5; termination is a stable property)."""
 
@@ -86,6 +98,8 @@ ControlEvent = (
     | AlignmentTimedOut
     | MinSnapshotIdRaised
     | SnapshotPublished
+    | RecordRequested
+    | RecordStored
     | ComponentEnded
 )
 

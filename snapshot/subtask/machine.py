@@ -22,7 +22,7 @@ from snapshot.channel.frame import Buffer, Frame, Marker, PayloadKind
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.culprit import FailedTimer
 from snapshot.error_text import describe, headline, shown
-from snapshot.errors import ChannelError, NodeError, RestoreRefused
+from snapshot.errors import ChannelError, NodeError, RestoreRefused, SnapshotAborted
 from snapshot.ids import ChannelId, Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.segment import Segment
@@ -41,11 +41,14 @@ from snapshot.subtask.events import (
     MarkerArrived,
     MarkerReached,
     MinSnapshotIdRaised,
+    RecordRequested,
+    RecordStored,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
     Started,
 )
+from snapshot.subtask.independent_recording import source_progress
 from snapshot.subtask.inheritance import Donation, Donors, united
 from snapshot.subtask.input_processor import InputProcessor, ReadyInputs
 from snapshot.subtask.limits import SLICE_POLLS_MAX
@@ -53,12 +56,14 @@ from snapshot.subtask.replaying import ReplayCalls, Replayer
 from snapshot.subtask.reports import (
     OwnStateCaptured,
     PublicationHandled,
+    RecordTaken,
     Replayed,
     Report,
     RowsCaptured,
     RowsMigrated,
     RowsSealed,
     SnapshotAsked,
+    SnapshotFailed,
     SubtaskEnded,
     VersionBegun,
 )
@@ -103,7 +108,9 @@ class SubtaskMachine:
         self._parts = parts
         self._ready_inputs = ReadyInputs(parts.inputs)
         self._ends = EndOfStream(parts.subtask, parts.topology)
-        self.snapshotter = Snapshotter(parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting)
+        self.snapshotter = Snapshotter(
+            parts.recorder, self.inputs, self.outputs, self._capture, parts.cutting, parts.recording
+        )
         self._prepared = PreparedOutput(parts.node, parts.codec, parts.observer)
         self._kept = StateCapture(parts, self._ends, self._prepared)
         self._reports: list[Report] = []
@@ -312,6 +319,11 @@ class SubtaskMachine:
             case SnapshotPublished(snapshot_id):
                 self._tick(now)
                 self._published(snapshot_id)
+            case RecordRequested(number):
+                self._record_alone(number)
+            case RecordStored():
+                assert self._parts.recording is not None
+                self._parts.recording.stored()
             case ComponentEnded():
                 self._tick(now)
                 self._end_component()
@@ -335,6 +347,15 @@ class SubtaskMachine:
         if self._asked:
             self._asked = False
             self.backpressure.closed -= 1
+
+    def _record_alone(self, number: int) -> None:
+        """Capture a record of this subtask (PROTOCOL 13.1)."""
+        assert self._parts.recording is not None
+        try:
+            taken = self._parts.recording.taken(number, self._capture)
+            self._reports.append(RecordTaken(taken, source_progress(self.node, taken)))
+        except SnapshotAborted as error:
+            self._reports.append(SnapshotFailed(number, self.subtask, str(error)))
 
     def _published(self, snapshot_id: int) -> None:
         """Commit the output prepared up to the snapshot, in order. Then call `onPublished`."""

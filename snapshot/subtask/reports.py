@@ -9,6 +9,7 @@ from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
 from snapshot.keyed.versions import PendingVersion
 from snapshot.stored.contribution import SnapshotTaken
+from snapshot.stored.independent_record import Checkpoint
 from snapshot.stored.own_changes import OwnChange
 
 
@@ -115,6 +116,15 @@ class StepCaptured:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordTaken:
+    """The subtask has captured a record of itself alone."""
+
+    taken: SnapshotTaken
+    #: what the subtask has read, if it is a source
+    progress: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """The subtask has repeated all restored steps. From now on its events are new."""
 
@@ -145,5 +155,6 @@ Report = (
     | VersionBegun
     | OwnStateCaptured
     | StepCaptured
+    | RecordTaken
     | Replayed
 )

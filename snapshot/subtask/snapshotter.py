@@ -29,6 +29,7 @@ from snapshot.subtask.events import (
     StartRecording,
     StopRecording,
 )
+from snapshot.subtask.independent_recording import IndependentRecording
 from snapshot.subtask.pending_snapshots import PendingSnapshots
 from snapshot.subtask.recorder import Recorder
 from snapshot.subtask.reports import AlignmentStarted, Report, SnapshotFailed
@@ -57,6 +58,8 @@ class Snapshotter:
         Returns the encoded state and the subtask status for a snapshot id, or raises SnapshotAborted. Any other
         error ends the subtask.
     settings : CutSettings
+    recording : IndependentRecording or None
+        What records of the subtask alone hold of its channels, in the place of markers; None where markers cut.
     """
 
     def __init__(
@@ -66,8 +69,10 @@ class Snapshotter:
         outputs: Mapping[ChannelId, ChannelSender],
         capture: Callable[[int], tuple[tuple[Buffer, ...], SubtaskStatus]],
         settings: CutSettings,
+        recording: IndependentRecording | None,
     ) -> None:
         self.recorder = recorder
+        self.recording = recording
         self._inputs = inputs
         self._outputs = outputs
         self._capture = capture

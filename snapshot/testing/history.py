@@ -79,6 +79,11 @@ class History:
     starts : dict
         ``{(incarnation, channel): Start}`` of channels that the restored snapshot had not, because the parallelism or
         the partitioning was another.
+    records : dict
+        ``{(subtask, number)}`` of the records of subtasks alone that are stored, and behind which no other claim was.
+        The values mean nothing.
+    composed : dict
+        ``{(snapshot_id, subtask): (incarnation, number)}`` of the records of which snapshots were made.
     list_sinks : dict of str
         Names of the nodes that are a `ListSink`. The values mean nothing.
     committed : dict
@@ -99,6 +104,8 @@ class History:
     sent: dict[tuple[int, ChannelId], dict[int, bytes | None]] = field(default_factory=dict)
     origins: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     starts: dict[tuple[int, ChannelId], Start] = field(default_factory=dict)
+    records: dict[tuple[Subtask, int], None] = field(default_factory=dict)
+    composed: dict[tuple[int, Subtask], tuple[int, int]] = field(default_factory=dict)
     list_sinks: dict[str, None] = field(default_factory=dict)
     committed: defaultdict[str, dict[str, list[bytes]]] = field(default_factory=lambda: defaultdict(dict))
     seen: Counter[str] = field(default_factory=Counter)
@@ -145,6 +152,8 @@ class History:
             incarnations.append(list(self._incarnation_events(subtask, incarnation, through)))
             origin = self.origins[incarnation]
             incarnation, through = origin if origin is not None else (None, None)
+            if through is not None:
+                incarnation, through = self.composed.get((through, subtask), (incarnation, through))
         for incarnation_events in reversed(incarnations):
             yield from incarnation_events
 

@@ -24,6 +24,8 @@ from typing import Literal
 from snapshot.coordinator.control import CoordinatorMessage, Deploy, WorkerMessage
 from snapshot.errors import CutlineError
 from snapshot.ids import Subtask
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.worker.generations import RowTask
 from snapshot.worker.restored_parts import RestoredParts
@@ -78,7 +80,14 @@ class FailureReportDeadline:
     """The time at which the delayed report of a lost peer is sent."""
 
 
-Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | IdleDeadline | FailureReportDeadline
+@dataclass(frozen=True, slots=True)
+class RecordDeadline:
+    """The time at which a subtask records itself alone."""
+
+    subtask: Subtask
+
+
+Deadline = AlignmentDeadline | RequestDeadline | UploadDeadline | IdleDeadline | FailureReportDeadline | RecordDeadline
 
 # ---- events
 
@@ -126,6 +135,28 @@ class RowsWorked:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """A record of a subtask alone is stored. Then the worker looked for a claim."""
+
+    incarnation: int
+    subtask: Subtask
+    number: int
+    next_claim: int
+    #: that claim, or None if there was none
+    found: Claim | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNotWritten:
+    """A record of a subtask alone could not be stored, or nobody knows whether it is."""
+
+    incarnation: int
+    subtask: Subtask
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PeersConnected:
     """Data connections to all peers were made."""
 
@@ -169,6 +200,8 @@ Event = (
     | PartsUnreadable
     | PartsStored
     | RowsWorked
+    | RecordWritten
+    | RecordNotWritten
     | PeersConnected
     | PeerLost
     | DataFailed
@@ -265,6 +298,15 @@ class WorkOnRows:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Store a record, and then look for a claim. The answer is `RecordWritten` or `RecordNotWritten`."""
+
+    incarnation: int
+    record: IndependentRecord
+    next_claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveVersions:
     """Remove the local versions of the run that are older than the newest of `kept` and not among `kept`."""
 
@@ -316,6 +358,7 @@ Effect = (
     | FlushLinks
     | StoreParts
     | WorkOnRows
+    | WriteRecord
     | RemoveVersions
     | ReportProgress
     | DropConnections

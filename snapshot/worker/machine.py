@@ -25,7 +25,8 @@ from snapshot.coordinator import control
 from snapshot.coordinator.deploy_chunks import DeploymentAssembler
 from snapshot.error_text import printable
 from snapshot.errors import ChannelError, CutlineError, GraphError, NodeError, RestoreRefused, SnapshotCorrupt
-from snapshot.ids import Subtask
+from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.record_writer import Decisions, RecordWriter
 from snapshot.stored.backend import INLINE_BYTES_MAX
 from snapshot.stored.contribution import SnapshotTaken
 from snapshot.subtask import reports
@@ -34,12 +35,14 @@ from snapshot.subtask.events import (
     ComponentEnded,
     ControlEvent,
     MinSnapshotIdRaised,
+    RecordRequested,
+    RecordStored,
     RequestAnswered,
     SnapshotPublished,
     SnapshotRequested,
     Started,
 )
-from snapshot.subtask.machine import SubtaskMachine
+from snapshot.subtask.machine import Status, SubtaskMachine
 from snapshot.worker.events import (
     AdmitPeers,
     AlignmentDeadline,
@@ -67,6 +70,9 @@ from snapshot.worker.events import (
     PeersConnected,
     ReadParts,
     ReadPeers,
+    RecordDeadline,
+    RecordNotWritten,
+    RecordWritten,
     Register,
     RemoveVersions,
     ReportProgress,
@@ -78,6 +84,7 @@ from snapshot.worker.events import (
     TurnEnded,
     UploadDeadline,
     WorkOnRows,
+    WriteRecord,
 )
 from snapshot.worker.restored_parts import RestoredParts
 from snapshot.worker.row_logs import Outcome, RowLogs
@@ -85,6 +92,16 @@ from snapshot.worker.upload_batcher import BATCH_BYTES_MAX, BATCH_SECONDS_MAX, P
 
 #: permanent errors, which a retry cannot repair
 _PERMANENT = (RestoreRefused, SnapshotCorrupt, GraphError)
+
+#: messages that mean something else to a worker whose subtasks record themselves alone
+_ABOUT_RECORDS = (
+    control.TriggerSnapshot,
+    control.NeighbourRecorded,
+    control.RecordNow,
+    control.PermitRecords,
+    control.AnnouncePublished,
+    control.DiscardSnapshotsBelow,
+)
 
 _IDLE, _FAILURE_REPORT = IdleDeadline(), FailureReportDeadline()
 
@@ -117,6 +134,8 @@ class _Data:
     last_snapshot: int | None = None
     #: subtasks that have restored steps to repeat
     replaying: dict[Subtask, None] = field(default_factory=dict)
+    #: records of the subtasks alone, or None where markers cut the graph
+    records: RecordWriter | None = None
 
 
 class WorkerMachine:
@@ -210,13 +229,19 @@ class WorkerMachine:
                 if self.stage is Stage.RUNNING:
                     self._dispatch_reports(now)
                     self._note_idleness(is_idle, now)
+                    if self._data.records is not None:
+                        self._record_full_logs(self._data.records, now)
             case CoordinatorMessageReceived(message):
                 self._obey(message, now)
             case PartsStored(messages):
-                self._take_outcome(self._data.rows.parts_stored(messages))
+                self._take_outcome(self._data.rows.parts_stored(messages), now)
             case RowsWorked(incarnation, result):
                 if incarnation == self._data.rows.incarnation:
-                    self._take_outcome(self._data.rows.worked(result))
+                    self._take_outcome(self._data.rows.worked(result), now)
+            case RecordWritten() | RecordNotWritten():
+                is_current = event.incarnation == self.incarnation and self.stage is Stage.RUNNING
+                if is_current and self._data.records is not None:
+                    self._on_record(self._data.records, event, now)
             case DeadlinePassed(deadline):
                 if self.deadlines.pop(deadline, None) is not None:
                     self._pass_deadline(deadline, now)
@@ -268,14 +293,11 @@ class WorkerMachine:
                 self.stage = Stage.CONNECTING
                 self._effects.append(DialPeers(incarnation, addresses))
             case control.StartProcessing():
-                if self.stage is not Stage.CONNECTED:
-                    self._ignore(message)
-                    return
-                self.stage = Stage.RUNNING
-                self._pass(Started(), now)
-                self._effects.append(ReadPeers())
+                self._start(message, now)
             case _ if self.stage is not Stage.RUNNING:
                 self._ignore(message)
+            case _ if self._data.records is not None and isinstance(message, _ABOUT_RECORDS):
+                self._obey_about_records(self._data.records, message, now)
             case control.TriggerSnapshot(_, snapshot_id, subtasks, running, min_snapshot_id):
                 for subtask in subtasks:
                     self.deadlines.pop(RequestDeadline(subtask), None)
@@ -292,8 +314,19 @@ class WorkerMachine:
             case control.EndComponent(_, nodes):
                 self._pass(ComponentEnded(), now, [subtask for subtask in self.subtasks if subtask.node in nodes])
                 self._forget_idleness()
+            case control.NeighbourRecorded() | control.RecordNow() | control.PermitRecords():
+                self._ignore(message)
             case _:
                 assert_never(message)
+
+    def _start(self, message: control.StartProcessing, now: float) -> None:
+        if self.stage is not Stage.CONNECTED:
+            self._ignore(message)
+            return
+        self.stage = Stage.RUNNING
+        self._pass(Started(), now)
+        self._effects.append(ReadPeers())
+        self._begin_records(now)
 
     def _published(self, message: control.AnnouncePublished, now: float) -> None:
         self._data.rows.published(message.snapshot_id)
@@ -366,6 +399,7 @@ class WorkerMachine:
             UploadBatcher(len(self.subtasks), self._settings.batch_bytes_max),
             RowLogs(self.incarnation, run, parts.deploy.subtasks, self._settings.inline_bytes_max),
             replaying=dict.fromkeys(parts.steps),
+            records=self._make_records(parts, run),
         )
         self.stage = Stage.RESTORED
         self._effects.append(OpenDataPlane(self.incarnation, self.subtasks, self.hosts))
@@ -427,6 +461,9 @@ class WorkerMachine:
             case IdleDeadline():
                 self._is_reported_idle = True
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
+            case RecordDeadline(subtask):
+                assert self._data.records is not None
+                self._record(self._data.records, subtask, now)
             case FailureReportDeadline():
                 failed, self._failure = self._failure, None
                 assert failed is not None
@@ -471,23 +508,31 @@ class WorkerMachine:
                 else:
                     self.deadlines.setdefault(UploadDeadline(snapshot_id), now + BATCH_SECONDS_MAX)
             case reports.RowsMigrated():
-                self._take_outcome(self._data.rows.migrated(report))
+                self._take_outcome(self._data.rows.migrated(report), now)
             case reports.RowsCaptured():
-                self._take_outcome(self._data.rows.captured(report))
+                self._take_outcome(self._data.rows.captured(report), now)
             case reports.RowsSealed():
-                self._take_outcome(self._data.rows.sealed(report))
+                self._take_outcome(self._data.rows.sealed(report), now)
             case reports.VersionBegun():
-                self._take_outcome(self._data.rows.version_begun(report))
+                self._take_outcome(self._data.rows.version_begun(report), now)
             case reports.OwnStateCaptured():
-                self._take_outcome(self._data.rows.captured_own(report))
+                self._take_outcome(self._data.rows.captured_own(report), now)
             case reports.StepCaptured():
-                self._take_outcome(self._data.rows.captured_step(report))
+                self._take_outcome(self._data.rows.captured_step(report), now)
+            case reports.RecordTaken(taken, progress):
+                assert self._data.records is not None
+                self._data.records.captured(taken.subtask, progress)
+                self._store((PendingUpload(taken, now),))
             case reports.Replayed(subtask):
                 del self._data.replaying[subtask]
                 if not self._data.replaying:
                     self._send(control.WorkerReplayed(self.number, self.incarnation))
             case reports.SnapshotFailed(snapshot_id, subtask, reason):
-                self._send(control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason))
+                declined = control.SnapshotDeclined(self.incarnation, snapshot_id, subtask, reason)
+                self._take_outcome(Outcome(messages=[declined]), now)
+            case reports.SnapshotAsked(subtask) if self._data.records is not None:
+                self._record(self._data.records, subtask, now)
+                self._pass(RequestAnswered(), now, [subtask])
             case reports.SnapshotAsked(subtask):
                 self.deadlines[RequestDeadline(subtask)] = now + self._settings.request_seconds
                 self._send(control.SnapshotAskedFor(self.incarnation, subtask))
@@ -499,6 +544,8 @@ class WorkerMachine:
             case reports.SubtaskEnded(subtask):
                 self._effects.append(Log("info", f"{subtask} has ended"))
                 self._effects.append(ReportProgress())
+                if self._data.records is not None:
+                    self.deadlines[RecordDeadline(subtask)] = now
             case _:
                 assert_never(report)
 
@@ -506,10 +553,120 @@ class WorkerMachine:
         if uploads:
             self._effects.append(StoreParts(self.incarnation, uploads))
 
-    def _take_outcome(self, outcome: Outcome) -> None:
+    def _take_outcome(self, outcome: Outcome, now: float) -> None:
         self._effects += [WorkOnRows(self.incarnation, task) for task in outcome.tasks]
-        if outcome.messages:
+        if self._data.records is not None:
+            if self.stage is Stage.RUNNING:  # a failed subtask records nothing
+                self._take_record_outcome(self._data.records, outcome, now)
+        elif outcome.messages:
             self._effects.append(SendToCoordinator(tuple(outcome.messages)))
+
+    # ---------------------------------------------------------------- records of the subtasks alone (PROTOCOL 13)
+
+    def _make_records(self, parts: RestoredParts, run: str) -> RecordWriter | None:
+        if all(machine.snapshotter.recording is None for machine in self.subtasks.values()):
+            return None
+        channels = {each: (tuple(machine.inputs), tuple(machine.outputs)) for each, machine in self.subtasks.items()}
+        recorded: dict[ChannelId, int] = {}
+        for restored in parts.channels.values():
+            recorded |= restored.processed
+            recorded |= {channel: frames[-1].last for channel, frames in restored.frames.items() if frames}
+        is_complete = all(each.state is not None and each.state.run == run for each in parts.deploy.subtasks)
+        return RecordWriter(run, self.incarnation, channels, recorded, is_complete=is_complete)
+
+    def _begin_records(self, now: float) -> None:
+        """Let each subtask record itself in its turn. A subtask that has ended does so at once."""
+        for place, (subtask, machine) in enumerate(self.subtasks.items(), 1):
+            if machine.snapshotter.recording is not None:
+                delay = (
+                    0.0
+                    if machine.status is Status.ENDED
+                    else machine.snapshotter.recording.interval * place / len(self.subtasks)
+                )
+                self.deadlines[RecordDeadline(subtask)] = now + delay
+
+    def _record_full_logs(self, records: RecordWriter, now: float) -> None:
+        """Let subtasks record themselves ahead of time, because their logs fill memory."""
+        for subtask, machine in self.subtasks.items():
+            is_full = machine.snapshotter.recording is not None and machine.snapshotter.recording.memory.is_half_full
+            if is_full and records.may_hurry(subtask):
+                self._record(records, subtask, now)
+
+    def _record(self, records: RecordWriter, subtask: Subtask, now: float) -> None:
+        recording = self.subtasks[subtask].snapshotter.recording
+        assert recording is not None
+        try:
+            number = records.begin(subtask)
+        except OverflowError as error:
+            self._fail(NodeError(str(error)), now)
+            return
+        if number is not None:
+            self.deadlines[RecordDeadline(subtask)] = now + recording.interval
+            self._pass(RecordRequested(number), now, [subtask])
+
+    def _take_record_outcome(self, records: RecordWriter, outcome: Outcome, now: float) -> None:
+        decisions = Decisions()
+        for message in outcome.messages:
+            match message:
+                case _ if message.incarnation != self.incarnation:
+                    pass  # an upload of dropped data has ended
+                case control.SnapshotAcknowledged(_, number, record):
+                    records.parts_stored(record, number, decisions)
+                case control.SnapshotDeclined(_, number, subtask, reason):
+                    self._effects.append(Log("warning", f"record {number}: {reason}"))
+                    records.failed(subtask, number, decisions)
+                case _:
+                    self._send(message)
+        self._decide(records, decisions, now)
+
+    def _on_record(self, records: RecordWriter, event: RecordWritten | RecordNotWritten, now: float) -> None:
+        decisions = Decisions()
+        if isinstance(event, RecordWritten):
+            records.written(event.subtask, event.number, event.next_claim, event.found, decisions)
+        else:
+            self._effects.append(Log("warning", f"record {event.number} of {event.subtask}: {event.reason}"))
+            records.failed(event.subtask, event.number, decisions)
+        self._decide(records, decisions, now)
+
+    def _obey_about_records(self, records: RecordWriter, message: control.CoordinatorMessage, now: float) -> None:
+        decisions = Decisions()
+        match message:
+            case control.TriggerSnapshot(_, snapshot_id):
+                decisions.due += records.request(snapshot_id)
+            case control.NeighbourRecorded(_, sent, processed, checkpoint):
+                records.neighbour_recorded(sent, processed, checkpoint, decisions)
+            case control.RecordNow(_, subtasks):
+                decisions.due += subtasks
+            case control.PermitRecords(_, claim, is_complete):
+                decisions.announce += records.newest()
+                records.permitted(claim, is_complete, decisions)
+            case control.AnnouncePublished(_, snapshot_id, _, is_last):
+                if is_last:  # each record was committed when it was stored
+                    self._send(control.PublicationDone(self.incarnation, snapshot_id, tuple(self.subtasks)))
+            case _:
+                pass  # lower ids mean nothing to records
+        self._decide(records, decisions, now)
+
+    def _decide(self, records: RecordWriter, decisions: Decisions, now: float) -> None:
+        """Perform decisions about records. A record is announced ahead of its commits, which may fail."""
+        for record in decisions.write:
+            self._effects.append(WriteRecord(self.incarnation, record, records.next_claim))
+        for subtask, senders in decisions.awaits:
+            self._send(control.RecordAwaits(self.incarnation, subtask, senders))
+        for claim in decisions.fenced:
+            self._send(control.RecordFenced(self.incarnation, claim))
+        for record in decisions.announce:
+            self._send(control.RecordAnnounced(self.incarnation, record))
+        for subtask in decisions.stored:
+            self._pass(RecordStored(), now, [subtask])
+        for subtask, number in decisions.commit:
+            self._pass(SnapshotPublished(number), now, [subtask])
+        for subtask in decisions.failed:
+            recording = self.subtasks[subtask].snapshotter.recording
+            assert recording is not None
+            self.deadlines[RecordDeadline(subtask)] = now + recording.interval
+        for subtask in decisions.due:
+            self._record(records, subtask, now)
 
     def _note_idleness(self, is_idle: bool, now: float) -> None:
         """Report changes between busy and idle, but not each pause."""

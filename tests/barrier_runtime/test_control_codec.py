@@ -29,6 +29,8 @@ from snapshot.stored.certificate import (
     SubtaskStatus,
 )
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.part import Handle, PartKind
 
 _SUBTASKS = st.builds(Subtask, st.text(min_size=1, max_size=5), st.integers(0, 9))
@@ -85,6 +87,7 @@ _RESTORED = st.builds(
     st.lists(_TEXTS, max_size=2).map(tuple), st.lists(st.tuples(_CHANNELS, _WAVES), max_size=2).map(tuple),
     steps=st.lists(_STATE_HANDLES, max_size=1).map(tuple), base=st.none() | _BASES,
 )  # fmt: skip
+_CHECKPOINTS = st.lists(st.tuples(_TEXTS, _NUMBERS), max_size=2).map(tuple)
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     int: _NUMBERS,
@@ -94,6 +97,18 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Subtask: _SUBTASKS,
     SubtaskRecord: _RECORDS,
     SnapshotTimings: st.builds(SnapshotTimings, _SECONDS, _SECONDS, _SECONDS),
+    IndependentRecord: st.builds(
+        IndependentRecord,
+        _TEXTS,
+        _NUMBERS,
+        _RECORDS,
+        st.lists(_STATE_HANDLES, max_size=2).map(tuple),
+        _CHECKPOINTS,
+        _NUMBERS,
+    ),
+    Claim: st.builds(Claim, _NUMBERS, _TEXTS, _TEXTS),
+    tuple[tuple[ChannelId, int], ...]: st.lists(st.tuples(_CHANNELS, _NUMBERS), max_size=2).map(tuple),
+    tuple[tuple[str, int], ...]: _CHECKPOINTS,
     tuple[int, ...]: st.lists(_NUMBERS, max_size=3).map(tuple),
     tuple[str, ...]: st.lists(st.text(max_size=3), max_size=3).map(tuple),
     tuple[bytes, ...]: st.lists(st.binary(max_size=3), max_size=3).map(tuple),

@@ -84,8 +84,10 @@ def completeness(history: History, snapshot: Snapshot) -> Verdict:
 def _cut_problems(history: History, snapshot: Snapshot) -> Iterator[str]:
     counts = dict.fromkeys(history.topology.subtasks, 0)
     for event in history.events:
-        if event.kind is Kind.CUT and event.snapshot_id == snapshot.id and event.subtask is not None:
-            counts[event.subtask] += event.incarnation == snapshot.manifest.incarnation
+        if event.kind is Kind.CUT and event.subtask is not None:
+            own = (snapshot.manifest.incarnation, snapshot.id)
+            due = history.composed.get((snapshot.id, event.subtask), own)
+            counts[event.subtask] += (event.incarnation, event.snapshot_id) == due
     for subtask, count in counts.items():
         if count != 1:
             yield f"{subtask} recorded its state {count} times instead of once"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snapshot.ids import Subtask
 from snapshot.testing.checking.verdict import Verdict, verdict_of
 from snapshot.testing.history import History
 from snapshot.trace_events import Event, Kind
@@ -20,7 +21,7 @@ def fencing(history: History) -> Verdict:
     Verdict
         Problems name the snapshot, the incarnation and the subtask.
     """
-    fence = _Fence()
+    fence = _Fence(history)
     for event in history.events:
         fence.on_event(event)
     fine = f"{fence.begun} incarnations, {len(fence.published)} snapshots, {fence.refused} leftovers refused"
@@ -30,7 +31,8 @@ def fencing(history: History) -> Verdict:
 class _Fence:
     """The published snapshots and the newest incarnation, from which follows what may still happen."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: History) -> None:
+        self._history = history
         self.problems: list[str] = []
         self.begun = 0
         self.refused = 0
@@ -83,11 +85,21 @@ class _Fence:
             self._problem(event, f"was begun before, by incarnation {owner}: its id was used again")
 
     def _on_commit(self, event: Event) -> None:
+        if event.subtask is not None and (event.subtask, event.snapshot_id) in self._history.records:
+            self._on_record_committed(event, event.subtask)
+            return
         if event.snapshot_id not in self.published:
             self._problem(event, "was committed, but was never published")
         elif event.incarnation < self._newest and event.snapshot_id > self._base:
             base = f"incarnation {self._newest} was restored from {self._base}"
             self._problem(event, f"was committed after {base}, which knows nothing of it")
+
+    def _on_record_committed(self, event: Event, subtask: Subtask) -> None:
+        """Check the commit of a record of a subtask alone: no newer incarnation began with an older record."""
+        if event.incarnation < self._newest:
+            restored = self._history.composed.get((self._base, subtask), (0, 0))
+            if (event.incarnation, event.snapshot_id) > restored:
+                self._problem(event, f"was committed after incarnation {self._newest} was restored from {restored}")
 
     def _problem(self, event: Event, text: str) -> None:
         who = "" if event.subtask is None else f", {event.subtask}"

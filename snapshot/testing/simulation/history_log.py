@@ -135,6 +135,33 @@ class HistoryLog:
                 at = dict(zip(outputs, base.sent, strict=False)), dict(zip(inputs, base.processed, strict=False))
                 self._adopt_cut(FOREIGN if is_foreign else base.incarnation, base.snapshot_id, subtask, at)
 
+    def compose(self, manifest: Manifest) -> bool:
+        """Note that a snapshot was made of records of subtasks alone. Return False for records of an earlier history.
+
+        Its messages in flight were sent in the incarnation of the records, whose number is the highest.
+        """
+        at = {record.subtask: (record.state.incarnation, record.state.snapshot_id) for record in manifest.records}
+        if any((*found, subtask) not in self.history.cuts for subtask, found in at.items()):
+            return False
+        earlier = max(incarnation for incarnation, _ in at.values())
+        for subtask, (incarnation, number) in at.items():
+            self.history.composed[manifest.snapshot_id, subtask] = (incarnation, number)
+            cut = self.history.cuts[incarnation, number, subtask]
+            self.history.cuts[manifest.incarnation, manifest.snapshot_id, subtask] = cut
+        if earlier != manifest.incarnation:
+            for channel in self.history.topology.channels:
+                self._restore_channel(
+                    channel, manifest.incarnation, (manifest.incarnation, manifest.snapshot_id), earlier
+                )
+        return True
+
+    def begin_composed(self, manifest: Manifest) -> None:
+        """Note that the adopted snapshot is made of records of an earlier history, which has no events here."""
+        for record in manifest.records:
+            self.history.composed[manifest.snapshot_id, record.subtask] = (FOREIGN, 0)
+        self.history.origins.setdefault(FOREIGN, None)
+        self.history.origins.pop(manifest.incarnation)
+
     def _adopt_cut(
         self,
         incarnation: int,
@@ -155,17 +182,20 @@ class HistoryLog:
             self.log(incarnation, channel)[number] = each
             self.stamps(incarnation, channel)[number] = self._zero
 
-    def _restore_channel(self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None) -> None:
-        """Count the messages in flight at the cut as sent in the new incarnation."""
+    def _restore_channel(
+        self, channel: ChannelId, incarnation: int, origin: tuple[int, int] | None, sent_in: int | None = None
+    ) -> None:
+        """Count the messages in flight at the cut as sent in the new incarnation. They were sent in `sent_in`."""
         log, stamps = self.log(incarnation, channel), self.stamps(incarnation, channel)
         if origin is None:
             return
         earlier, snapshot_id = origin
         first = self.history.cuts[earlier, snapshot_id, channel.target].processed[channel] + 1
         last = self.history.cuts[earlier, snapshot_id, channel.source].sent[channel]
+        sent_in = earlier if sent_in is None else sent_in
         for number in range(first, last + 1):
-            log[number] = self.log(earlier, channel)[number]
-            stamps[number] = self.stamps(earlier, channel)[number]
+            log[number] = self.log(sent_in, channel)[number]
+            stamps[number] = self.stamps(sent_in, channel)[number]
 
     def log(self, incarnation: int, channel: ChannelId) -> dict[int, bytes | None]:
         """Return the sent messages of a channel: {number: encoded message, or None for the end}."""

@@ -20,6 +20,8 @@ from snapshot.coordinator.fence_events import (
 from snapshot.coordinator.machine import Coordinator, Outcome, Phase
 from snapshot.coordinator.run_state import DEPLOYED
 from snapshot.errors import SnapshotCorrupt
+from snapshot.independent.composed_cut import CutPlan
+from snapshot.independent.record_files import RecordFiles
 from snapshot.stored.manifest import Manifest
 from snapshot.testing.checking.verdict import CheckFailed
 from snapshot.testing.simulation.connection import Connection, WorkerEnd
@@ -171,7 +173,7 @@ class SimulatedCoordinator:
         if isinstance(event, events.StageLaunched):
             self.driver.announced(self, event.launch)
         self._world.check_triggers(self.number, effects)
-        self._world.note_deployment(effects)
+        self._world.note_deployment(effects, coordinator.newest)
         for effect in effects:
             self._perform(effect)
         self._watch(before)
@@ -228,7 +230,15 @@ class SimulatedCoordinator:
             case events.CancelStage(launch):
                 self._world.see("a stage was given up")
                 self.driver.cancelled(self, launch)
-            case events.AskStore() | events.ReadManifest() | events.DeleteSnapshots() | events.CollectOrphans():
+            case (
+                events.AskStore()
+                | events.ReadManifest()
+                | events.ListRecords()
+                | events.StoreCut()
+                | events.RemoveRecords()
+                | events.DeleteSnapshots()
+                | events.CollectOrphans()
+            ):
                 self._request(effect)
             case _:
                 assert_never(effect)
@@ -265,6 +275,13 @@ class SimulatedCoordinator:
                     return events.ManifestRead(self._world.read_manifest(run, snapshot_id))
                 except (SnapshotCorrupt, FileNotFoundError) as error:
                     return events.ManifestUnreadable(str(error))
+            case events.ListRecords(claim, incarnation):
+                return events.RecordsListed(claim, RecordFiles(self._store).newest(incarnation))
+            case events.StoreCut(snapshot_id, incarnation, plan):
+                return self._store_cut(snapshot_id, incarnation, plan)
+            case events.RemoveRecords(paths):
+                self._store.remove_records(paths)
+                return None
             case events.DeleteSnapshots(snapshot_ids):
                 removed = self._delete(snapshot_ids)
                 return events.SnapshotsDeleted(removed, self._versions(removed))
@@ -273,6 +290,14 @@ class SimulatedCoordinator:
                 return None
             case _:
                 assert_never(request)
+
+    def _store_cut(self, snapshot_id: int, incarnation: int, plan: CutPlan) -> events.Event:
+        if any(state.is_cut_inside for state in plan.channels):
+            self._world.see("a log cut inside an entry")
+        try:
+            return events.CutStored(snapshot_id, RecordFiles(self._store).store_cut(plan, snapshot_id, incarnation))
+        except SnapshotCorrupt as error:
+            return events.CutNotStored(snapshot_id, str(error))
 
     def _ask_store(self, effect: StoreEffect, manifest: Manifest | None) -> events.Event:
         doubt = self.driver.doubt

@@ -41,6 +41,9 @@ class SimulatedBackend(MemoryFiles):
         match self._take_break(path):
             case Break.FAILS:
                 raise OSError(f"{path}: simulated: no space")
+            case Break.TEARS if "/records/" in path:  # whole or not at all, but nobody knows which
+                super()._put_if_absent(path, chunks)
+                raise OSError(f"{path}: simulated: no answer")
             case Break.TEARS:
                 data = b"".join(chunks)
                 super()._put_if_absent(path, [memoryview(data)[: len(data) // 2]])
@@ -54,8 +57,8 @@ class SimulatedBackend(MemoryFiles):
         return super()._get(path, offset, size)
 
     def _take_break(self, path: str) -> Break | None:
-        """Take the failure of a call on a part. Manifests are written whole or not at all: see `Doubt`."""
-        if "/parts/" not in path:
+        """Take the failure of a call on a part or a record. Manifests are written whole or not at all: see `Doubt`."""
+        if "/parts/" not in path and "/records/" not in path:
             return None
         found, self._break = self._break, None
         self.inline_bytes_max = _INLINE_BYTES_MAX

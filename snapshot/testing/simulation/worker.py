@@ -15,6 +15,7 @@ from snapshot.coordinator.disk_placement import placed_on
 from snapshot.coordinator.machine import Coordinator, Outcome
 from snapshot.errors import CutlineError, NodeError
 from snapshot.ids import ChannelId, Subtask
+from snapshot.independent.record_files import RecordFiles
 from snapshot.keyed.heap import Tier
 from snapshot.plan.modes import PersistentState
 from snapshot.stored.contribution import parts_of, record_of
@@ -29,7 +30,18 @@ from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.host import CROSSING, Host, HostOwner, Item, make_host
 from snapshot.testing.simulation.uploads import Uploads
 from snapshot.testing.simulation.world import World
-from snapshot.testing.steps import Link, NoticeLoss, Receive, Register, Restore, Store, TimeOut, WorkRows
+from snapshot.testing.steps import (
+    CheckClaim,
+    Link,
+    NoticeLoss,
+    PutRecord,
+    Receive,
+    Register,
+    Restore,
+    Store,
+    TimeOut,
+    WorkRows,
+)
 from snapshot.trace_events import Kind
 from snapshot.worker import events
 from snapshot.worker.events import Stage
@@ -218,6 +230,8 @@ class Worker(HostOwner):
         match effect:
             case events.SendToCoordinator(messages):
                 for message in messages:
+                    if isinstance(message, control.RecordAwaits):
+                        self._world.see("a record waited")
                     if isinstance(message, control.WorkerFailed):
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=message.reason)
                     self.send(message)
@@ -242,6 +256,8 @@ class Worker(HostOwner):
                     self.uploads.once(step, lambda each=each: self._upload(each, incarnation))  # type: ignore[misc]
             case events.WorkOnRows(incarnation, task):
                 self.uploads.work(task, incarnation, self._work_on_rows)
+            case events.WriteRecord():
+                self._on_write_record(effect)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
@@ -256,10 +272,8 @@ class Worker(HostOwner):
             case events.OpenDataPlane(hosts=hosts):
                 if any(place != host for place, host in enumerate(hosts)):
                     self._world.see("a subtask is where its disk is")
-            case events.AdmitPeers() | events.FlushLinks():
-                pass  # wires need no setup, and markers are steps of their own
-            case events.ReportProgress() | events.Log():
-                pass  # only for display
+            case events.AdmitPeers() | events.FlushLinks() | events.ReportProgress() | events.Log():
+                pass  # wires need no setup, markers are steps of their own, and the rest is for display
             case _:
                 assert_never(effect)
 
@@ -274,6 +288,8 @@ class Worker(HostOwner):
         data = self.data
 
         def ring() -> None:
+            if self._scheduled.get(deadline) == at:
+                del self._scheduled[deadline]  # because it may be set to the same time again
             if self.machine.deadlines.get(deadline) != at or not self.is_alive:
                 return
             if isinstance(deadline, events.AlignmentDeadline):
@@ -439,6 +455,27 @@ class Worker(HostOwner):
             self.step(events.PartsStored((declined,)))
         else:
             self.acknowledge(upload, incarnation, handles)
+
+    def _on_write_record(self, effect: events.WriteRecord) -> None:
+        """Write a record, and then check for a claim. Other processes may reach the store between the two."""
+        record, number = effect.record, effect.record.number
+        at = (effect.incarnation, record.subtask, number)
+
+        def write() -> None:
+            try:
+                RecordFiles(self._store).write(record)
+            except OSError as error:
+                self.step(events.RecordNotWritten(*at, str(error)))
+            else:
+                self.uploads.once(CheckClaim(record.subtask, number), check)
+
+        def check() -> None:
+            found = RecordFiles(self._store).claim(effect.next_claim)
+            self._world.note_record(record, is_taken=found is not None)
+            self.step(events.RecordWritten(*at, effect.next_claim, found))
+            self._refresh(list(self.hosts.values()))
+
+        self.uploads.once(PutRecord(record.subtask, number), write)
 
     def _work_on_rows(self, task: RowTask, incarnation: int) -> None:
         work = RowWork(

@@ -19,6 +19,8 @@ from snapshot.coordinator.machine import Coordinator, RunSettings
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.plan.compiled_graph import CompiledGraph
+from snapshot.plan.modes import ChannelLogs
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind, decode_frames
 from snapshot.stored.pins import PinKind
@@ -47,7 +49,15 @@ _RUN_OVER = "the run has ended"
 _VALIDATE_EVERY = 8
 
 #: A request of a coordinator to the store.
-StoreRequest = events.AskStore | events.ReadManifest | events.DeleteSnapshots | events.CollectOrphans
+StoreRequest = (
+    events.AskStore
+    | events.ReadManifest
+    | events.ListRecords
+    | events.StoreCut
+    | events.RemoveRecords
+    | events.DeleteSnapshots
+    | events.CollectOrphans
+)
 
 
 @dataclass(frozen=True)
@@ -186,10 +196,18 @@ class World:
         self.history.seen["refused"] += 1
         self.history_log.note(Kind.REFUSED, incarnation, text=what)
 
-    def note_deployment(self, effects: Sequence[events.Effect]) -> None:
+    def note_record(self, record: IndependentRecord, *, is_taken: bool) -> None:
+        """Note that a record is stored. With `is_taken`, another claim was there behind it."""
+        if is_taken:
+            self.see("a record behind another claim")
+        else:
+            self.history.records[record.subtask, record.number] = None
+
+    def note_deployment(self, effects: Sequence[events.Effect], restored: Manifest | None) -> None:
         """Note that a coordinator deploys an incarnation. Perhaps no worker receives the deployment.
 
         Nodes that are new in a changed graph restore nothing. Their incarnation begins at the snapshot, too.
+        `restored` is the snapshot that the coordinator has read or published last.
         """
         sent = [effect.message for effect in effects if isinstance(effect, events.SendToWorker)]
         deployed = [message for message in sent if isinstance(message, control.Deploy)]
@@ -209,6 +227,10 @@ class World:
             newest = max([*last, origin[1] if origin else 0])
             if is_foreign:
                 newest = 0  # no snapshot of this run
+            if states and isinstance(self.compiled.topology.mode, ChannelLogs):
+                assert restored is not None
+                begins = (FOREIGN if is_foreign else restored.incarnation, restored.snapshot_id)
+                newest = 0 if is_foreign else restored.snapshot_id
             self._deployed[incarnation] = (begins, newest)
             self.history_log.note(Kind.DEPLOYED, incarnation, snapshot_id=newest)
 
@@ -247,13 +269,16 @@ class World:
         if forked_from is not None and not manifests:
             manifests.append(self.read_manifest(*forked_from))
         for manifest in manifests:
-            names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))
-            self.history_log.adopt(
-                manifest,
-                names,
-                lambda handle: decode_frames(handle, self._store.read_part(handle)),
-                is_foreign=manifest.run != self.run,
-            )
+            self._adopt(manifest)
+
+    def _adopt(self, manifest: Manifest) -> None:
+        names = renames(self.history_log.history.topology, topology_of_record(manifest.topology))
+        self.history_log.adopt(
+            manifest,
+            names,
+            lambda handle: decode_frames(handle, self._store.read_part(handle)),
+            is_foreign=manifest.run != self.run,
+        )
 
     def _keep(self, snapshot_id: int) -> None:
         try:
@@ -264,6 +289,9 @@ class World:
                         self._published_parts[handle] = self._store.read_stored(handle)
         except SnapshotCorrupt as error:
             raise CheckFailed("integrity", f"snapshot {snapshot_id}: {error}") from error
+        if isinstance(self.compiled.topology.mode, ChannelLogs) and not self.history_log.compose(manifest):
+            self._adopt(manifest)
+            self.history_log.begin_composed(manifest)
         snapshot = Snapshot(manifest, self._published_parts.__getitem__, self.codec)
         self.history.snapshots.append(snapshot)
         kinds = [handle.kind for record in manifest.records for handle in record.handles]

@@ -23,6 +23,28 @@ class Store(Step):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class PutRecord(Step):
+    """Write a record of a subtask alone."""
+
+    subtask: Any
+    number: int
+
+    def __post_init__(self) -> None:
+        self.resolve("subtask")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckClaim(Step):
+    """Let a worker check, behind a record, whether another coordinator has taken the run."""
+
+    subtask: Any
+    number: int
+
+    def __post_init__(self) -> None:
+        self.resolve("subtask")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class WorkRows(Step):
     """Perform a task on the keyed rows of a subtask: ``"EncodeRows"``, ``"StoreRows"`` or ``"CompactRows"``."""
 
@@ -144,6 +166,6 @@ class Land(Step):
 
 #: The steps that `Quiesce` takes.
 CONTROL = (
-    Store, WorkRows, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork, StartCoordinator, Think,
-    Wake, Listen, Answer,
+    Store, PutRecord, CheckClaim, WorkRows, Register, Receive, Restore, Link, NoticeLoss, NoticeExit, Launch, Fork,
+    StartCoordinator, Think, Wake, Listen, Answer,
 )  # fmt: skip

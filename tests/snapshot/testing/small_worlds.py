@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot import Context, Deltas, Graph, InputLogging, Node, PersistentState
+from snapshot import ChannelLogs, Context, Deltas, Graph, InputLogging, Node, PersistentState
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.plan.modes import Mode
 from snapshot.testing import ListSink, Odds, Simulator
@@ -25,6 +25,7 @@ MODES: dict[str, Mode] = {
     "log": InputLogging(),
     **{f"deltas {n}": Deltas(every=n) for n in (1, 2, 3)},
     "versions": PersistentState("/disk", every=3),
+    "records": ChannelLogs(0.05),
 }
 
 

@@ -89,10 +89,10 @@ def _reference(world: str, mode: str) -> History:
 
 
 def _first_published(world: str, mode: str) -> int:
-    """Return the number of steps up to the first published snapshot."""
+    """Return the number of steps up to the first published snapshot, or the first record."""
     simulator = WORLDS[world].simulator(MODES[mode], [])
     for place, step in enumerate(_reference(world, mode).schedule):
-        if simulator.history.snapshots:
+        if simulator.history.snapshots or simulator.history.records:
             return place
         simulator.take(step)
     raise AssertionError("no snapshot was published")

@@ -15,9 +15,9 @@ _RESTORES = "== self.incarnation and self.stage is Stage.RESTORING:\n           
 MUTANTS = (
     Mutant("messages of another incarnation are dropped", WorkerMachine, _OBEY, "!= self.incarnation", "< 0"),
     Mutant("connect is obeyed once restored", WorkerMachine, _OBEY, "is not Stage.RESTORED", "is None"),
-    Mutant("start is obeyed once connected", WorkerMachine, _OBEY, "is not Stage.CONNECTED", "is None"),
+    Mutant("start is obeyed once connected", WorkerMachine, "_start", "is not Stage.CONNECTED", "is None"),
     Mutant("snapshots are obeyed while running", WorkerMachine, _OBEY, "_ if self.stage is not Stage.RUNNING", "None"),
-    Mutant("peers are read after the start", WorkerMachine, _OBEY, "self._effects.append(ReadPeers())", "pass"),
+    Mutant("peers are read after the start", WorkerMachine, "_start", "self._effects.append(ReadPeers())", "pass"),
     Mutant(
         "a trigger answers a request", WorkerMachine, _OBEY, "self.deadlines.pop(RequestDeadline(subtask), None)", "0"
     ),
@@ -143,8 +143,8 @@ MUTANTS = (
         "a failed snapshot is declined",
         WorkerMachine,
         "_dispatch",
-        "self._send(control.SnapshotDeclined",
-        "(control.SnapshotDeclined",
+        "self._take_outcome(Outcome(messages=[declined]), now)",
+        "str(declined)",
     ),
     Mutant(
         "a request is sent",

@@ -1,0 +1,160 @@
+"""Mutants of PROTOCOL 13: mode channelLogs, with one rule taken away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapshot.channel.frame import Frame
+from snapshot.coordinator.machine import Coordinator
+from snapshot.coordinator.record_tracker import RecordTracker
+from snapshot.independent.composed_cut import ChannelState
+from snapshot.independent.record_files import RecordFiles
+from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
+from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
+from snapshot.stored.part import decode_frames
+from snapshot.subtask.independent_recording import IndependentRecording
+
+Patch = pytest.MonkeyPatch
+
+
+# ---------------------------------------------------------------- 13.1: one write
+
+
+def messages_in_a_second_write(patch: Patch) -> None:
+    """The messages since the last record are written with the next one, behind state and numbers."""
+    stored, act = RecordWriter.parts_stored, RecordWriter._act
+    late: dict[int, Any] = {}
+
+    def parts_stored(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+        late[id(self._subtasks[record.subtask])] = [each for each in record.handles if each != record.state]
+        stored(self, replace(record, handles=(record.state,)), number, decisions)
+
+    def mutant(self: RecordWriter, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
+        act(self, at, record, decisions)
+        at.log = self._needed((*at.log, *late.pop(id(at), ())))
+
+    patch.setattr(RecordWriter, "parts_stored", parts_stored)
+    patch.setattr(RecordWriter, "_act", mutant)
+
+
+def messages_of_a_failed_record_forgotten(patch: Patch) -> None:
+    taken = IndependentRecording.taken
+
+    def mutant(self: IndependentRecording, *args: Any) -> Any:
+        found = taken(self, *args)
+        self.stored()
+        return found
+
+    patch.setattr(IndependentRecording, "taken", mutant)
+
+
+# ---------------------------------------------------------------- 13.2: receivers wait for their senders
+
+
+def nothing_awaited(patch: Patch) -> None:
+    patch.setattr(RecordWriter, "_has", lambda self, channel, processed: True)
+
+
+def sent_numbers_awaited(patch: Patch) -> None:
+    """A sender announces what it has sent when it captures, ahead of its record."""
+    stored = RecordWriter.parts_stored
+
+    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+        stored(self, record, number, decisions)
+        pending = self._subtasks[record.subtask].pending
+        assert pending is not None
+        decisions.announce.append(replace(pending, number=number - 1))
+
+    patch.setattr(RecordWriter, "parts_stored", mutant)
+
+
+# ---------------------------------------------------------------- 13.3: the check behind the write
+
+
+def claim_not_checked(patch: Patch) -> None:
+    written = RecordWriter.written
+
+    def mutant(
+        self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, decisions: Decisions
+    ) -> None:
+        written(self, subtask, number, checked, None, decisions)
+
+    patch.setattr(RecordWriter, "written", mutant)
+
+
+def commits_ahead_of_the_record(patch: Patch) -> None:
+    stored = RecordWriter.parts_stored
+
+    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+        stored(self, record, number, decisions)
+        decisions.commit.append((record.subtask, number))
+
+    patch.setattr(RecordWriter, "parts_stored", mutant)
+
+
+def continuing_claim_not_permitted(patch: Patch) -> None:
+    patch.setattr(RecordTracker, "permit", lambda self, claim: None)
+
+
+def fence_not_reported(patch: Patch) -> None:
+    patch.setattr(Coordinator, "_on_record_fenced", lambda self, claim: None)
+
+
+# ---------------------------------------------------------------- 13.4: trimming, and the first records
+
+
+def trimmed_behind_the_own_record(patch: Patch) -> None:
+    """A log keeps only what the newest record added."""
+    act = RecordWriter._act
+
+    def mutant(self: RecordWriter, at: _Subtask, record: IndependentRecord, decisions: Decisions) -> None:
+        act(self, at, record, decisions)
+        at.log = ()
+
+    patch.setattr(RecordWriter, "_act", mutant)
+
+
+def trimmed_behind_captured_numbers(patch: Patch) -> None:
+    """A receiver reports what it has processed when it captures, ahead of its record."""
+    stored = RecordWriter.parts_stored
+
+    def mutant(self: RecordWriter, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
+        stored(self, record, number, decisions)
+        for entry in record.received:
+            captured[entry.channel] = max(captured.get(entry.channel, 0), entry.processed)
+
+    def needed(self: RecordWriter, parts: Any) -> Any:
+        self._receivers.update(captured)
+        return kept(self, parts)
+
+    captured: dict[Any, int] = {}
+    kept = RecordWriter._needed
+    patch.setattr(RecordWriter, "parts_stored", mutant)
+    patch.setattr(RecordWriter, "_needed", needed)
+
+
+def commits_ahead_of_the_first_records(patch: Patch) -> None:
+    begun = RecordWriter.__init__
+
+    def mutant(self: RecordWriter, *args: Any, is_complete: bool) -> None:
+        begun(self, *args, is_complete=True)
+
+    patch.setattr(RecordWriter, "__init__", mutant)
+
+
+# ---------------------------------------------------------------- 13.5: the cut of a restore
+
+
+def entries_not_cut(patch: Patch) -> None:
+    def frames(self: RecordFiles, state: ChannelState) -> list[Frame]:
+        found: list[Frame] = []
+        for handle in state.parts:
+            found += decode_frames(handle, self._store.read_part(handle))
+        return found
+
+    patch.setattr(RecordFiles, "_frames", frames)

@@ -1,0 +1,128 @@
+"""Each rule of mode channelLogs is needed: a run without it is caught, by a checker that has a name.
+
+Rules have the numbers of PROTOCOL 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from snapshot import ChannelLogs, Graph
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.testing import ListSink, Odds, Simulator
+from snapshot.testing.simulator import Impossible
+from snapshot.testing.steps import Crash, FailStore, HangStore, Quiesce, Tick
+from tests.run_size import FACTOR
+from tests.snapshot.testing import mutants_of_records as mutants
+from tests.snapshot.testing.campaign import checker_of
+from tests.snapshot.testing.recorded import INTERVAL, Link, Numbers, demand, recorded, run
+
+#: runs in which a mutant has to be caught
+_SEEDS_MAX = 80
+
+MANY = RestartPolicy(maxRestarts=50)
+
+
+def _faulty(seed: int) -> None:
+    run(seed, faults=6, most=12, odds=Odds(fault=30, worst=60, tick=6))
+
+
+def _walk(simulator: Simulator, chance: Random, steps: int) -> None:
+    """Take steps by chance."""
+    for _ in range(steps):
+        possible = simulator.possible()
+        if simulator.isOver or not possible:
+            return
+        simulator.take(chance.choice(possible) if chance.randrange(6) else Tick(0.02))
+
+
+def _failing_store(seed: int) -> None:
+    """A store that fails now and then, and then a worker that dies."""
+    chance = Random(seed)
+    simulator = Simulator(recorded(1, 12), [], seed=seed, mode=ChannelLogs(INTERVAL), restartPolicy=MANY)
+    _walk(simulator, chance, 60)
+    for _ in range(8):
+        with suppress(Impossible):  # where the run is over
+            simulator.take(FailStore(chance.randrange(2)))
+        _walk(simulator, chance, 40)
+    with suppress(Impossible):
+        simulator.take(Crash(0))
+    demand(simulator.finish(), 12, 1)
+
+
+def _first_records(seed: int) -> None:
+    """Two chains. The store of one hangs from the begin, and then a worker dies."""
+    graph = Graph("recorded").add("numbers", Numbers(6), parallelism=2).add("link", Link(), parallelism=2)
+    graph.add("out", ListSink(), parallelism=2).connect("numbers", "link").connect("link", "out")
+    chance = Random(seed)
+    simulator = Simulator(graph, [], seed=seed, mode=ChannelLogs(INTERVAL), restartPolicy=MANY)
+    simulator.take(Quiesce())
+    simulator.take(HangStore(1, 2.0))
+    _walk(simulator, chance, 200)
+    with suppress(Impossible):  # where the run is over
+        simulator.take(Crash(0))
+    demand(simulator.finish(), 6, 1)
+
+
+@dataclass(frozen=True)
+class Tooth:
+    """A rule that is taken away."""
+
+    rule: str
+    how: Callable[[pytest.MonkeyPatch], None]
+    run: Callable[[int], None] = _faulty
+    #: seed to begin with, because the mutant is known to die there
+    first: int = 0
+
+
+TEETH = (
+    Tooth("13.1 messages in a second write", mutants.messages_in_a_second_write),
+    Tooth("13.1 failed record forgotten", mutants.messages_of_a_failed_record_forgotten, _failing_store),
+    Tooth("13.2 nothing awaited", mutants.nothing_awaited),
+    Tooth("13.2 sent numbers awaited", mutants.sent_numbers_awaited),
+    Tooth("13.3 claim not checked", mutants.claim_not_checked),
+    Tooth("13.3 commits ahead of the record", mutants.commits_ahead_of_the_record),
+    Tooth("13.3 continuing claim not permitted", mutants.continuing_claim_not_permitted),
+    Tooth("13.3 fence not reported", mutants.fence_not_reported),
+    Tooth("13.4 trimmed behind the own record", mutants.trimmed_behind_the_own_record),
+    Tooth("13.4 trimmed behind captured numbers", mutants.trimmed_behind_captured_numbers),
+    Tooth("13.4 commits ahead of the first records", mutants.commits_ahead_of_the_first_records, _first_records),
+    Tooth("13.5 entries not cut", mutants.entries_not_cut),
+)
+
+#: who notices that a run is wrong
+_CAUGHT_BY = (
+    "links",
+    "outcome",
+    "liveness",
+    "delivery",
+    "certificate",
+    "integrity",
+    "exact cut",
+    "fencing",
+    "causality",
+)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("tooth", TEETH if FACTOR >= 1 else TEETH[::5], ids=lambda tooth: tooth.rule)
+def test_every_rule_of_records_has_teeth(tooth: Tooth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without this rule is caught, and with it is right. A quick run takes one rule of five."""
+    for seed in range(tooth.first, tooth.first + _SEEDS_MAX):
+        with monkeypatch.context() as patch:
+            tooth.how(patch)
+            try:
+                tooth.run(seed)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is what the seed found
+                caught_by, found = checker_of(error), f"{error!r} (seed {seed})"
+                break
+    else:
+        pytest.fail(f"{tooth.rule}: not caught in {_SEEDS_MAX} runs")
+    print(f"{tooth.rule}: {caught_by}: {found[:300]}")
+    assert caught_by in _CAUGHT_BY, found
+    tooth.run(seed)

@@ -1,0 +1,207 @@
+"""Mode channelLogs in simulated runs: whatever fails, one history comes out, of nodes that are not deterministic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from barrier_runtime import SnapshotEditor
+from snapshot import ChannelLogs
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.coordinator.run_state import Outcome
+from snapshot.errors import RestoreRefused
+from snapshot.plan.modes import ModeWish
+from snapshot.stored.run_store import RunStore
+from snapshot.testing import Odds, Simulator
+from snapshot.testing.checkers import judge
+from snapshot.testing.history import History
+from snapshot.testing.payload import unpack
+from snapshot.testing.simulator import Mutation
+from snapshot.testing.steps import Crash, CrashCoordinator, FailStage, HangStore, Quiesce, RequestSnapshot, Tick
+from state_backends import MemoryBackend
+from state_backends.verify import verify_run
+from tests.run_size import FACTOR, scaled
+from tests.snapshot.testing.recorded import INTERVAL, demand, problems, recorded, run
+
+MANY = RestartPolicy(maxRestarts=50)
+
+#: situations of which a campaign must have each
+_DUE = (
+    *("a record waited", "a log cut inside an entry", "a record behind another claim", "a run was adopted"),
+    *("two drivers", "two lives of a coordinator", "a snapshot with messages in flight", "FailStore", "TearStore"),
+)
+
+
+def test_one_history_whatever_fails() -> None:
+    """Graphs of one to three layers and diamonds, under six faults of all kinds."""
+    seen: Counter[str] = Counter()
+    for seed in range(scaled(150)):
+        seen.update(run(seed, faults=6).seen)
+    if FACTOR >= 1:
+        assert not [each for each in _DUE if not seen[each]], seen
+
+
+def test_stops_and_requests_among_faults() -> None:
+    """A run that is stopped with a snapshot is submitted again, and goes on from the newest records."""
+    seen: Counter[str] = Counter()
+    for seed in range(scaled(40)):
+        seen.update(run(seed, odds=Odds(fault=60, tick=8, stops=True, request=30, requests=3)).seen)
+    assert seen["a coordinator ended stopped"] or FACTOR < 1
+
+
+def _output(*histories: History) -> list[tuple[object, ...]]:
+    """Return the rows of several histories of one run, each once."""
+    rows: dict[str, list[bytes]] = {}
+    for history in histories:
+        for token, packed in history.committed["out"].items():
+            rows.setdefault(token, packed)
+    return [unpack(row, histories[0].codec) for packed in rows.values() for row in packed]
+
+
+def test_another_driver_goes_on_from_the_files_alone() -> None:
+    """A run is cut off anywhere, with all its processes. Records that no snapshot lists are not lost."""
+    for seed in range(scaled(40)):
+        files: dict[str, bytes] = {}
+        settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "files": files, "restartPolicy": MANY}
+        first = Simulator(recorded(1, 6), seed, maxSteps=150 + 17 * seed, **settings).run()
+        history = Simulator(recorded(1, 6), seed + 1, faults=2, **settings).run()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        assert problems(_output(first, history), 6, 1) == [], seed
+        assert [verdict.text for verdict in judge(history) if not verdict.holds] == []
+
+
+def _step(simulator: Simulator, chance: Random) -> None:
+    """Take one step by chance, or let time pass."""
+    possible = simulator.possible()
+    simulator.take(chance.choice(possible) if possible and chance.randrange(6) else Tick(0.02))
+
+
+def _stopped(files: dict[str, bytes]) -> History:
+    """Return a run that has some records and was stopped with a snapshot."""
+    simulator = Simulator(recorded(1, 20), [], seed=2, mode=ChannelLogs(INTERVAL), files=files)
+    simulator.take(Quiesce())
+    chance = Random(2)
+    while not (simulator.history.snapshots or simulator.isOver):
+        _step(simulator, chance)
+    simulator.take(RequestSnapshot(stop=True))
+    history = simulator.finish()
+    assert history.outcome is Outcome.STOPPED
+    return history
+
+
+def test_a_fork_goes_on_by_itself() -> None:
+    """A fork restores a snapshot of its origin, has records of its own, and lists no part of the origin."""
+    files: dict[str, bytes] = {}
+    origin = _stopped(files).snapshots[-1]
+    for seed in range(scaled(10)):
+        graph = recorded(1, 20, name=f"fork{seed}")
+        settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "files": files, "restartPolicy": MANY}
+        history = Simulator(graph, seed, faults=3, restoreFrom=origin, **settings).run()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        for snapshot in history.snapshots:
+            assert all(
+                handle.run == graph.name for record in snapshot.manifest.records for handle in record.all_handles
+            )
+
+
+@pytest.mark.parametrize(
+    ("links", "mode", "reason"),
+    [
+        (3, ChannelLogs(INTERVAL), "parallelism 2 -> 3"),
+        (2, "markers", "was made in mode 'channelLogs'; submit it so, or under another name"),
+    ],
+)
+def test_what_a_restore_refuses(links: int, mode: ModeWish, reason: str) -> None:
+    """Logs of channels fit no other graph, and records no other mode."""
+    files: dict[str, bytes] = {}
+    _stopped(files)
+    history = Simulator(recorded(1, 20, links=links), 1, mode=mode, files=files).run()
+    assert history.outcome is Outcome.FAILED and reason in history.reason
+
+
+def test_the_report_says_how_far_each_subtask_was() -> None:
+    """The store of one worker hangs, so that its subtasks lag: their logs are sent again, by number."""
+    simulator = Simulator(recorded(0, 30), [], seed=4, mode=ChannelLogs(INTERVAL), restartPolicy=MANY)
+    simulator.take(Quiesce())
+    chance = Random(4)
+    while not (simulator.history.snapshots or simulator.isOver):
+        _step(simulator, chance)
+    simulator.take(HangStore(1, 5.0))
+    for _ in range(300):
+        _step(simulator, chance)
+    simulator.take(FailStage())
+    history = simulator.finish()
+    demand(history, 30, 1)
+    restored = next(each for each in history.snapshots if each.manifest.recovery is not None)
+    report = restored.manifest.recovery
+    assert report is not None
+    sent = {entry.channel: entry.sent for record in restored.manifest.records for entry in record.sent}
+    for record, each in zip(restored.manifest.records, report.subtasks, strict=True):
+        assert each.subtask == record.subtask
+        assert [log.last for log in each.logs] == [sent[entry.channel] for entry in record.received]
+        assert [log.first for log in each.logs] == [entry.processed + 1 for entry in record.received]
+    again = {str(each.subtask): sum(log.count for log in each.logs) for each in report.subtasks}
+    assert again["link[1]"] > 0, str(report)
+    lines = str(report).splitlines()
+    assert any(line.startswith("link[1]: record") for line in lines), str(report)
+    assert any(line.startswith("  behind numbers[") and line.endswith(" again") for line in lines), str(report)
+
+
+def test_crashes_behind_every_step() -> None:
+    """A small run, with a crash of each worker behind some of its steps, and behind all of them in a long search."""
+    reference = Simulator(recorded(0, 3), 2, mode=ChannelLogs(INTERVAL)).run()
+    places = [(place, process) for place in range(len(reference.schedule)) for process in (0, 1)]
+    Random(3).shuffle(places)
+    for place, process in places[: scaled(60)]:
+        schedule = [*reference.schedule[:place], Crash(process)]
+        settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "restartPolicy": MANY, "skipsImpossible": True}
+        demand(Simulator(recorded(0, 3), schedule, seed=2, **settings).run(), 3, 1)
+
+
+def test_what_a_stopped_run_leaves_is_verified_and_not_edited() -> None:
+    """Records belong to a run, a damaged one is named, and an edit that would lose newer records is refused."""
+    files: dict[str, bytes] = {}
+    snapshot = _stopped(files).snapshots[-1]
+    store = MemoryBackend()
+    for path, data in files.items():
+        store.put_if_absent(path, [data])
+    assert verify_run(store, "recorded").problems == ()
+    (path, *_) = [path for path in files if "/records/" in path]
+    damaged = MemoryBackend()
+    for each, data in files.items():
+        damaged.put_if_absent(each, [data[:-1] + bytes([data[-1] ^ 1]) if each == path else data])
+    assert any(path in problem for problem in verify_run(damaged, "recorded").problems)
+    editor = SnapshotEditor(RunStore(store, "recorded").read_snapshot(snapshot.id, Codec()))
+    editor.dropMessages(("numbers", "pass0"), lambda message: True)
+    with pytest.raises(RestoreRefused, match="subtasks may have newer records, which an edited snapshot would lose"):
+        editor.write()
+
+
+def test_a_chosen_older_snapshot_is_restored_without_newer_records() -> None:
+    """Records behind the chosen snapshot do not count, also when the coordinator dies at once (PROTOCOL 13.6)."""
+    files: dict[str, bytes] = {}
+    chosen = _stopped(files).snapshots[0]
+    newest = Simulator(recorded(1, 20), 5, mode=ChannelLogs(INTERVAL), files=dict(files), maxSteps=400).run()
+    assert newest.snapshots[-1].id > chosen.id
+
+    def fence(owner: str, instance: str) -> Fence:
+        return Fence(f"chooser {owner}", instance, chosen.id)  # another owner than that of the first run
+
+    mutation = Mutation(fence=fence)  # type: ignore[arg-type]  # called as the class is
+    for faults in ([], [CrashCoordinator()]):
+        settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "restartPolicy": MANY, "mutation": mutation}
+        simulator = Simulator(recorded(1, 20), [], seed=1, files=dict(files), **settings)
+        _step(simulator, Random(1))
+        for fault in faults:
+            simulator.take(fault)
+        history = simulator.finish()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        restored = next(each for each in history.snapshots if each.manifest.recovery is not None)
+        assert [record.state for record in restored.manifest.records] == [
+            record.state for record in chosen.manifest.records
+        ]
