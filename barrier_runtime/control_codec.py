@@ -38,6 +38,8 @@ from snapshot.stored.certificate import (
     SubtaskStatus,
 )
 from snapshot.stored.contribution import SnapshotTimings
+from snapshot.stored.history import Claim
+from snapshot.stored.independent_record import IndependentRecord
 from snapshot.stored.part import Handle, PartKind
 
 _TUPLE = -1
@@ -46,7 +48,7 @@ _BUFFER_BYTES = 4096
 
 _TYPES: tuple[type, ...] = (
     Subtask, ChannelId, PartKind, Handle, SentEntry, ReceivedEntry, SubtaskStatus, SubtaskRecord, ListEntry,
-    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion,
+    ChannelWaves, OwnStateKind, SnapshotTimings, StepBase, LocalVersion, IndependentRecord, Claim,
     WorkerProgress,
     EdgeSent, EdgeProcessed,
     WorkerTrace, TraceChunk,

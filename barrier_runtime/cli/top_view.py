@@ -15,12 +15,16 @@ from rich.text import Text
 
 from barrier_runtime.cli.formatting import age_text, cell, numbers, plain_table, rate_text
 from snapshot.drawing.labels import duration_text, size_text
+from snapshot.stored.recovery_report import RECOVERY_REPORT
 
 #: columns of the narrowest terminal that shows all columns of the tables
 WIDE = 110
 
 #: snapshots that are shown at most, and invariants
 SNAPSHOTS_MAX, INVARIANTS_MAX = 6, 4
+
+#: logs that subtasks were sent again, which are shown at most
+_RECOVERED_MAX = 4
 
 #: lines that are always shown: two of the head, heading and space of three tables, restarts, two of the foot, a margin
 _FIXED_LINES = 12
@@ -51,10 +55,10 @@ def top_view(document: Record, width: int, height: int | None, note: str = "") -
     """
     nodes = [{"name": name, **node} for name, node in document["nodes"].items()]
     snapshots = document["snapshotReports"][: -SNAPSHOTS_MAX - 1 : -1]
-    invariants = [*_invariants(document)]
+    invariants, recovered = [*_invariants(document)], recovery_lines(document["mode"])
     lines = [len(nodes), len(document["edges"]), len(snapshots)]
     if height is not None:
-        lines = share(max(0, height - _FIXED_LINES - len(invariants)), lines)
+        lines = share(max(0, height - _FIXED_LINES - len(invariants) - len(recovered)), lines)
     is_wide = width >= WIDE
     return Group(
         *_head(document),
@@ -92,6 +96,12 @@ def _fitting(rows: Sequence[Record], lines: int, weight: str) -> tuple[Sequence[
 
 
 def _mode_facts(mode: Record) -> str:
+    if nodes := mode.get("nodes"):
+        oldest, log = (
+            max(each["recordAge"] for each in nodes.values()),
+            sum(each["logBytes"] for each in nodes.values()),
+        )
+        return f", mode {mode['name']}, oldest record {age_text(oldest)}, logs {size_text(log)}"
     if "logBytes" not in mode:
         return ""
     facts = f", mode {mode['name']}, log {size_text(mode['logBytes'])}"
@@ -109,7 +119,21 @@ def _head(document: Record) -> Iterator[RenderableType]:
     yield line.append_text(cell(f"  {phase}", style)).append(f"{facts}, {document['workers']} workers")
     into, out_of = (rate_text(document[key]) for key in ("inPerSecond", "outPerSecond"))
     yield cell(f"in {into}/s   out {out_of}/s   snapshots {document['published']}, aborted {document['aborted']}")
+    yield from map(cell, recovery_lines(document["mode"]))
     yield ""
+
+
+def recovery_lines(mode: Record) -> list[str]:
+    """Return what subtasks were sent again at the last recovery from records, the most first."""
+    if not mode.get("recovery"):
+        return []
+    subtasks = RECOVERY_REPORT.read(mode["recovery"]).subtasks
+    logs = sorted(((log.count, each, log) for each in subtasks for log in each.logs), key=lambda found: -found[0])
+    return [
+        f"recovered {each.subtask}: {log.relation.value} {log.sender}, {count:,} messages again"
+        for count, each, log in logs[:_RECOVERED_MAX]
+        if count
+    ]
 
 
 def _invariants(document: Record) -> Iterator[Text]:

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from barrier_runtime.coordinator.endpoint import Endpoint
-from barrier_runtime.coordinator.mode_status import mode_status
+from barrier_runtime.coordinator.mode_status import mode_status, records_status
 from barrier_runtime.coordinator.request_results import RequestResults
 from barrier_runtime.progress import ProgressTracker, WorkerProgress
 from barrier_runtime.reactor import Reactor
@@ -33,10 +33,12 @@ from snapshot.coordinator.events import (
     DeleteSnapshots,
     Effect,
     Event,
+    ListRecords,
     ManifestUnreadable,
     PinChanged,
     ReadManifest,
     RemovalRequested,
+    RemoveRecords,
     RunGivenUp,
     SendToWorker,
     SnapshotRequested,
@@ -44,6 +46,7 @@ from snapshot.coordinator.events import (
     StageEnded,
     StageLaunched,
     StopRequested,
+    StoreCut,
     TimePassed,
     WorkerLost,
     WorkerMessageReceived,
@@ -194,7 +197,7 @@ class CoordinatorService:
         restarts, aborted = c.restarts, c.aborted  # read once, because the loop's thread replaces them
         return {
             "phase": c.phase.value,
-            "mode": mode_status(c.settings.topology.mode, c.newest, self._progress.steps_left(c.incarnation)),
+            "mode": self._mode_status(c),
             "outcome": c.outcome.value if c.outcome else None,
             "reason": c.reason,
             "incarnation": c.incarnation,
@@ -216,6 +219,11 @@ class CoordinatorService:
             "edges": self._progress.edges(c.incarnation),
             "snapshotReports": c.table.reports(time.monotonic()),
         }
+
+    def _mode_status(self, c: Coordinator) -> dict[str, Any]:
+        if c.records is not None:
+            return records_status(c.records, c.recovery, time.monotonic())
+        return mode_status(c.settings.topology.mode, c.newest, self._progress.steps_left(c.incarnation))
 
     def close(self) -> None:
         """Stop at once, without a message to workers."""
@@ -283,6 +291,10 @@ class CoordinatorService:
                 self._submit(self._store_thread, self._ask_store, effect)
             case ReadManifest(run, snapshot_id):
                 self._submit(self._store_thread, lambda: self.post(self._store.read_manifest(run, snapshot_id)))
+            case ListRecords() | StoreCut():
+                self._submit(self._store_thread, lambda: self.post(self._store.about_records(effect)))
+            case RemoveRecords(paths):
+                self._submit(self._sweeper, self._store.remove_records, paths)
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
                 self._submit(self._sweeper, self._delete, snapshot_ids, keep, self._coordinator.incarnation)

@@ -7,7 +7,18 @@ import time
 
 from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
 
-from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
+from snapshot.coordinator.events import (
+    AskStore,
+    CutNotStored,
+    CutStored,
+    Event,
+    ListRecords,
+    ManifestRead,
+    ManifestUnreadable,
+    RecordsListed,
+    StoreAnswered,
+    StoreCut,
+)
 from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import (
     Answer,
@@ -18,6 +29,7 @@ from snapshot.coordinator.fence_events import (
     WriteManifest,
 )
 from snapshot.errors import CutlineError
+from snapshot.independent.record_files import RecordFiles
 from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.pins import PinKind
@@ -99,6 +111,30 @@ class CoordinatorStore:
         if not is_held:
             return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} is being removed")
         return ManifestRead(manifest)
+
+    def about_records(self, effect: ListRecords | StoreCut) -> Event:
+        """List records of subtasks alone, or store the messages of a cut."""
+        files = RecordFiles(self.store)
+        try:
+            for attempt in self._patiently():
+                with attempt:
+                    match effect:
+                        case ListRecords(claim, incarnation):
+                            answer: Event = RecordsListed(claim, files.newest(incarnation))
+                        case StoreCut(snapshot_id, incarnation, plan):
+                            answer = CutStored(snapshot_id, files.store_cut(plan, snapshot_id, incarnation))
+        except (CutlineError, OSError) as error:
+            if isinstance(effect, StoreCut):
+                return CutNotStored(effect.snapshot_id, str(error))
+            return ManifestUnreadable(f"the records of the run cannot be used: {error}")
+        return answer
+
+    def remove_records(self, paths: tuple[str, ...]) -> None:
+        """Remove replaced records. What cannot be removed now goes when the incarnation is over."""
+        try:
+            self.store.remove_records(paths)
+        except (CutlineError, OSError) as error:
+            _logger.warning("replaced records could not be removed: %s", error)
 
     def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> tuple[int, ...]:
         """Remove snapshots that retention no longer keeps, except held snapshots. Return the removed ids."""

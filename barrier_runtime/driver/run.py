@@ -35,6 +35,7 @@ from snapshot.errors import CutlineError, RunFailed, SnapshotAborted, SnapshotIn
 from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.plan.declarations import Invariant
+from snapshot.stored.recovery_report import RECOVERY_REPORT, RecoveryReport
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
 from snapshot.stored.snapshot_edits import check_removable, remove_snapshot, set_pinned
@@ -107,6 +108,12 @@ class Run:
         status = self._ask_status()
         status["invariants"] = self._invariant_monitor.as_status()
         return status
+
+    @property
+    def recoveryReport(self) -> RecoveryReport | None:
+        """How far each subtask was at the last recovery of a run in mode `channelLogs`. None before the first one."""
+        found = self.status["mode"].get("recovery")
+        return None if found is None else RECOVERY_REPORT.read(found)
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ from snapshot.errors import GraphError, RunFailed
 from snapshot.graph import Graph
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.plan.declarations import AlignmentWish
-from snapshot.plan.modes import Mode, PersistentState
+from snapshot.plan.modes import Mode, PersistentState, StepMode
 from snapshot.plan.partitions import with_partitions
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
@@ -123,7 +123,7 @@ class RuntimeSettings:
         """
         root = self.backend.root if isinstance(self.backend, FileSystemBackend) else None
         self.check_mode(graph, mode)
-        repeated = None if mode is None or origin.fork is None else origin.fork[0]
+        repeated = origin.fork[0] if isinstance(mode, StepMode) and origin.fork is not None else None
         for declared in graph.nodes:
             if isinstance(declared.node, DataFrameSource):
                 declared.node.prepare(root, run, declared.name, repeated)
@@ -144,7 +144,7 @@ class RuntimeSettings:
         if isinstance(mode, PersistentState):
             if isinstance(self.keyed_state, RocksDBState) and self.keyed_state.folder not in (None, mode.folder):
                 raise GraphError(f"{head}the folder of the mode is that of the keyed state: RocksDBState(folder=None)")
-        elif not isinstance(self.keyed_state, HeapState):
+        elif isinstance(mode, StepMode) and not isinstance(self.keyed_state, HeapState):
             raise GraphError(f"{head}it keeps all state in memory; set keyedState=HeapState()")
 
     def keyed_state_of(self, mode: Mode | None) -> HeapState | RocksDBState:

@@ -16,11 +16,20 @@ from snapshot.channel.kept_memory import KeptMemory
 from snapshot.channel.serialization import Codec
 from snapshot.coordinator.control import Deploy, SnapshotAcknowledged, SnapshotDeclined
 from snapshot.error_text import printable
+from snapshot.independent.record_files import RecordFiles
 from snapshot.keyed.row_spool import RowSpool
 from snapshot.stored.contribution import SnapshotTaken, parts_of, record_of
 from snapshot.stored.part import Handle, Part
 from snapshot.stored.run_store import RunStore
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from snapshot.worker.events import (
+    PartsRead,
+    PartsStored,
+    PartsUnreadable,
+    RecordNotWritten,
+    RecordWritten,
+    RowsWorked,
+    WriteRecord,
+)
 from snapshot.worker.generations import AwaitVersion, CompactRows, EncodeRows, MergeRows, RowTask, StoreRows
 from snapshot.worker.restored_parts import KeyOf, read_parts
 from snapshot.worker.row_tasks import RowResult, RowWork, failure_of
@@ -38,7 +47,7 @@ STORAGE_THREADS = 4
 StoredMessage = SnapshotAcknowledged | SnapshotDeclined
 
 #: the result of a finished read, upload or task on rows
-Finished = PartsStored | RowsWorked | PartsRead | PartsUnreadable
+Finished = PartsStored | RowsWorked | RecordWritten | RecordNotWritten | PartsRead | PartsUnreadable
 
 
 class Storage:
@@ -105,6 +114,10 @@ class Storage:
                 assert_never(task)
         pool.submit(self._work, task, incarnation, self._spool)
 
+    def write_record(self, effect: WriteRecord) -> None:
+        """Store a record of a subtask alone, and then look for a claim."""
+        self._pool.submit(self._write_record, effect)
+
     def release_memory(self) -> None:
         """Release memory that no copy has needed for long. Call this regularly."""
         self.memory.release_idle(time.monotonic())
@@ -146,6 +159,17 @@ class Storage:
         except Exception as error:  # noqa: BLE001  # any error, even MemoryError: the coordinator waits for an answer
             messages = [_refusal(upload.taken, incarnation, error) for upload in uploads]
         self._finish(PartsStored(tuple(messages)))
+
+    def _write_record(self, effect: WriteRecord) -> None:
+        if effect.incarnation != self._incarnation:
+            return
+        files, record = RecordFiles(self._store), effect.record
+        at = (effect.incarnation, record.subtask, record.number)
+        try:
+            files.write(record)
+            self._finish(RecordWritten(*at, effect.next_claim, files.claim(effect.next_claim)))
+        except Exception as error:  # noqa: BLE001  # any error: the next record waits for an answer
+            self._finish(RecordNotWritten(*at, printable(str(error) or repr(error))))
 
     def _work(self, task: RowTask, incarnation: int, spool: RowSpool) -> None:
         if incarnation != self._incarnation:

@@ -62,6 +62,7 @@ from snapshot.worker.events import (
     StoreParts,
     TurnEnded,
     WorkOnRows,
+    WriteRecord,
 )
 from snapshot.worker.machine import WorkerMachine, WorkerSettings
 from snapshot.worker.restored_parts import RestoredParts
@@ -247,6 +248,8 @@ class Worker:
                 self._storage.upload(uploads, incarnation)
             case WorkOnRows(incarnation, task):
                 self._storage.work_on_rows(task, incarnation)
+            case WriteRecord():
+                self._storage.write_record(effect)
             case RemoveVersions(kept):
                 self._storage.remove_versions(kept)
             case Log(level, text):

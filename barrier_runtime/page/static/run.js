@@ -66,6 +66,18 @@ function show(run) {
   if (hasEnded) showEnd(run, state);
 }
 
+function recordFigures(mode) {
+  const nodes = Object.values(mode.nodes || {});
+  if (!nodes.length) return [];
+  const logs = (mode.recovery ? mode.recovery.subtasks : []).flatMap((each) => each.logs);
+  const again = logs.reduce((sum, log) => sum + log.last - log.first + 1, 0);
+  return [
+    ["Oldest record", elapsed(Math.max(...nodes.map((node) => node.recordAge)))],
+    ["Logs of channels", bytes(nodes.reduce((sum, node) => sum + node.logBytes, 0))],
+    ...(mode.recovery ? [["Sent again", count(again)]] : []),
+  ];
+}
+
 function showFigures(run) {
   const published = [...reports.values()].filter((report) => report.state === "published");
   const last = published[published.length - 1];
@@ -79,6 +91,7 @@ function showFigures(run) {
     ["Restarts", String(run.restartCount)],
     ["Incarnation", String(run.incarnation)],
     ["Workers", String(run.workers)],
+    ...recordFigures(run.mode),
     ...("logBytes" in run.mode ? [["Log of steps", bytes(run.mode.logBytes)]] : []),
     ...(run.mode.stepsLeft ? [["Steps to repeat", count(run.mode.stepsLeft)]] : []),
     ...(run.mode.versions ? [["Local versions", bytes(run.mode.versionBytes)]] : []),

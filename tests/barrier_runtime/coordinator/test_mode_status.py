@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barrier_runtime.coordinator.mode_status import mode_status
-from snapshot.plan.modes import InputLogging, PersistentState
-from snapshot.stored.certificate import LocalVersion, StepBase
+from barrier_runtime.cli.top_view import recovery_lines
+from barrier_runtime.coordinator.mode_status import mode_status, records_status
+from snapshot.coordinator.outbox import Outbox
+from snapshot.coordinator.record_tracker import RecordTracker
+from snapshot.coordinator.worker_registry import WorkerRegistry
+from snapshot.ids import Subtask
+from snapshot.plan.compiled_graph import build
+from snapshot.plan.modes import ChannelLogs, InputLogging, PersistentState
+from snapshot.stored.certificate import LocalVersion, StepBase, SubtaskRecord, SubtaskStatus
+from snapshot.stored.independent_record import IndependentRecord, first_record_number
+from snapshot.stored.part import PartKind
+from snapshot.stored.recovery_report import RecoveryReport, Relation, ReplayedLog, SubtaskRecovery
 from tests.snapshot.listed import own, rows, whole
 from tests.snapshot.sample import manifest, records
+from tests.snapshot.testing.recorded import recorded
 
 SUBTASK = records()[0].subtask
 
@@ -40,3 +50,34 @@ def test_what_the_newest_snapshot_lists_is_counted() -> None:
         "stateBytes": base.size, "deltaBytes": delta.size + piece.size, "stepsLeft": 3, "versions": 1,
         "versionBytes": 1000, "disks": ["disk"],
     }  # fmt: skip
+
+
+class _NoWorkers(Outbox):
+    """Sends nothing."""
+
+    def send(self, worker: int, message: object) -> None:
+        pass
+
+
+def test_records_are_shown_by_node() -> None:
+    """The oldest newest record of a node, its log, and whom it waits for."""
+    topology = build(recorded(0, 1), "unaligned", ChannelLogs()).topology
+    registry = WorkerRegistry(1, "")
+    outbox = _NoWorkers(registry, 0.0)
+    tracker = RecordTracker(topology, dict.fromkeys(topology.subtasks, 0), registry, outbox)
+    link = Subtask("link")
+    state = replace(own(link, (0, 0)), kind=PartKind.STATE)
+    log = replace(own(link, (1, 4)), size=30)
+    status = SubtaskStatus(False, True, False, False, ())
+    number = first_record_number(1) + 2
+    outbox.now = 7.0
+    tracker.take(IndependentRecord("run", number, SubtaskRecord(link, 1, (state,), (), (), status), (log,), (), 0))
+    tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
+    assert records_status(tracker, None, 9.5) == {
+        "name": "channelLogs",
+        "recovery": None,
+        "nodes": {"link": {"records": 3, "recordAge": 2.5, "logBytes": 30, "waitsFor": ["numbers"]}},
+    }
+    report = RecoveryReport((SubtaskRecovery(link, 7, (), (ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4),)),))
+    shown = records_status(tracker, replace(manifest(), recovery=report), 9.5)
+    assert recovery_lines(shown) == ["recovered link[0]: behind a[0], 2 messages again"]
