@@ -20,6 +20,7 @@ from snapshot import END, AggregateStore, Context, Graph, MonoidClocks, Node, Re
 from snapshot.operators.aggregate_store import StoreClaim
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.modes import ModeWish
+from snapshot.worker.store_calls import KEYS_AT_ONCE
 from state_backends import PostgreSQLStore, RedisStore
 
 PARTITIONS = ("a", "b", "c")
@@ -28,8 +29,8 @@ MODES: dict[str, ModeWish] = {
     "epochs": MonoidClocks(),
     "negotiated": MonoidClocks(clock="negotiated"),
 }
-#: Keys of a subtask's difference that fit one call of the store, and keys that do not (`KEYS_AT_ONCE`).
-FEW_KEYS, MANY_KEYS = 300, 20_000
+#: Keys whose cells are written by one call of each subtask, and by some calls.
+FEW_KEYS, MANY_KEYS = 300, 5 * KEYS_AT_ONCE
 
 _POLL_S = 0.01
 
