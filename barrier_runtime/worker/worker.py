@@ -29,7 +29,7 @@ from barrier_runtime.worker.uploads import Storage
 from channels.connection import Connection
 from channels.heartbeat import Heartbeats
 from channels.identity import Identity
-from snapshot.coordinator.control import PublicationDone
+from snapshot.coordinator.control import PublicationDone, WorkerMessage
 from snapshot.coordinator.disk_placement import placed_on
 from snapshot.errors import ChannelError, CutlineError
 from snapshot.ids import Subtask
@@ -180,6 +180,12 @@ class Worker:
         if self._control.is_free:  # otherwise the newest events wait in their ring buffers
             self._send_trace(plane)
 
+    def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
+        if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
+            # First, because the coordinator ends the run behind the last commit.
+            self._report_progress(self._plane, clock.now())
+        self._control.send(*messages)
+
     def _send_trace(self, plane: DataPlane) -> None:
         trace = trace_of(self.number, plane.machines)
         if trace is not None:
@@ -253,10 +259,7 @@ class Worker:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case SendToCoordinator(messages):
-                if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
-                    # First, because the coordinator ends the run behind the last commit.
-                    self._report_progress(self._plane, clock.now())
-                self._control.send(*messages)
+                self._send(messages)
             case FlushLinks():
                 self._flush()
             case StoreParts(incarnation, uploads):
