@@ -6,18 +6,20 @@ Owns the command line's view of a store. Writes and removes nothing, and runs no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from snapshot.channel.serialization import Codec
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import claim_of_snapshot
+from snapshot.independent.record_files import RecordFiles
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.envelope import PART_MAGIC, envelopes, unseal
 from snapshot.stored.manifest import Aborted, Manifest
+from snapshot.stored.part import Handle
 from snapshot.stored.run_store import RunStore, restorable
 from state_backends.filesystem import FileSystemBackend
 from state_backends.object_store import ObjectStoreBackend
@@ -98,12 +100,16 @@ class _Verification:
             self._store.pins.read(*entry)
         if (checkpoint := layout.checkpoint_claim(path)) is not None:
             self._check_checkpoint(path, self._store.read_checkpoint(checkpoint))
+        if layout.record_origin(path) is not None:
+            self._reference(RecordFiles(self._store).read(path).all_handles)
         if snapshot_id is not None:
             manifest = self._store.read_manifest(snapshot_id)
             if isinstance(manifest, Manifest):
-                paths = [handle.path for record in manifest.records for handle in record.all_handles]
-                self._referenced.update(dict.fromkeys(path for path in paths if path is not None))
+                self._reference(handle for record in manifest.records for handle in record.all_handles)
                 self._store.read_snapshot(snapshot_id, Codec(safe=True)).verify()
+
+    def _reference(self, handles: Iterable[Handle]) -> None:
+        self._referenced.update(dict.fromkeys(handle.path for handle in handles if handle.path is not None))
 
     def _check_checkpoint(self, path: str, checkpoint: Checkpoint) -> None:
         """Compare each copy with its record. A missing record is reported elsewhere, by its own path."""
@@ -122,7 +128,10 @@ class _Verification:
 
     def _check_other(self, path: str) -> None:
         """Check all parts of a file of parts, listed or not. Report a file that does not belong to a run."""
-        known = (layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id, layout.pin_entry)
+        known: tuple[Callable[[str], object], ...] = (
+            *(layout.claim_number, layout.base_claim, layout.checkpoint_claim, layout.manifest_id, layout.pin_entry),
+            layout.record_origin,
+        )
         if layout.part_origin(path) is not None:
             if path not in self._referenced:
                 self._unreferenced.append(path)

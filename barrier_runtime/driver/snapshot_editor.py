@@ -27,6 +27,7 @@ from snapshot.coordinator.fence_events import (
 from snapshot.errors import Fenced, RestoreRefused
 from snapshot.ids import first_snapshot_id
 from snapshot.mending.mended_snapshot import MendedSnapshot
+from snapshot.plan.modes import ChannelLogs
 from snapshot.plan.topology import Topology
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.manifest import Manifest
@@ -74,6 +75,12 @@ class SnapshotEditor(MendedSnapshot):
         if name is None or name == snapshot.run:
             if not self.edits:
                 raise RestoreRefused(f"{snapshot}: nothing was edited; to copy it, give the name of a new run")
+            mode = topology_of_record(snapshot.manifest.topology).mode
+            if isinstance(mode, ChannelLogs) and not snapshot.manifest.final:
+                raise RestoreRefused(
+                    f"{snapshot}: subtasks may have newer records, which an edited snapshot would lose; give the name "
+                    "of a new run"
+                )
             _check_force(snapshot, RunStore(snapshot.backend, snapshot.run), force=force)
             return self._publish(snapshot.backend, snapshot.run, snapshot.id)
         _hold_for_copy(snapshot, snapshot.backend, name)

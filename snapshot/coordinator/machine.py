@@ -380,6 +380,8 @@ class Coordinator:
 
     def _roll_back(self, reason: str, culprit: Culprit | None = None) -> None:
         self._tracker.give_up_all(f"rolled back: {reason}")
+        if self._records is not None:
+            self._records.begin(has_snapshot=False)
         self._termination.roll_back()
         self._deployment.await_claim()
         too_many = self._restarts.count(reason, self._outbox.now, self.epoch, culprit)

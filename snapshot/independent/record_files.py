@@ -50,7 +50,21 @@ class RecordFiles:
             at = layout.record_origin(path)
             if at is not None and at.incarnation == incarnation:
                 found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
-        return tuple(self._read(path) for _, path in sorted(found.values()))
+        return tuple(self.read(path) for _, path in sorted(found.values()))
+
+    def read(self, path: str) -> IndependentRecord:
+        """Return the record of a path.
+
+        Raises
+        ------
+        SnapshotCorrupt
+            if the record is missing, damaged, or another one.
+        """
+        name, data = self._store.read_record(path)
+        record = decode_record(data, name)
+        if record.run != self._store.run or layout.record_path(record.record.state) != path:
+            raise SnapshotCorrupt(f"{name}: offset 0: whole, but record {record.number} of {record.subtask}")
+        return record
 
     def store_cut(self, plan: CutPlan, snapshot_id: int, incarnation: int) -> tuple[SubtaskRecord, ...]:
         """Store the messages between the records of a cut. Return its records.
@@ -82,10 +96,3 @@ class RecordFiles:
             frames += [cut_frame(frame, after, state.sent) for frame in stored if frame.last > after]
             after = handle.last
         return frames
-
-    def _read(self, path: str) -> IndependentRecord:
-        name, data = self._store.read_record(path)
-        record = decode_record(data, name)
-        if record.run != self._store.run or layout.record_path(record.record.state) != path:
-            raise SnapshotCorrupt(f"{name}: offset 0: whole, but record {record.number} of {record.subtask}")
-        return record

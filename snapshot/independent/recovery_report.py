@@ -22,6 +22,12 @@ def compare(one: Checkpoint, other: Checkpoint) -> Relation:
     return Relation.BEHIND if is_less else Relation.AHEAD if is_more else Relation.EQUAL
 
 
+def _relation(own: Checkpoint, sender: Checkpoint) -> Relation:
+    """Compare with a sender in what the sender has, because other senders may have other sources."""
+    partitions = dict(sender)
+    return compare(tuple(each for each in own if each[0] in partitions), sender)
+
+
 def checkpoints(base: Manifest | None, records: Iterable[IndependentRecord]) -> dict[Subtask, Checkpoint]:
     """Return the checkpoint of each subtask: of its newest record, or of the snapshot with which the records began."""
     restored = () if base is None or base.recovery is None else base.recovery.subtasks
@@ -50,7 +56,7 @@ def report_of(plan: CutPlan, base: Manifest | None, records: Iterable[Independen
         logs = tuple(
             ReplayedLog(
                 entry.channel.source,
-                compare(own, known.get(entry.channel.source, ())),
+                _relation(own, known.get(entry.channel.source, ())),
                 entry.processed + 1,
                 sent[entry.channel],
             )

@@ -554,23 +554,20 @@ class WorkerMachine:
                     self._store(uploads)
                 else:
                     self.deadlines.setdefault(UploadDeadline(snapshot_id), now + BATCH_SECONDS_MAX)
-            case reports.RowsMigrated():
-                self._take_outcome(self._data.rows.migrated(report), now)
-            case reports.RowsCaptured():
-                self._take_outcome(self._data.rows.captured(report), now)
-            case reports.RowsSealed():
-                self._take_outcome(self._data.rows.sealed(report), now)
-            case reports.VersionBegun():
-                self._take_outcome(self._data.rows.version_begun(report), now)
-            case reports.OwnStateCaptured():
-                self._take_outcome(self._data.rows.captured_own(report), now)
+            case (
+                reports.RowsMigrated()
+                | reports.RowsCaptured()
+                | reports.RowsSealed()
+                | reports.VersionBegun()
+                | reports.OwnStateCaptured()
+                | reports.StepCaptured()
+            ):
+                self._take_outcome(self._data.rows.take(report), now)
             case reports.ClockGiven(snapshot_id, subtask, clock):
                 self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, clock))
             case reports.DifferenceCaptured(subtask=subtask):
                 self._work_on_totals(self._data.differences.captured(report))
                 self._hold_differences(subtask, now)
-            case reports.StepCaptured():
-                self._take_outcome(self._data.rows.captured_step(report), now)
             case reports.RecordTaken(taken, progress):
                 assert self._data.records is not None
                 self._data.records.captured(taken.subtask, progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from snapshot.coordinator import control
 from snapshot.ids import Subtask
@@ -42,6 +43,10 @@ ACKNOWLEDGED_BYTES_MAX = 32 * 1024 * 1024
 
 #: Kinds of parts that a log lists.
 _KINDS = (PartKind.ROWS, PartKind.OWN, PartKind.STEPS)
+
+
+#: Reports about what logs list.
+RowReport = RowsMigrated | RowsCaptured | RowsSealed | VersionBegun | OwnStateCaptured | StepCaptured
 
 
 @dataclass(slots=True)
@@ -93,6 +98,24 @@ class RowLogs:
                     self._logs[kind, each.subtask] = GenerationLog(
                         each.subtask, run, entries, inline_bytes_max, snapshot_id, kind, needs_base=each.needs_base
                     )
+
+    def take(self, report: RowReport) -> Outcome:
+        """Take what a cut, or a restore, has given."""
+        match report:
+            case RowsMigrated():
+                return self.migrated(report)
+            case RowsCaptured():
+                return self.captured(report)
+            case RowsSealed():
+                return self.sealed(report)
+            case VersionBegun():
+                return self.version_begun(report)
+            case OwnStateCaptured():
+                return self.captured_own(report)
+            case StepCaptured():
+                return self.captured_step(report)
+            case _:
+                assert_never(report)
 
     def migrated(self, report: RowsMigrated) -> Outcome:
         """Put migrated rows in the place of the restored list."""

@@ -108,8 +108,10 @@ FAULTS: dict[str, Callable[[Run], None]] = {
 
 
 def _records(run: Run) -> int:
-    """Return the number of records of the sink in this incarnation."""
-    return int(run.status["mode"]["nodes"].get("out", {"records": 0})["records"])
+    """Return the number of records of the sink in this incarnation, 0 before all runs."""
+    status = run.status
+    nodes = status["mode"]["nodes"] if status["phase"] == "running" else {}
+    return int(nodes.get("out", {"records": 0})["records"])
 
 
 def _is_newer(run: Run, incarnation: int) -> bool:

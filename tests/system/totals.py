@@ -63,10 +63,20 @@ class Pass(Node):
 
 
 class _Noted(AggregateStore):
-    """Notes each write that succeeded. While the file ``hold`` is there, waits behind the first write of a snapshot."""
+    """Notes writes that succeeded, and that a restore has failed to take the store.
+
+    While the file ``hold`` is there, waits behind the first write of a snapshot.
+    """
 
     folder: Path
     begun = 0
+
+    def take(self, claim: StoreClaim) -> int:
+        try:
+            return super().take(claim)  # type: ignore[safe-super]  # of a store
+        except OSError:
+            (self.folder / "not-taken").touch()
+            raise
 
     def write(self, claim: StoreClaim, snapshotId: int, items: Sequence[tuple[Any, Any]]) -> None:
         if self.begun == snapshotId:

@@ -263,18 +263,14 @@ class Worker(HostOwner):
             case events.WorkOnRows(incarnation, task):
                 self.uploads.work(task, incarnation, self._work_on_rows)
             case events.WorkOnTotals(incarnation, task):
-                monoid = self.hosts[task.subtask].machine.node.monoid  # type: ignore[attr-defined]  # an aggregate
-                self.uploads.totals.work(
-                    task, incarnation, monoid, self.uploads, partial(self._totals_over, incarnation)
-                )
+                self._work_on_totals(task, incarnation)
             case events.WriteRecord():
                 self._on_write_record(effect)
             case events.DropConnections():
                 self._drop()
             case events.CloseSubtasks(subtasks):
                 for machine in subtasks:
-                    failure = machine.close()
-                    if failure is not None:
+                    if (failure := machine.close()) is not None:
                         self._world.history_log.note(Kind.FAILED, self.incarnation, text=failure)
             case events.Leave():
                 self.leave()
@@ -435,6 +431,10 @@ class Worker(HostOwner):
         self._busy = len(self.hosts)
         for host in self.hosts.values():
             self._keep_output(host)
+
+    def _work_on_totals(self, task: TotalsTask, incarnation: int) -> None:
+        monoid = self.hosts[task.subtask].machine.node.monoid  # type: ignore[attr-defined]  # an aggregate
+        self.uploads.totals.work(task, incarnation, monoid, self.uploads, partial(self._totals_over, incarnation))
 
     def _totals_over(self, incarnation: int, end: TotalsTask | CutlineError) -> None:
         if isinstance(end, CutlineError):

@@ -1,4 +1,4 @@
-"""docs/MODES.md: its code runs as it stands there, in five modes, and a compaction. Only places are others."""
+"""docs/MODES.md: its code runs as it stands there, in each mode, and a compaction. Only places are others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_page_is_true(leak_check: LeakCheck, tmp_path: Path, monkeypatch: py
             exec(line, {"runtime": runtime, "graph": graph, "PersistentState": PersistentState}, found)
             found["run"].awaitTermination()
             counts.append(_counted(tmp_path / f"{number}"))
-    assert counts == [_WORDS] * 7
+    assert counts == [_WORDS] * 9
 
 
 def _counted(folder: Path) -> Counter[str]:

@@ -142,7 +142,7 @@ def test_the_report_compares_with_the_senders() -> None:
     plan = plan_cut("recorded", TOPOLOGY, None, records)
     link = next(each for each in report_of(plan, None, records).subtasks if each.subtask == LINK)
     log = next(each for each in link.logs if each.sender == NUMBERS)
-    assert (log.first, log.last, log.count, log.relation) == (3, 6, 4, Relation.INCOMPARABLE)
+    assert (log.first, log.last, log.count, log.relation) == (3, 6, 4, Relation.BEHIND)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
+from barrier_runtime import SnapshotEditor
 from snapshot import ChannelLogs
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
+from snapshot.errors import RestoreRefused
 from snapshot.plan.modes import ModeWish
+from snapshot.stored.run_store import RunStore
 from snapshot.testing import Odds, Simulator
 from snapshot.testing.checkers import judge
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
-from snapshot.testing.steps import Crash, FailStage, HangStore, Quiesce, RequestSnapshot, Tick
+from snapshot.testing.simulator import Mutation
+from snapshot.testing.steps import Crash, CrashCoordinator, FailStage, HangStore, Quiesce, RequestSnapshot, Tick
+from state_backends import MemoryBackend
+from state_backends.verify import verify_run
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.recorded import INTERVAL, demand, problems, recorded, run
 
@@ -153,3 +161,47 @@ def test_crashes_behind_every_step() -> None:
         schedule = [*reference.schedule[:place], Crash(process)]
         settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "restartPolicy": MANY, "skipsImpossible": True}
         demand(Simulator(recorded(0, 3), schedule, seed=2, **settings).run(), 3, 1)
+
+
+def test_what_a_stopped_run_leaves_is_verified_and_not_edited() -> None:
+    """Records belong to a run, a damaged one is named, and an edit that would lose newer records is refused."""
+    files: dict[str, bytes] = {}
+    snapshot = _stopped(files).snapshots[-1]
+    store = MemoryBackend()
+    for path, data in files.items():
+        store.put_if_absent(path, [data])
+    assert verify_run(store, "recorded").problems == ()
+    (path, *_) = [path for path in files if "/records/" in path]
+    damaged = MemoryBackend()
+    for each, data in files.items():
+        damaged.put_if_absent(each, [data[:-1] + bytes([data[-1] ^ 1]) if each == path else data])
+    assert any(path in problem for problem in verify_run(damaged, "recorded").problems)
+    editor = SnapshotEditor(RunStore(store, "recorded").read_snapshot(snapshot.id, Codec()))
+    editor.dropMessages(("numbers", "pass0"), lambda message: True)
+    with pytest.raises(RestoreRefused, match="subtasks may have newer records, which an edited snapshot would lose"):
+        editor.write()
+
+
+def test_a_chosen_older_snapshot_is_restored_without_newer_records() -> None:
+    """Records behind the chosen snapshot do not count, also when the coordinator dies at once (PROTOCOL 13.6)."""
+    files: dict[str, bytes] = {}
+    chosen = _stopped(files).snapshots[0]
+    newest = Simulator(recorded(1, 20), 5, mode=ChannelLogs(INTERVAL), files=dict(files), maxSteps=400).run()
+    assert newest.snapshots[-1].id > chosen.id
+
+    def fence(owner: str, instance: str) -> Fence:
+        return Fence(f"chooser {owner}", instance, chosen.id)  # another owner than that of the first run
+
+    mutation = Mutation(fence=fence)  # type: ignore[arg-type]  # called as the class is
+    for faults in ([], [CrashCoordinator()]):
+        settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "restartPolicy": MANY, "mutation": mutation}
+        simulator = Simulator(recorded(1, 20), [], seed=1, files=dict(files), **settings)
+        _step(simulator, Random(1))
+        for fault in faults:
+            simulator.take(fault)
+        history = simulator.finish()
+        assert history.outcome is Outcome.FINISHED, history.reason
+        restored = next(each for each in history.snapshots if each.manifest.recovery is not None)
+        assert [record.state for record in restored.manifest.records] == [
+            record.state for record in chosen.manifest.records
+        ]
