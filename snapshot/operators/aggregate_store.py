@@ -33,8 +33,8 @@ class AggregateStore(ABC):
     it. All subtasks of an aggregate, and all readers, see one store.
 
     Calls raise ``OSError`` where another try may succeed, as when a server is away, and then changed nothing or have
-    done all. They raise `StoreRefused` where no other try can succeed, also for a claim that has not taken the store.
-    The texts name the store.
+    done all. A roll-back may have done a part, because readers see no difference. Calls raise `StoreRefused` where no
+    other try can succeed, also for a claim that has not taken the store. The texts name the store.
     """
 
     #: whether several processes may use the store at once

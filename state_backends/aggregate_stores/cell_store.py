@@ -76,10 +76,10 @@ class CellTable(Protocol):
     def write(self, texts: Sequence[tuple[str, str]], snapshot_id: int, committed: int) -> None:
         """Write cells, within a deed. The value before is the one that counts with this committed id."""
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """Return cells above `snapshot_id` to the value before, within a deed. Remove those that have none.
 
-        The cells get the committed id.
+        The cells get the committed id. A table of a server returns some cells only, and whether it has returned any.
         """
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
@@ -148,13 +148,16 @@ class CellStore(AggregateStore):
     def rollBack(self, claim: StoreClaim, snapshotId: int) -> None:
         """See `AggregateStore`."""
 
-        def deed(table: CellTable) -> None:
+        def deed(table: CellTable) -> bool:
             committed = self._check(table, claim).committed
             if snapshotId < committed:
                 raise StoreRefused(f"{self} has committed snapshot {committed}; it cannot go back to {snapshotId}")
-            table.roll_back(snapshotId, committed)
+            return table.roll_back(snapshotId, committed)
 
-        self._deed(deed, alone=True)
+        # In parts, because all at once could take longer than a call may, and then no try would ever succeed. Readers
+        # see no difference, because the value that counts stays.
+        while self._deed(deed, alone=True):
+            pass
 
     def current(self, keys: Sequence[Any]) -> list[Any]:
         """See `AggregateStore`."""

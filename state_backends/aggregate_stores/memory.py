@@ -39,7 +39,7 @@ class MemoryTable:
         self._cells.update((key, Cell(value, snapshot_id, self._counting(key, committed))) for key, value in texts)
         self._written.setdefault(snapshot_id, set()).update(key for key, _ in texts)
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """See `CellTable`."""
         for id_ in [each for each in self._written if each > snapshot_id]:
             for key in self._written.pop(id_):
@@ -50,6 +50,7 @@ class MemoryTable:
                     del self._cells[key]
                 else:
                     self._cells[key] = Cell(cell.previous, committed)
+        return False
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""

@@ -183,13 +183,13 @@ class _Table:
         self._execute(upsert, snapshot_id, keys, values, committed)
         self._execute(f"INSERT INTO {self._names.written} VALUES (%s, %s)", snapshot_id, "\n".join(keys))
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """See `CellTable`."""
-        written = self._execute(f"SELECT keys FROM {self._names.written} WHERE snapshot_id > %s", snapshot_id)
+        written = self._execute(self._names.take_written.format("ctid", "%s"), snapshot_id)
         keys = [key for (lines,) in written for key in lines.split("\n")]
         self._execute(self._names.remove.format("key = ANY(%s)", "%s"), keys, snapshot_id)
         self._execute(self._names.restore.format("%s", "key = ANY(%s)", "%s"), committed, keys, snapshot_id)
-        self._execute(f"DELETE FROM {self._names.written} WHERE snapshot_id > %s", snapshot_id)
+        return bool(written)
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""

@@ -30,6 +30,9 @@ _TRIES: Final = 100
 #: Beginnings of answers of a server that may serve the next try, where the client has no class for them.
 _PASSING: Final = ("OOM", "BUSY", "MISCONF", "NOREPLICAS")
 
+#: cells that are rolled back at once, because a server does nothing else meanwhile
+_CELLS_AT_ONCE: Final = 40_000
+
 #: Beginning of each script: the claim and the committed id are conditions, which are checked in one step with the work.
 #: KEYS are cells, written, holder. Parts of a list are as long as Lua can unpack.
 _CONDITION: Final = """
@@ -76,7 +79,7 @@ return 1
 
 #: ARGV: holder, id, committed id
 _ROLL_BACK: Final = f"""{_CONDITION}
-local keys = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[2], '+inf')
+local keys = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[2], '+inf', 'LIMIT', 0, {_CELLS_AT_ONCE})
 for place, cell in ipairs(cells_of(keys)) do
   local _, _, previous = cell_parts(cell)
   if previous == '' then
@@ -85,8 +88,8 @@ for place, cell in ipairs(cells_of(keys)) do
     redis.call('HSET', KEYS[1], keys[place], previous .. '\\n' .. ARGV[3] .. '\\n')
   end
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '(' .. ARGV[2], '+inf')
-return 1
+parts(keys, function(...) redis.call('ZREM', KEYS[2], ...) end)
+return #keys + 1
 """
 
 
@@ -184,9 +187,9 @@ class _Table:
         """See `CellTable`."""
         self._run(_WRITE, snapshot_id, committed, *(text for item in texts for text in item))
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """See `CellTable`."""
-        self._run(_ROLL_BACK, snapshot_id, committed)
+        return self._run(_ROLL_BACK, snapshot_id, committed) > 1
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""
@@ -203,10 +206,12 @@ class _Table:
         """See `CellTable`."""
         self._client.close()
 
-    def _run(self, script: str, *arguments: Any) -> None:
+    def _run(self, script: str, *arguments: Any) -> int:
         names = (self._cells, self._written, self._holder)
-        if not self._scripts[script](keys=names, args=(self._read_holder, *arguments)):
+        answer: int = self._scripts[script](keys=names, args=(self._read_holder, *arguments))
+        if not answer:
             raise _HolderChanged
+        return answer
 
 
 def _holder_of(text: bytes) -> Holder:

@@ -113,7 +113,7 @@ class _Table:
             batch.put(written + key.encode(), b"")
         self._rows.write(batch, self._durably)
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """See `CellTable`."""
         batch = self._batch()
         keys = [row[len(_written(0)) :] for row in self._written_above(snapshot_id)]
@@ -126,6 +126,7 @@ class _Table:
                 batch.put(_CELL + key, str(Cell(cell.previous, committed)).encode())
         batch.delete_range(_written(snapshot_id + 1), _WRITTEN_END)
         self._rows.write(batch, self._durably)
+        return False
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 #: a name, or two with a dot between; short, because PostgreSQL cuts names at 63 letters
 _NAME = re.compile(r"([a-z_][a-z0-9_]{0,47}\.)?[a-z_][a-z0-9_]{0,47}")
 
+#: calls whose cells are rolled back at once, some 10,000 cells each
+CALLS_AT_ONCE = 4
+
 
 @dataclass(frozen=True)
 class Names:
@@ -78,6 +81,14 @@ class Names:
         return (
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value, snapshot_id = excluded.snapshot_id, previous = "
             f'CASE WHEN "{self.table}".snapshot_id <= {{}} THEN "{self.table}".value ELSE "{self.table}".previous END'
+        )
+
+    @property
+    def take_written(self) -> str:
+        """Statement that removes and returns keys of some calls. The places: a name of the row's place, and an id."""
+        return (
+            f"DELETE FROM {self.written} WHERE {{0}} IN "
+            f"(SELECT {{0}} FROM {self.written} WHERE snapshot_id > {{1}} LIMIT {CALLS_AT_ONCE}) RETURNING keys"
         )
 
     @property

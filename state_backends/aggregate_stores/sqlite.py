@@ -116,16 +116,15 @@ class _Table:
         lines = "\n".join(key for key, _ in texts)
         self._connection.execute(f"INSERT INTO {self._names.written} VALUES (?, ?)", (snapshot_id, lines))
 
-    def roll_back(self, snapshot_id: int, committed: int) -> None:
+    def roll_back(self, snapshot_id: int, committed: int) -> bool:
         """See `CellTable`."""
-        written = self._connection.execute(
-            f"SELECT keys FROM {self._names.written} WHERE snapshot_id > ?", (snapshot_id,)
-        )
+        take_written = self._names.take_written.format("rowid", "?")
+        written = self._connection.execute(take_written, (snapshot_id,)).fetchall()
         keys = [key for (lines,) in written for key in lines.split("\n")]
         remove, restore = self._names.remove.format("key = ?", "?"), self._names.restore.format("?", "key = ?", "?")
         self._connection.executemany(remove, ((key, snapshot_id) for key in keys))
         self._connection.executemany(restore, ((committed, key, snapshot_id) for key in keys))
-        self._connection.execute(f"DELETE FROM {self._names.written} WHERE snapshot_id > ?", (snapshot_id,))
+        return bool(written)
 
     def read(self, keys: Sequence[str]) -> list[str | None]:
         """See `CellTable`."""

@@ -21,6 +21,7 @@ from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.stored.backend import StoreRefused
 from state_backends import PostgreSQLStore, RedisStore, RocksDBStore, SQLiteStore
 from state_backends.aggregate_stores import postgresql, redis, sqlite
+from state_backends.aggregate_stores.cell_store import CellStore
 from tests.run_size import scaled
 
 _CLAIM = StoreClaim("r", 1)
@@ -214,3 +215,39 @@ def test_a_writing_process_is_killed(store_class: type[SQLiteStore | RocksDBStor
     [found] = set(store.current(_KEYS))
     assert found in (done[-1], done[-1] + 1)
     store.close()
+
+
+def test_a_large_rollback_goes_on_where_it_was_cut_off(shared_maker: Callable[[], AggregateStore]) -> None:
+    """Else a rollback that takes longer than a call may would begin afresh at each restore, for ever."""
+    store, parts = shared_maker(), [range(first, first + 9_000) for first in range(0, 45_000, 9_000)]
+    store.take(_CLAIM)
+    store.write(_CLAIM, 1, [(key, 1) for key in parts[0]])
+    store.commit(_CLAIM, 1)
+    for part in parts:
+        store.write(_CLAIM, 2, [(key, 2) for key in part])
+    [done] = _roll_back(store, _CLAIM, calls_max=1)
+    assert done, "the first part was rolled back"
+    assert store.current([0, 44_999]) == [1, None]
+    store.take(StoreClaim("r", 2))
+    assert _roll_back(store, StoreClaim("r", 2), calls_max=10) == [True, False], "the second part was left"
+    store.commit(StoreClaim("r", 2), 3)
+    assert store.current(range(45_000)) == [1] * 9_000 + [None] * 36_000
+    store.close()
+
+
+def _roll_back(store: AggregateStore, claim: StoreClaim, calls_max: int) -> list[bool]:
+    """Roll back to snapshot 1, with an error after so many parts. Return what the parts returned."""
+    assert isinstance(store, CellStore) and store._table is not None
+    part = store._table.roll_back
+    answers: list[bool] = []
+
+    def answer(snapshot_id: int, committed: int) -> bool:
+        if len(answers) == calls_max:
+            raise OSError("cut off")
+        answers.append(part(snapshot_id, committed))
+        return bool(answers[-1])
+
+    store._table.roll_back = answer  # type: ignore[method-assign]
+    with suppress(OSError):
+        store.rollBack(claim, 1)
+    return answers
