@@ -306,12 +306,6 @@ class Worker:
             case _:
                 assert_never(effect)
 
-    def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
-        if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
-            # First, because the coordinator ends the run behind the last commit.
-            self._report_progress(self._plane, clock.now())
-        self._control.send(*messages)
-
     def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
         """Return a copy of the subtask's aggregate, for the store of that, or None without a store."""
         if not self._compiled.topology.node(subtask.node).is_aggregate:
