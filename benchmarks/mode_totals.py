@@ -65,7 +65,7 @@ def _measure(run: Run, job: str, handled: Handled, run_s: float) -> dict[str, An
 
 
 def _operations(run: Run) -> int:
-    return sum(store["operations"] for store in run.status["mode"].get("stores", {}).values())
+    return sum(store["operations"] for store in run.status["mode"]["stores"].values())
 
 
 def _kill(run: Run, job: str, handled: Handled, incarnation: int) -> float:

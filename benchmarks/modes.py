@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barrier_runtime import Run
-from benchmarks.live import DEADLINE_S, Live, await_snapshots
+from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.mode_totals import measure_totals
 from benchmarks.process_table import coordinators, kill, peak_bytes, written_bytes
-from benchmarks.replayed_nodes import JOBS, LARGE_KEYS, Progress, sums_graph
+from benchmarks.replayed_nodes import JOBS, LAGGARD, LARGE_KEYS, Progress, sums_graph
 from benchmarks.result import Result, metric, metric_of_samples
 from benchmarks.run_size import Cases, Configuration, RunSize, show_progress
 from benchmarks.session import Place, scratch
-from snapshot import Deltas, PersistentState
+from snapshot import ChannelLogs, Deltas, PersistentState
 from snapshot.errors import CutlineError
 from snapshot.plan.modes import ModeWish, MonoidClocks, mode_of
 from state_backends import FileSystemBackend, HeapState, RocksDBState
@@ -31,8 +31,10 @@ PARALLELISM = 2
 #: Seconds between snapshots, and snapshots of mode deltas from one state to the next.
 INTERVAL_S, EVERY = 0.5, 10
 
+#: The mode in which each subtask stores a record by itself, and the records of a node before anything is measured.
+CHANNEL_LOGS, _RECORDS_MIN = ChannelLogs.name, 4
 #: Modes, and those that store state in some snapshots.
-MODES = ("markers", "inputLogging", "deltas", "persistentState")
+MODES = ("markers", "inputLogging", "deltas", "persistentState", CHANNEL_LOGS)
 _WITH_STATE = ("deltas", "persistentState")
 #: Modes that keep totals in a store, the store, and seconds between their snapshots.
 NEGOTIATED = "monoidClocks-negotiated"
@@ -86,7 +88,7 @@ def configurations(size: RunSize) -> Cases:
         for job in JOBS
         for run_s in size.choose(RUN_S, QUICK_RUN_S)
         for mode in MODES
-        if job != LARGE or (mode == "persistentState" and run_s == RUN_S[0])
+        if _has_case(job, run_s, mode)
     }  # fmt: skip
     for job in JOBS:
         for run_s in size.choose(RUN_S, QUICK_RUN_S):
@@ -96,10 +98,17 @@ def configurations(size: RunSize) -> Cases:
     return cases
 
 
+def _has_case(job: str, run_s: int, mode: str) -> bool:
+    if job == LARGE:
+        return mode == "persistentState" and run_s == RUN_S[0]
+    return job != LAGGARD or mode in ("inputLogging", CHANNEL_LOGS)
+
+
 def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
     """Yield one result for each case. Each case has one run, because a run takes a minute or two."""
     live = place()
     records_per_s: dict[Case, float] = {}
+    resume_s: dict[Case, float] = {}
     for case, configuration in cases.items():
         show_progress("modes", configuration, 1, 1)
         with scratch(live) as folder:
@@ -107,6 +116,10 @@ def measure(cases: Cases, size: RunSize, place: Place) -> Iterator[Result]:
         records_per_s[case] = measured.records_per_s
         beside = records_per_s.get(case._replace(mode="markers"))
         ratios = {} if beside is None or case.mode == "markers" else {"markers": measured.records_per_s / beside}
+        resume_s[case] = measured.resume_s
+        replay_s = resume_s.get(case._replace(mode="inputLogging"))
+        if replay_s is not None and case.mode == CHANNEL_LOGS:
+            ratios["full_replay"] = measured.resume_s / replay_s
         yield _result(configuration, measured, ratios)
 
 
@@ -132,8 +145,11 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     keyed_state = RocksDBState(memory=_ROW_BYTES_MAX) if case.mode == "persistentState" else HeapState()
     runtime = live.runtime(backend=backend, snapshotInterval=INTERVAL_S, workers=PARALLELISM, keyedState=keyed_state)
     run = live.submit(runtime, sums_graph(case.job, folder, PARALLELISM), mode=_mode(case.mode, folder))
-    await_snapshots(run, 2)
-    incarnation = run.status["incarnation"]
+    if case.mode == CHANNEL_LOGS:
+        wait_for("records", lambda: _records(run).get("sums", 0) >= _RECORDS_MIN)
+    else:
+        await_snapshots(run, 2)
+    incarnation, made = run.status["incarnation"], _records(run)
     writers = [*run.status["workers"].values(), *coordinators()]
     written = sum(map(written_bytes, writers))
     records, began = progress.until(incarnation), time.monotonic()
@@ -145,16 +161,24 @@ def _measure(live: Live, folder: Path, case: Case) -> Measured:
     written = sum(map(written_bytes, writers)) - written
     status = run.status
     reports = [each for each in status["snapshotReports"] if each["state"] == "published"]
-    seconds = reports[-1]["timestamp"] - reports[0]["timestamp"]
+    if case.mode == CHANNEL_LOGS:
+        steps_per_s = (_records(run)["sums"] - made["sums"]) / PARALLELISM / ran
+    else:
+        steps_per_s = (len(reports) - 1) / (reports[-1]["timestamp"] - reports[0]["timestamp"])
     memory = sum(map(peak_bytes, status["workers"].values()))
     resumed, replaying = _kill(run, progress, incarnation, case.run_s)
     memory = max(memory, sum(map(peak_bytes, run.status["workers"].values())))
     replayed = progress.restored / replaying if case.mode == "inputLogging" else None
     _finish(folder, run)
     return Measured(
-        rate, written / ran, (len(reports) - 1) / seconds,
+        rate, written / ran, steps_per_s,
         [each["durationMs"] for each in reports], memory, resumed, replayed,
     )  # fmt: skip
+
+
+def _records(run: Run) -> dict[str, int]:
+    """Return how many records the subtasks of each node have stored by themselves; nothing in other modes."""
+    return {name: node["records"] for name, node in run.status["mode"].get("nodes", {}).items()}
 
 
 def _measure_totals(live: Live, folder: Path, case: Case, size: RunSize) -> Measured:
@@ -173,6 +197,8 @@ def _mode(name: str, folder: Path) -> ModeWish:
             return Deltas(every=EVERY)
         case "persistentState":
             return PersistentState(str(folder / "disk"), every=EVERY)
+        case ChannelLogs.name:
+            return ChannelLogs(interval=INTERVAL_S)
         case _:
             return mode_of(name) or "markers"
 

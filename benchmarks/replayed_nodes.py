@@ -5,6 +5,7 @@ The module has few imports, because forked workers import it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -19,6 +20,8 @@ from snapshot import END, Context, Graph, Node, ReplayableSource, Sink
 #: Machines of the job `state_machine`, and the next state by state and event: ordered, paid, sent, returned.
 MACHINES = 100_000
 _NEXT = ((1, 0, 0, 0), (1, 2, 1, 0), (2, 2, 3, 3), (3, 0, 3, 3))
+#: A job of four nodes, of which the third is slow: seconds that it takes for each list.
+LAGGARD, _SLOW_S = "laggard", 0.002
 #: Keys of the job `keyed_sum`.
 SUM_KEYS = 1_000_000
 #: Incarnations of a run that can be told apart.
@@ -62,6 +65,7 @@ JOBS: dict[str, Callable[[], Sequence[Any]]] = {
     "state_machine": _events,
     "keyed_sum": _numbers,
     "large_state": _large,
+    LAGGARD: _words,
 }
 
 
@@ -110,6 +114,23 @@ class Sums(Node):
 
     def onEnd(self, context: Context) -> None:
         context.send((0, -sum(value for _, value in self.sums.items())))
+
+
+class Pass(Node):
+    """Sends what it gets."""
+
+    deterministic = True
+
+    def onMessages(self, messages: list[Record], context: Context) -> None:
+        context.sendAll(messages)
+
+
+class SlowSums(Sums):
+    """Takes its time for each list."""
+
+    def onMessages(self, messages: list[Record], context: Context) -> None:
+        time.sleep(_SLOW_S)
+        super().onMessages(messages, context)
 
 
 class Machines(Node):
@@ -213,11 +234,15 @@ class Balance(Sink):
 
 
 #: {job: its node}; of any other job `Sums`
-_NODES: dict[str, type[Node]] = {"state_machine": Machines, "large_state": Blobs}
+_NODES: dict[str, type[Node]] = {"state_machine": Machines, "large_state": Blobs, LAGGARD: SlowSums}
 
 
 def sums_graph(job: str, folder: Path, parallelism: int) -> Graph:
     """Make a job. It ends when the file ``enough`` is in the folder, and notes progress in the file ``progress``."""
     graph = Graph(job).add("records", Records(job, folder / "enough"), parallelism=parallelism)
     graph.add("sums", _NODES.get(job, Sums)(), parallelism=parallelism).add("balance", Balance(folder / "progress"))
-    return graph.connect("records", "sums", key=itemgetter(0)).connect("sums", "balance")
+    graph.connect("sums", "balance")
+    if job != LAGGARD:
+        return graph.connect("records", "sums", key=itemgetter(0))
+    graph.add("pass", Pass(), parallelism=parallelism).connect("records", "pass")
+    return graph.connect("pass", "sums", key=itemgetter(0))

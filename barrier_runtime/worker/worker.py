@@ -180,6 +180,12 @@ class Worker:
         if self._control.is_free:  # otherwise the newest events wait in their ring buffers
             self._send_trace(plane)
 
+    def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
+        if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
+            # First, because the coordinator ends the run behind the last commit.
+            self._report_progress(self._plane, clock.now())
+        self._control.send(*messages)
+
     def _send_trace(self, plane: DataPlane) -> None:
         trace = trace_of(self.number, plane.machines)
         if trace is not None:
@@ -299,12 +305,6 @@ class Worker:
                 self.exit_code = ExitCode.FINISHED if is_finished else ExitCode.QUIT
             case _:
                 assert_never(effect)
-
-    def _send(self, messages: tuple[WorkerMessage, ...]) -> None:
-        if self._plane is not None and any(isinstance(message, PublicationDone) for message in messages):
-            # First, because the coordinator ends the run behind the last commit.
-            self._report_progress(self._plane, clock.now())
-        self._control.send(*messages)
 
     def _aggregate_of(self, subtask: Subtask) -> PersistentAggregate | None:
         """Return a copy of the subtask's aggregate, for the store of that, or None without a store."""
