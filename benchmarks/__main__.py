@@ -35,6 +35,7 @@ NAMES = {
     "recovery": "seconds from a fault to the first new record",
     "rescale": "pause of a live run for another parallelism, beside a plain restart",
     "modes": "what each mode costs, and how long it takes to resume",
+    "store-outage": "a run whose store of totals is away for 20 s",
     "scale": "snapshots of 2 to 64 subtasks",
     "simulation": "the simulator of snapshot.testing",
     "page": "the cost of the live page",

@@ -32,7 +32,7 @@ def measure_totals(
         runtime = live.runtime(backend=backend, snapshotInterval=interval_s, workers=parallelism)
         run = live.submit(runtime, totals_graph(job, folder, store, parallelism), mode=mode)
         figures = _measure(run, job, Handled(folder / "handled"), run_s)
-        _finish(run, job, folder, server)
+        finish_totals(run, job, folder, server)
     return figures
 
 
@@ -93,7 +93,7 @@ def _offsets(run: Run) -> dict[str, int]:
     return {partition: offset for state in states for partition, offset in state.items()}
 
 
-def _finish(run: Run, job: str, folder: Path, server: PostgreSQLServer) -> None:
+def finish_totals(run: Run, job: str, folder: Path, server: PostgreSQLServer) -> None:
     """Let the run end. Check that the totals are the sums of all that was sent."""
     (folder / "enough").touch()
     if not run.awaitTermination(DEADLINE_S) or run.status["outcome"] != "finished":

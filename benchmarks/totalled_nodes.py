@@ -5,6 +5,9 @@ The module has few imports, because forked workers import it.
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -14,9 +17,10 @@ import numpy as np
 
 from benchmarks.replayed_nodes import JOBS, PARTITIONS, Records, first_burst
 from snapshot import Context, Graph, Sum
-from snapshot.operators.aggregate_store import AggregateStore
+from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.monoid import Monoid
 from snapshot.operators.persistent_aggregate import PersistentAggregate
+from state_backends import PostgreSQLStore
 
 #: Incarnations of a run that can be told apart, and subtasks of the aggregate.
 _SHAPE = (64, 16)
@@ -50,6 +54,29 @@ class NotedTotals(PersistentAggregate):
     def onMessages(self, messages: Sequence[Any], context: Context) -> None:
         super().onMessages(messages, context)
         self.handled[context.subtask.index] += len(messages)
+
+
+class CountedStore(PostgreSQLStore):
+    """A table ``totals`` that notes in a folder the snapshot and the number of cells of each write that succeeded."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        super().__init__(url, table="totals")
+        self.folder = folder
+
+    def write(self, claim: StoreClaim, snapshotId: int, items: Sequence[tuple[Any, Any]]) -> None:
+        super().write(claim, snapshotId, items)
+        # A file for each writer, because lines of two writers in one file could mix.
+        with open(self.folder / f"cells-{os.getpid()}-{threading.get_ident()}", "a") as file:
+            file.write(f"{snapshotId} {len(items)}\n")
+
+    def cells(self) -> Counter[int]:
+        """Return the number of cells that were written for each snapshot."""
+        cells: Counter[int] = Counter()
+        for path in self.folder.glob("cells-*"):
+            for line in path.read_text().splitlines():
+                snapshot_id, count = map(int, line.split())
+                cells[snapshot_id] += count
+        return cells
 
 
 def totals_graph(job: str, folder: Path, store: AggregateStore, parallelism: int) -> Graph:

@@ -26,6 +26,7 @@ from benchmarks import (
     scale,
     simulation,
     snapshot,
+    store_outage,
 )
 from benchmarks.interleaved_windows import shares_of_neighbours
 from benchmarks.keyed_rows import require_equal, sums_of_bursts
@@ -197,6 +198,16 @@ def test_modes(live: Live) -> None:
     assert [each["configuration"]["mode"] for each in others] == ["inputLogging", "deltas", "persistentState"]
     assert all(each["ratios"].keys() == {"markers"} for each in others)
     assert "replayed_records_per_s" in others[0]["metrics"]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_store_outage(live: Live) -> None:
+    """Input goes on without its store, and no key is written twice for a snapshot."""
+    cases = select({"": store_outage.configurations(SIZE)}, ["mode=monoidClocks", "failure=stopped"])[""]
+    [found] = [assert_schema(result.json()) for result in store_outage.measure(cases, SIZE, lambda: live)]
+    assert found["metrics"]["records_per_s_meanwhile"]["median"] > 0
+    assert 0 < found["metrics"]["writes_per_key_and_snapshot"]["max"] <= 1
 
 
 @pytest.mark.spark

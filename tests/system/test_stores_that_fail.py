@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,11 @@ _FAILURES: dict[str, tuple[Callable[[Server], None], Callable[[Server], None]]] 
 
 def _job(live: Live, server: Server, mode: ModeWish, keys: int = FEW_KEYS) -> Job:
     return Job(live, noted_store(server.url, live.folder), keys, mode)
+
+
+def _store(run: Run) -> dict[str, Any]:
+    """Return what the status shows of the store."""
+    return dict(run.status["mode"]["stores"]["totals"])
 
 
 def _await_added(run: Run, count: int) -> None:
@@ -72,9 +78,11 @@ def test_a_store_is_killed_in_the_middle_of_a_snapshot(live: Live, redis_server:
     job.hold()
     redis_server.kill()
     job.let_go()
+    assert "Redis keys totals" in wait_for("the error of the store", lambda: _store(run)["error"])
     _await_added(run, MANY_KEYS)
     redis_server.start()
     await_snapshots(run, 2)
+    wait_for("a store without an error", lambda: not _store(run)["error"])
     assert run.status["abortedCount"] == run.status["restartCount"] == 0, run.status
     print(f"{job.finish(run):,} messages")
 
@@ -124,7 +132,9 @@ def test_memory_is_bounded(live: Live, postgresql: PostgreSQLServer) -> None:
     postgresql.pause()
     try:
         wait_for("sources that are held", lambda: _are_held(run))
-        print(f"held after {added(run):,} messages")
+        shown = _store(run)
+        assert shown["openBytes"] + shown["cutBytes"] > 100_000, shown
+        print(f"held after {added(run):,} messages: {shown}")
     finally:
         postgresql.resume()
     _await_added(run, MANY_KEYS)
