@@ -13,7 +13,7 @@ from benchmarks.live import DEADLINE_S, Live, await_snapshots, wait_for
 from benchmarks.process_table import is_gone, kill
 from snapshot import END, Context, Graph, Node, ReplayableSource
 from snapshot.operators.monoids import Sum
-from snapshot.plan.modes import ModeWish
+from snapshot.plan.modes import ModeWish, MonoidClocks
 from state_backends import SQLiteStore
 from tests.system.other_driver import other_driver
 from tests.system.test_steps import FAULTS
@@ -140,6 +140,18 @@ def test_each_number_counts_once(live: Live, mode: ModeWish, fault: str) -> None
     run.stop(withSnapshot=True)
     run = submit(live, mode)
     await_snapshots(run, 1)
+    print(f"{_finished(live, run):,} numbers")
+
+
+@pytest.mark.parametrize("mode", ["monoidClocks", MonoidClocks(clock="negotiated")], ids=["epochs", "negotiated"])
+def test_another_parallelism_goes_on(live: Live, mode: ModeWish) -> None:
+    """Freely, because relays have no state, and totals belong to no subtask."""
+    run = submit(live, mode)
+    await_snapshots(run, 2)
+    run.stop(withSnapshot=True)
+    rescaled = sums(live).withParallelism({"numbers": 1, "relay": 3, "sums": 1})
+    run = live.submit(live.runtime(snapshotInterval=0.2), rescaled, mode=mode)
+    await_snapshots(run, 2)
     print(f"{_finished(live, run):,} numbers")
 
 
