@@ -425,7 +425,10 @@ class Coordinator:
             self._abort(snapshot.snapshot_id, self._tracker.why_overdue(snapshot))
         self._on_deployment_result(self._deployment.check_deadlines())
         if self._termination.until is not None and now >= self._termination.until:
-            self._on_deployment_result(self._deployment.give_up_stage(self._termination.who_is_late()))
+            if self._termination.waits_only_for(self.table.aggregates):  # which wait for their stores (PROTOCOL 13.5)
+                self._termination.until = now + self.settings.policy.timeout
+            else:
+                self._on_deployment_result(self._deployment.give_up_stage(self._termination.who_is_late()))
         if self.phase is Phase.RUNNING:
             self._tracker.trigger_due()
             self._trigger_waiting()

@@ -49,7 +49,7 @@ class SnapshotTable:
         aggregates: Collection[Subtask] = (),
     ) -> None:
         self.policy = replace(policy, max_concurrent=1) if aggregates else policy
-        self._aggregates = tuple(aggregates)
+        self.aggregates = tuple(aggregates)
         #: {snapshot_id: pending snapshot}, ascending
         self.pending: dict[int, PendingSnapshot] = {}
         self.requests: list[SnapshotRequest] = []
@@ -192,9 +192,9 @@ class SnapshotTable:
 
     def _may_be_late(self, snapshot: PendingSnapshot) -> bool:
         """Return whether a timeout ends a snapshot: not while only stores are waited for, unless others wait for it."""
-        stored = sum(subtask in snapshot.records for subtask in self._aggregates)
-        others = self._subtask_count - len(self._aggregates)
-        return not self._aggregates or len(snapshot.records) - stored < others or len(self.pending) > 1
+        stored = sum(subtask in snapshot.records for subtask in self.aggregates)
+        others = self._subtask_count - len(self.aggregates)
+        return not self.aggregates or len(snapshot.records) - stored < others or len(self.pending) > 1
 
     def next_deadline(self) -> float | None:
         """Return the monotonic time of the next timeout of a snapshot or a request, or None."""

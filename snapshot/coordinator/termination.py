@@ -6,7 +6,7 @@ consistent cut holds from then on. Termination is therefore read from snapshots,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from snapshot.coordinator.pending_snapshot import SnapshotRequest
 from snapshot.coordinator.run_state import Outcome
@@ -49,6 +49,10 @@ class RunTermination:
         for subtask in subtasks:
             self._waiting.pop(subtask, None)
         return not self._waiting
+
+    def waits_only_for(self, subtasks: Collection[Subtask]) -> bool:
+        """Return whether all commits that are missing are of these subtasks."""
+        return all(subtask in subtasks for subtask in self._waiting)
 
     def roll_back(self) -> None:
         """Await no commits until the restore, because the restore repeats all commits."""

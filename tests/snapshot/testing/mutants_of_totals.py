@@ -10,13 +10,15 @@ import pytest
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.object_frame import AnyFrame
+from snapshot.channel.stamps import Clock, Position
 from snapshot.coordinator.control import Deploy
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import FenceEffect
+from snapshot.coordinator.negotiator import Negotiator
 from snapshot.coordinator.snapshot_table import SnapshotTable
 from snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from snapshot.errors import CutlineError
-from snapshot.ids import ChannelId
+from snapshot.ids import ChannelId, Subtask
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan import compiled_graph
@@ -24,6 +26,7 @@ from snapshot.subtask.difference_gate import DifferenceGate
 from snapshot.subtask.epochs import Epochs
 from snapshot.subtask.events import ControlEvent, Effect, SnapshotRequested
 from snapshot.subtask.machine import Status, SubtaskMachine
+from snapshot.subtask.positions import Positions
 from snapshot.subtask.recorder import Phase, Recorder
 from snapshot.testing.simulation import totals
 from snapshot.testing.simulation.kept_totals import KeptTotals
@@ -341,3 +344,81 @@ def aborted_difference_closes_the_gate(patch: Patch) -> None:
         hold(self, waiting_bytes + carried_bytes, 0)
 
     patch.setattr(DifferenceGate, "hold", mutant)
+
+
+# ---------------------------------------------------------------- 13.15 to 13.19: negotiated clocks
+
+
+def messages_taken_before_the_announcement(patch: Patch) -> None:
+    """An aggregate answers, and goes on."""
+    rule = Positions.ask
+
+    def mutant(self: Positions, snapshot_id: int, *, has_ended: bool) -> Clock:
+        clock = rule(self, snapshot_id, has_ended=has_ended)
+        self._resume()
+        return clock
+
+    patch.setattr(Positions, "ask", mutant)
+
+
+def inclusive_answers(patch: Patch) -> None:
+    """An answer has the last slice that was seen, and not the next one."""
+    rule = Positions.ask
+
+    def mutant(self: Positions, snapshot_id: int, *, has_ended: bool) -> Clock:
+        clock = rule(self, snapshot_id, has_ended=has_ended)
+        return None if clock is None else tuple((partition, number - 1) for partition, number in clock)
+
+    patch.setattr(Positions, "ask", mutant)
+
+
+def lowest_answer(patch: Patch) -> None:
+    """The clock is the minimum of the answers."""
+
+    def mutant(self: Negotiator, snapshot_id: int, subtask: Subtask, clock: Clock) -> bool:
+        if snapshot_id != self._snapshot_id or subtask not in self._missing:
+            return False
+        is_first = len(self._missing) == len(self.aggregates)
+        del self._missing[subtask]
+        answer = dict(clock or ())
+        self._clock = answer if is_first else {each: min(n, answer.get(each, 0)) for each, n in self._clock.items()}
+        self._is_above_all |= clock is None
+        return not self._missing
+
+    patch.setattr(Negotiator, "answer", mutant)
+
+
+def slice_at_the_clock_below_it(patch: Patch) -> None:
+    rule = Positions._epoch_of
+
+    def mutant(self: Positions, position: Position) -> int:
+        partition, number = position
+        return rule(self, position if number >= 1 << 62 else (partition, number - 1))
+
+    patch.setattr(Positions, "_epoch_of", mutant)
+
+
+def source_has_what_it_has_read(patch: Patch) -> None:
+    patch.setattr(Positions, "state_at", lambda self, snapshot_id, state: state)
+
+
+def ended_below_any_clock(patch: Patch) -> None:
+    """A subtask has ended in a snapshot as soon as it has ended."""
+    patch.setattr(Positions, "had_ended", lambda self, channel, snapshot_id: True)
+    patch.setattr(Positions, "is_over", lambda self, snapshot_id: True)
+
+
+def messages_of_on_end_below_any_clock(patch: Patch) -> None:
+    patch.setattr(Positions, "input_ended", lambda self, end, frame: None)
+
+
+def gates_stay_closed(patch: Patch) -> None:
+    """A round without all answers opens no gate."""
+    rule = Positions.settle
+
+    def mutant(self: Positions, min_snapshot_id: int) -> None:
+        asked, self._asked = self._asked, 0
+        rule(self, min_snapshot_id)
+        self._asked = asked
+
+    patch.setattr(Positions, "settle", mutant)

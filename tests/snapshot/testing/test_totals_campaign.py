@@ -28,6 +28,7 @@ from snapshot.testing.steps import (
     Quiesce,
     RequestSnapshot,
     Store,
+    Tick,
     WorkRows,
 )
 from tests.run_size import FACTOR, scaled
@@ -195,6 +196,23 @@ def lost_acknowledgement(mode: ModeWish) -> None:
             continue
         simulator.take(next(each for each in simulator.possible() if isinstance(each, Store | WorkRows)))
     demand(simulator.finish(), shape)
+
+
+def test_the_end_waits_for_a_store() -> None:
+    """Longer than a last commit may take elsewhere, and without a restart."""
+    shape = Shape({"in": {"a": 2}}, (), {"sums": 2})
+    simulator = Simulator(shape.graph(), [], mode="monoidClocks", snapshotTimeout=4.0)
+    simulator.take(Poll("in"))
+    chance = Random(1)
+    while not (simulator.history.snapshots and simulator.history.snapshots[-1].manifest.final):
+        go_on(simulator, 1, chance)
+    simulator.take(LoseTotals("sums", calls=100_000, happen=0))
+    for _ in range(300):  # more than a minute, with calls that fail
+        simulator.take(Tick(0.2))
+        go_on(simulator, 3, chance)
+    simulator.take(LoseTotals("sums", calls=0, happen=0))
+    demand(simulator.finish(), shape)
+    assert len(simulator.history.origins) == 1
 
 
 def test_a_store_that_is_away_stops_no_message() -> None:

@@ -23,7 +23,19 @@ from snapshot.subtask.machine import SubtaskMachine
 from snapshot.testing import Simulator
 from snapshot.testing.checkers import CheckFailed
 from snapshot.testing.simulator import Impossible, Mutation
-from snapshot.testing.steps import Crash, FailStore, LoseTotals, Poll, Receive, Step, Tick, WorkRows
+from snapshot.testing.steps import (
+    Crash,
+    FailStore,
+    Freeze,
+    LoseTotals,
+    Poll,
+    Quiesce,
+    Receive,
+    RequestSnapshot,
+    Step,
+    Tick,
+    WorkRows,
+)
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_totals as mutants
 from tests.snapshot.testing.campaign import checker_of
@@ -142,6 +154,17 @@ def _bounded(seed: int) -> None:
     demand(simulator.finish(), shape)
 
 
+def _frozen(seed: int) -> None:
+    """A worker that is frozen when it is asked for its clock. No other snapshot comes before all is done."""
+    shape = Shape({"in": {"a": 20, "b": 20}}, (), {"sums": 2}, parallelism=2, most=1)
+    mode = MonoidClocks(clock="negotiated")
+    simulator = Simulator(shape.graph(), [], seed=seed, mode=mode, workers=4, snapshotTimeout=10.0)
+    simulator.take(Poll("in"))
+    for step in (Freeze(3, 5.0), RequestSnapshot(), Quiesce(), Tick(3.0), Quiesce()):
+        simulator.take(step)
+    demand(simulator.finish(), shape)
+
+
 @dataclass(frozen=True)
 class Tooth:
     """A rule that is taken away, and who notices."""
@@ -154,6 +177,7 @@ class Tooth:
 
 
 _MARKERS, _EPOCHS, _FULL = _faulty(MARKERS), _faulty("monoidClocks"), _faulty(_LITTLE)
+_NEGOTIATED = _faulty(MonoidClocks(clock="negotiated"))
 
 TEETH = (
     Tooth("13.1 no value before", mutants.no_value_before, _MARKERS),
@@ -193,6 +217,14 @@ TEETH = (
     Tooth("13.14 no snapshot asked", mutants.no_snapshot_asked, _bounded),
     Tooth("13.14 gate closed ahead of the marker", mutants.gate_closed_ahead_of_the_marker, _bounded),
     Tooth("13.14 aborted difference closes the gate", mutants.aborted_difference_closes_the_gate, _FULL),
+    Tooth("13.15 taken before the announcement", mutants.messages_taken_before_the_announcement, _NEGOTIATED),
+    Tooth("13.15 inclusive answers", mutants.inclusive_answers, _NEGOTIATED),
+    Tooth("13.15 lowest answer", mutants.lowest_answer, _NEGOTIATED),
+    Tooth("13.16 slice at the clock", mutants.slice_at_the_clock_below_it, _NEGOTIATED),
+    Tooth("13.17 source has what it has read", mutants.source_has_what_it_has_read, _NEGOTIATED),
+    Tooth("13.18 ended below any clock", mutants.ended_below_any_clock, _NEGOTIATED),
+    Tooth("13.18 onEnd below any clock", mutants.messages_of_on_end_below_any_clock, _NEGOTIATED, first=124),
+    Tooth("13.19 gates stay closed", mutants.gates_stay_closed, _frozen),
 )
 
 
