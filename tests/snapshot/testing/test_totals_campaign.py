@@ -48,7 +48,14 @@ from tests.snapshot.testing.totalled import (
 CONDITIONS = (
     *("an old claim's write was refused", "a crash between the cells of a difference", "a crash before a commit"),
     *("B was not empty at a cut", "an aborted difference joined", "a difference waited", "a run was adopted"),
-    *("a store of totals was away", "LoseAcknowledgement", "two lives of a coordinator", "two drivers", "Freeze"),
+    *(
+        "a store of totals was away",
+        "LoseTotals",
+        "LoseAcknowledgement",
+        "two lives of a coordinator",
+        "two drivers",
+        "Freeze",
+    ),
     *("a manifest was undecided", "a cut inside a partly handled frame", "refused"),
 )
 _SEEDS = scaled(480)
