@@ -192,12 +192,27 @@ def test_recovery(live: Live) -> None:
 @pytest.mark.ray
 def test_modes(live: Live) -> None:
     """Each mode counts words, is killed, and resumes, beside markers."""
-    cases = select({"": modes.configurations(SIZE)}, ["job=wordcount"])[""]
+    others = _modes_beside_markers(live, "store=null")
+    names = [each["configuration"]["mode"] for each in others]
+    assert names == ["inputLogging", "deltas", "persistentState", "channelLogs"]
+    assert all("markers" in each["ratios"] for each in others)
+    assert "replayed_records_per_s" in others[0]["metrics"] and "full_replay" in others[-1]["ratios"]
+
+
+@pytest.mark.spark
+@pytest.mark.ray
+def test_modes_with_a_store(live: Live) -> None:
+    """Both clocks count words in PostgreSQL, are killed, and resume, beside markers."""
+    others = _modes_beside_markers(live, "store=postgresql")
+    assert [each["configuration"]["mode"] for each in others] == ["monoidClocks", "monoidClocks-negotiated"]
+    assert all("markers" in each["ratios"] and "store_operations_per_s" in each["metrics"] for each in others)
+
+
+def _modes_beside_markers(live: Live, store: str) -> list[dict[str, Any]]:
+    cases = select({"": modes.configurations(SIZE)}, ["job=wordcount", store])[""]
     markers, *others = [assert_schema(result.json()) for result in modes.measure(cases, SIZE, lambda: live)]
     assert markers["configuration"]["mode"] == "markers" and not markers["ratios"]
-    assert [each["configuration"]["mode"] for each in others] == ["inputLogging", "deltas", "persistentState"]
-    assert all(each["ratios"].keys() == {"markers"} for each in others)
-    assert "replayed_records_per_s" in others[0]["metrics"]
+    return others
 
 
 @pytest.mark.spark

@@ -39,8 +39,8 @@ _EXPECTED = {
     "04_wordcount": Expected(r"[1-9][\d,]+ counts, and every one is equal", 3),
     "05_your_own_node": Expected(r"state kept outside snapshotState(.|\n)*100 sums, all right", 2),
     "06_unaligned": Expected(r"aligned takes [\d,]+ ms, unaligned [\d,]+ ms", 3),
-    "08_modes": Expected(r"6 modes, one kill each, and every count is right(.|\n)*the store.s error was: .*locked", 2),
     "07_mend": Expected(r"10,\d{3} messages were in flight, 7 totals, all right without order 1500", 2),
+    "08_modes": Expected(r"6 modes, one kill each, and every count is right(.|\n)*the store.s error was: .*locked", 2),
 }
 
 #: The executed notebooks, by name.

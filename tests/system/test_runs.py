@@ -197,7 +197,7 @@ def test_monitor_survives_unreadable_snapshots(live: Live, caplog: pytest.LogCap
     job.finish()
     assert run.awaitTermination(DEADLINE_S)
     assert run.status["outcome"] == "finished" and damaged not in judged
-    assert damaged in run.status["invariants"]["read"]["unreadable"]
+    assert run.status["invariants"]["read"]["unreadableCount"] >= 1
     assert_exact(job, run)
 
 

@@ -101,9 +101,7 @@ def marker_behind_data(patch: Patch) -> None:
     """The marker lets everything pass, what is sent after the cut too."""
     append = OutputBuffer.append
 
-    def mutant(
-        self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
-    ) -> None:
+    def mutant(self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, **_: bool) -> None:
         self._waiting[snapshot_id] = self.framed
         self._queue.append(Marker(snapshot_id, min_snapshot_id, self.framed, aligned=False))
 
@@ -119,9 +117,7 @@ def marker_behind_data(patch: Patch) -> None:
 
 
 def marker_waits_but_says_head(patch: Patch) -> None:
-    def mutant(
-        self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True
-    ) -> None:
+    def mutant(self: OutputBuffer, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, **_: bool) -> None:
         self._waiting[snapshot_id] = self.framed
         self._queue.append(Marker(snapshot_id, min_snapshot_id, self.written, aligned=False))
 
