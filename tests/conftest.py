@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -66,6 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = tempfile.mkdtemp(prefix="cutline-tests-", dir=place)
     config.stash[_run_directory] = directory
     tempfile.tempdir = directory
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # in the background: programs that tests start would ignore it
+            signal.signal(number, lambda *_: None)  # which they do not inherit
     os.environ |= {
         "TMPDIR": directory,
         "RAY_TMPDIR": directory,
