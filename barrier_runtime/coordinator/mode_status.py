@@ -85,7 +85,7 @@ def _items_behind(newest: Manifest | None, incarnation: int, progress: ModeProgr
 
 
 def records_status(records: RecordTracker, recovery: Manifest | None, now: float) -> dict[str, Any]:
-    """Return, by node: the age of its oldest newest record, the bytes of its log, and the nodes that it waits for.
+    """Return, by node, what its subtasks have recorded, how long that took, and the nodes that it waits for.
 
     Parameters
     ----------
@@ -96,6 +96,7 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
         Monotonic seconds.
     """
     newest, announced, awaits = dict(records.newest), dict(records.announced), dict(records.awaits)
+    seconds = dict(records.seconds)
     return {
         "name": ChannelLogs.name,
         "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
@@ -103,6 +104,7 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
             node: {
                 "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in own),
                 "recordAge": max(now - announced.get(each.subtask, now) for each in own),
+                "recordMs": max(seconds.get(each.subtask, 0.0) for each in own) * 1e3,
                 "logBytes": sum(handle.size for each in own for handle in each.log),
                 "waitsFor": sorted(
                     {sender.node for subtask, senders in awaits.items() if subtask.node == node for sender in senders}

@@ -151,6 +151,8 @@ class RecordAnnounced:
 
     incarnation: int
     record: IndependentRecord
+    #: seconds from its capture to its announcement, by the clock of its worker
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,9 +273,9 @@ class Coordinator:
             case control.SnapshotDeclined(incarnation, snapshot_id, _, reason) if self._is_current(incarnation):
                 if self.table.is_collecting(snapshot_id):  # later only the store may end it (PROTOCOL 7.6)
                     self._abort(snapshot_id, reason)
-            case control.RecordAnnounced(incarnation, record) if self._is_current(incarnation):
+            case control.RecordAnnounced(incarnation, record, seconds) if self._is_current(incarnation):
                 assert self._records is not None
-                self._records.take(record)
+                self._records.take(record, seconds)
                 self._trigger_waiting()
                 if not self.table.pending and (paths := self._records.take_unneeded()):
                     self._outbox.put(events.RemoveRecords(paths))

@@ -43,6 +43,8 @@ class RecordTracker:
         self.recovery: Manifest | None = None
         #: {subtask: monotonic seconds at which its newest record was announced}
         self.announced: dict[Subtask, float] = {}
+        #: {subtask: seconds from the capture of its newest record to its announcement}
+        self.seconds: dict[Subtask, float] = {}
         #: {subtask: senders whose records its captured record awaits}
         self.awaits: dict[Subtask, tuple[Subtask, ...]] = {}
         self._topology = topology
@@ -60,6 +62,7 @@ class RecordTracker:
         self.newest.clear()
         self._replaced.clear()
         self.announced.clear()
+        self.seconds.clear()
         self.awaits.clear()
 
     def note_awaiting(self, subtask: Subtask, senders: tuple[Subtask, ...], *, is_requested: bool) -> None:
@@ -82,13 +85,14 @@ class RecordTracker:
             self._has_snapshot = True
             self.permit(claim)
 
-    def take(self, record: IndependentRecord) -> None:
-        """Take an announced record."""
+    def take(self, record: IndependentRecord, seconds: float) -> None:
+        """Take an announced record, which took `seconds` from its capture."""
         before = self.newest.get(record.subtask)
         if before is None or before.number < record.number:
             self._replaced += [] if before is None else [before]
             self.newest[record.subtask] = record
             self.announced[record.subtask] = self._outbox.now
+            self.seconds[record.subtask] = seconds
             self.awaits.pop(record.subtask, None)
         numbers = tuple(record.sent.items()), tuple(record.processed.items())
         self._pass_on(record.subtask, *numbers, record.checkpoint)

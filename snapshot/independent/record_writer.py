@@ -40,6 +40,9 @@ class _Subtask:
     pending: IndependentRecord | None = None
     #: record that was written last, and that no coordinator has fenced; None before the first
     newest: IndependentRecord | None = None
+    #: monotonic seconds of the last capture, and seconds that the newest record took from there
+    captured_at: float = 0.0
+    seconds: float = 0.0
     #: highest id of a snapshot that the coordinator has requested, now and at the last capture
     requested: int = 0
     captured_for: int = 0
@@ -73,8 +76,8 @@ class Decisions:
     awaits: list[tuple[Subtask, tuple[Subtask, ...]]] = field(default_factory=list)
     #: claims that were found behind records
     fenced: list[Claim] = field(default_factory=list)
-    #: records that are stored, to be announced to the coordinator
-    announce: list[IndependentRecord] = field(default_factory=list)
+    #: records that are stored, to be announced to the coordinator, and seconds since their captures
+    announce: list[tuple[IndependentRecord, float]] = field(default_factory=list)
     #: subtasks whose newest record is stored for good, so that it holds their messages
     stored: list[Subtask] = field(default_factory=list)
     #: (subtask, number) of records whose output is to be committed
@@ -129,9 +132,9 @@ class RecordWriter:
         """Number of the claim that fences what is written now."""
         return self._claim + 1
 
-    def newest(self) -> list[IndependentRecord]:
-        """Return the records that were announced, for a new coordinator."""
-        return [each.newest for each in self._subtasks.values() if each.newest is not None]
+    def newest(self) -> list[tuple[IndependentRecord, float]]:
+        """Return the records that were announced, with the seconds that they took, for a new coordinator."""
+        return [(each.newest, each.seconds) for each in self._subtasks.values() if each.newest is not None]
 
     # ---------------------------------------------------------------- capture
 
@@ -141,8 +144,8 @@ class RecordWriter:
             each.requested = max(each.requested, snapshot_id)
         return [subtask for subtask in self._subtasks if not self.is_over(subtask)]
 
-    def begin(self, subtask: Subtask) -> int | None:
-        """Return the number of the record that the subtask captures now.
+    def begin(self, subtask: Subtask, now: float) -> int | None:
+        """Return the number of the record that the subtask captures now, at `now` monotonic seconds.
 
         None: the record before is on its way, and the next one follows it.
 
@@ -160,7 +163,7 @@ class RecordWriter:
                 f"{subtask} has used all numbers of records of this incarnation; a new one has new ones"
             )
         at.stage, at.is_due, at.captured_for = _Stage.STORING, False, at.requested
-        at.number, at.next_number = at.next_number, at.next_number + 1
+        at.number, at.next_number, at.captured_at = at.next_number, at.next_number + 1, now
         return at.number
 
     def may_hurry(self, subtask: Subtask) -> bool:
@@ -201,7 +204,9 @@ class RecordWriter:
             late = [channel.source for channel, last in at.pending.processed.items() if not self._has(channel, last)]
             decisions.awaits.append((record.subtask, tuple(dict.fromkeys(late))))
 
-    def written(self, subtask: Subtask, number: int, checked: int, found: Claim | None, decisions: Decisions) -> None:
+    def written(
+        self, subtask: Subtask, number: int, checked: int, found: Claim | None, now: float, decisions: Decisions
+    ) -> None:
         """Take a written record.
 
         Parameters
@@ -212,6 +217,8 @@ class RecordWriter:
             Claim that was checked after the write.
         found : Claim or None
             That claim, if it was there (PROTOCOL 14.3).
+        now : float
+            Monotonic seconds.
         decisions : Decisions
         """
         at = self._subtasks[subtask]
@@ -223,6 +230,7 @@ class RecordWriter:
             at.stage = _Stage.FENCED
             decisions.fenced.append(found)
         else:
+            at.seconds = now - at.captured_at
             self._act(at, record, decisions)
 
     def permitted(self, claim: int, is_complete: bool, decisions: Decisions) -> None:
@@ -277,7 +285,7 @@ class RecordWriter:
         at.stage, at.number, at.pending, at.newest = _Stage.IDLE, 0, None, record
         at.has_failed = False
         at.log = self._needed(record.log)
-        decisions.announce.append(record)
+        decisions.announce.append((record, at.seconds))
         decisions.stored.append(record.subtask)
         if self._is_complete:
             decisions.commit.append((record.subtask, record.number))

@@ -664,7 +664,7 @@ class WorkerMachine:
         recording = self.subtasks[subtask].snapshotter.recording
         assert recording is not None
         try:
-            number = records.begin(subtask)
+            number = records.begin(subtask, now)
         except OverflowError as error:
             self._fail(NodeError(str(error)), now)
             return
@@ -690,7 +690,7 @@ class WorkerMachine:
     def _on_record(self, records: RecordWriter, event: RecordWritten | RecordNotWritten, now: float) -> None:
         decisions = Decisions()
         if isinstance(event, RecordWritten):
-            records.written(event.subtask, event.number, event.next_claim, event.found, decisions)
+            records.written(event.subtask, event.number, event.next_claim, event.found, now, decisions)
         else:
             self._effects.append(Log("warning", f"record {event.number} of {event.subtask}: {event.reason}"))
             records.failed(event.subtask, event.number, decisions)
@@ -723,8 +723,8 @@ class WorkerMachine:
             self._send(control.RecordAwaits(self.incarnation, subtask, senders))
         for claim in decisions.fenced:
             self._send(control.RecordFenced(self.incarnation, claim))
-        for record in decisions.announce:
-            self._send(control.RecordAnnounced(self.incarnation, record))
+        for record, seconds in decisions.announce:
+            self._send(control.RecordAnnounced(self.incarnation, record, seconds))
         for subtask in decisions.stored:
             self._pass(RecordStored(), now, [subtask])
         for subtask, number in decisions.commit:

@@ -73,6 +73,7 @@ function recordFigures(mode) {
   const again = logs.reduce((sum, log) => sum + log.last - log.first + 1, 0);
   return [
     ["Oldest record", elapsed(Math.max(...nodes.map((node) => node.recordAge)))],
+    ["Slowest record", milliseconds(Math.max(...nodes.map((node) => node.recordMs)))],
     ["Logs of channels", bytes(nodes.reduce((sum, node) => sum + node.logBytes, 0))],
     ...(mode.recovery ? [["Sent again", count(again)]] : []),
   ];

@@ -107,12 +107,13 @@ def test_records_are_shown_by_node() -> None:
     status = SubtaskStatus(False, True, False, False, ())
     number = first_record_number(1) + 2
     outbox.now = 7.0
-    tracker.take(IndependentRecord("run", number, SubtaskRecord(link, 1, (state,), (), (), status), (log,), (), 0))
+    record = SubtaskRecord(link, 1, (state,), (), (), status)
+    tracker.take(IndependentRecord("run", number, record, (log,), (), 0), 0.25)
     tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
     assert records_status(tracker, None, 9.5) == {
         "name": "channelLogs",
         "recovery": None,
-        "nodes": {"link": {"records": 3, "recordAge": 2.5, "logBytes": 30, "waitsFor": ["numbers"]}},
+        "nodes": {"link": {"records": 3, "recordAge": 2.5, "recordMs": 250.0, "logBytes": 30, "waitsFor": ["numbers"]}},
     }
     report = RecoveryReport((SubtaskRecovery(link, 7, (), (ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4),)),))
     shown = records_status(tracker, replace(manifest(), recovery=report), 9.5)

@@ -40,7 +40,7 @@ def writer(*, recorded: int = 0, is_complete: bool = True) -> RecordWriter:
 
 def stored(records: RecordWriter, found: SubtaskRecord) -> Decisions:
     """Capture a record, and store its parts."""
-    number = records.begin(B)
+    number = records.begin(B, 0.0)
     assert number is not None
     decisions = Decisions()
     records.parts_stored(found, number, decisions)
@@ -48,7 +48,7 @@ def stored(records: RecordWriter, found: SubtaskRecord) -> Decisions:
 
 
 def test_a_record_waits_for_its_senders() -> None:
-    """It is written when the sender has recorded what it has processed, and not before (PROTOCOL 13.2)."""
+    """It is written when the sender has recorded what it has processed, and not before (PROTOCOL 14.2)."""
     records = writer()
     decisions = stored(records, record(FIRST, 5, 2, 1))
     assert not decisions.write and decisions.awaits == [(B, (A,))]
@@ -62,18 +62,18 @@ def test_a_record_waits_for_its_senders() -> None:
 
 
 def test_nothing_is_done_behind_another_claim() -> None:
-    """A written record is neither announced nor committed while another claim is there (PROTOCOL 13.3)."""
+    """A written record is neither announced nor committed while another claim is there (PROTOCOL 14.3)."""
     records = writer(recorded=9)
     stored(records, record(FIRST, 5, 2, 1))
     fenced = Decisions()
-    records.written(B, FIRST, 4, OTHER, fenced)
+    records.written(B, FIRST, 4, OTHER, 0.5, fenced)
     assert fenced.fenced == [OTHER] and not (fenced.announce or fenced.commit or fenced.stored)
     permitted = Decisions()
     records.permitted(4, True, permitted)
     assert [each.number for each in permitted.write] == [FIRST] and records.next_claim == 5
     done = Decisions()
-    records.written(B, FIRST, 5, None, done)
-    assert [each.number for each in done.announce] == [FIRST] and done.commit == [(B, FIRST)]
+    records.written(B, FIRST, 5, None, 0.5, done)
+    assert [(each.number, seconds) for each, seconds in done.announce] == [(FIRST, 0.5)] and done.commit == [(B, FIRST)]
 
 
 def test_an_answer_about_an_older_claim_is_asked_again() -> None:
@@ -82,16 +82,16 @@ def test_an_answer_about_an_older_claim_is_asked_again() -> None:
     stored(records, record(FIRST, 5, 2, 1))
     records.permitted(4, True, Decisions())
     again = Decisions()
-    records.written(B, FIRST, 4, OTHER, again)
+    records.written(B, FIRST, 4, OTHER, 0.5, again)
     assert [each.number for each in again.write] == [FIRST] and not again.fenced
 
 
 def test_output_waits_for_the_first_snapshot() -> None:
-    """Records are announced before, and nothing is committed (PROTOCOL 13.4)."""
+    """Records are announced before, and nothing is committed (PROTOCOL 14.4)."""
     records = writer(recorded=9, is_complete=False)
     stored(records, record(FIRST, 5, 2, 1))
     done = Decisions()
-    records.written(B, FIRST, 4, None, done)
+    records.written(B, FIRST, 4, None, 0.5, done)
     assert done.announce and not done.commit
     permitted = Decisions()
     records.permitted(3, True, permitted)
@@ -105,8 +105,8 @@ def test_logs_are_trimmed_behind_recorded_numbers() -> None:
     for number, (first, sent, processed) in enumerate([(1, 2, 1), (3, 6, 3), (7, 9, 6), (0, 9, 9)]):
         stored(records, record(FIRST + number, 1, sent, first))
         done = Decisions()
-        records.written(B, FIRST + number, 4, None, done)
-        logs.append([(each.first, each.last) for each in done.announce[0].log])
+        records.written(B, FIRST + number, 4, None, 0.5, done)
+        logs.append([(each.first, each.last) for each in done.announce[0][0].log])
         records.neighbour_recorded([], [(BC, processed)], (), Decisions())
     assert logs == [[(1, 2)], [(1, 2), (3, 6)], [(3, 6), (7, 9)], [(7, 9)]]
 
@@ -114,12 +114,12 @@ def test_logs_are_trimmed_behind_recorded_numbers() -> None:
 def test_a_failed_record_is_no_record() -> None:
     """The next one has another number, and the one that failed is not taken late."""
     records = writer(recorded=9)
-    assert records.begin(B) == FIRST
-    assert records.begin(B) is None
+    assert records.begin(B, 0.0) == FIRST
+    assert records.begin(B, 0.0) is None
     failed = Decisions()
     records.failed(B, FIRST, failed)
     assert failed.failed == [B] and not records.may_hurry(B)
-    assert records.begin(B) == FIRST + 1
+    assert records.begin(B, 0.0) == FIRST + 1
     records.failed(B, FIRST, failed)
     assert failed.failed == [B]
 
@@ -129,7 +129,7 @@ def test_an_ended_subtask_records_once_more() -> None:
     records = writer(recorded=9)
     assert records.request(7) == [B]
     stored(records, record(FIRST, 5, 2, 1, ended=True))
-    records.written(B, FIRST, 4, None, Decisions())
+    records.written(B, FIRST, 4, None, 0.5, Decisions())
     assert records.is_over(B) and records.request(8) == []
 
 
@@ -138,4 +138,4 @@ def test_numbers_end_with_their_incarnation() -> None:
     records = writer(recorded=9)
     records._subtasks[B].next_number = 4 * SNAPSHOT_IDS_PER_CLAIM
     with pytest.raises(OverflowError, match="has used all numbers of records of this incarnation"):
-        records.begin(B)
+        records.begin(B, 0.0)

@@ -22,7 +22,7 @@ from snapshot.subtask.independent_recording import IndependentRecording
 Patch = pytest.MonkeyPatch
 
 
-# ---------------------------------------------------------------- 13.1: one write
+# ---------------------------------------------------------------- 14.1: one write
 
 
 def messages_in_a_second_write(patch: Patch) -> None:
@@ -53,7 +53,7 @@ def messages_of_a_failed_record_forgotten(patch: Patch) -> None:
     patch.setattr(IndependentRecording, "taken", mutant)
 
 
-# ---------------------------------------------------------------- 13.2: receivers wait for their senders
+# ---------------------------------------------------------------- 14.2: receivers wait for their senders
 
 
 def nothing_awaited(patch: Patch) -> None:
@@ -68,21 +68,19 @@ def sent_numbers_awaited(patch: Patch) -> None:
         stored(self, record, number, decisions)
         pending = self._subtasks[record.subtask].pending
         assert pending is not None
-        decisions.announce.append(replace(pending, number=number - 1))
+        decisions.announce.append((replace(pending, number=number - 1), 0.0))
 
     patch.setattr(RecordWriter, "parts_stored", mutant)
 
 
-# ---------------------------------------------------------------- 13.3: the check behind the write
+# ---------------------------------------------------------------- 14.3: the check behind the write
 
 
 def claim_not_checked(patch: Patch) -> None:
     written = RecordWriter.written
 
-    def mutant(
-        self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, decisions: Decisions
-    ) -> None:
-        written(self, subtask, number, checked, None, decisions)
+    def mutant(self: RecordWriter, subtask: Any, number: int, checked: int, found: Claim | None, *rest: Any) -> None:
+        written(self, subtask, number, checked, None, *rest)
 
     patch.setattr(RecordWriter, "written", mutant)
 
@@ -105,7 +103,7 @@ def fence_not_reported(patch: Patch) -> None:
     patch.setattr(Coordinator, "_on_record_fenced", lambda self, claim: None)
 
 
-# ---------------------------------------------------------------- 13.4: trimming, and the first records
+# ---------------------------------------------------------------- 14.4: trimming, and the first records
 
 
 def trimmed_behind_the_own_record(patch: Patch) -> None:
@@ -147,7 +145,7 @@ def commits_ahead_of_the_first_records(patch: Patch) -> None:
     patch.setattr(RecordWriter, "__init__", mutant)
 
 
-# ---------------------------------------------------------------- 13.5: the cut of a restore
+# ---------------------------------------------------------------- 14.5: the cut of a restore
 
 
 def entries_not_cut(patch: Patch) -> None:

@@ -183,7 +183,7 @@ def test_what_a_stopped_run_leaves_is_verified_and_not_edited() -> None:
 
 
 def test_a_chosen_older_snapshot_is_restored_without_newer_records() -> None:
-    """Records behind the chosen snapshot do not count, also when the coordinator dies at once (PROTOCOL 13.6)."""
+    """Records behind the chosen snapshot do not count, also when the coordinator dies at once (PROTOCOL 14.6)."""
     files: dict[str, bytes] = {}
     chosen = _stopped(files).snapshots[0]
     newest = Simulator(recorded(1, 20), 5, mode=ChannelLogs(INTERVAL), files=dict(files), maxSteps=400).run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -25,8 +24,8 @@ from snapshot.testing.steps import Crash, CrashCoordinator, Step, Tick, WorkRows
 from snapshot.trace_events import Kind
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_steps as mutants
-from tests.snapshot.testing.campaign import checker_of
 from tests.snapshot.testing.replayed import Slices, chain_problems, chained
+from tests.snapshot.testing.teeth import Tooth
 from tests.snapshot.testing.test_forks_of_steps import Forked, step
 from tests.snapshot.testing.test_replayed_runs import KINDS, LATE_FAULTS, MANY, SIZES, Clock, crashed_behind_a_snapshot
 
@@ -135,18 +134,6 @@ def _slow_store(seed: int) -> None:
         raise CheckFailed("bases", f"none among {len(history.snapshots)} snapshots")
 
 
-@dataclass(frozen=True)
-class Tooth:
-    """A rule that is taken away, and who notices."""
-
-    rule: str
-    how: Callable[[pytest.MonkeyPatch], None]
-    run: Callable[[int], None]
-    caught_by: tuple[str, ...]
-    #: seed to begin with, because the mutant is known to die there
-    first: int = 0
-
-
 #: who notices that a replay is wrong, or that a snapshot has not all that a replay needs
 _REPLAY = (*("chain", "outcome", "invariant", "exact cut", "liveness", "delivery", "certificate", "integrity"),)
 
@@ -189,16 +176,4 @@ TEETH = (
 @pytest.mark.parametrize("tooth", TEETH if FACTOR >= 1 else TEETH[::6], ids=lambda tooth: tooth.rule)
 def test_every_rule_of_steps_has_teeth(tooth: Tooth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without this rule is caught, and with it is right. A quick run takes one rule of six."""
-    for seed in range(tooth.first, tooth.first + _SEEDS_MAX):
-        with monkeypatch.context() as patch:
-            tooth.how(patch)
-            try:
-                tooth.run(seed)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is what the seed found
-                caught_by, found = checker_of(error), f"{error!r} (seed {seed})"
-                break
-    else:
-        pytest.fail(f"{tooth.rule}: not caught in {_SEEDS_MAX} runs")
-    print(f"{tooth.rule}: {caught_by}: {found[:300]}")
-    assert caught_by in tooth.caught_by, found
-    tooth.run(seed)
+    tooth.demand(monkeypatch, _SEEDS_MAX)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
@@ -38,8 +37,8 @@ from snapshot.testing.steps import (
 )
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_totals as mutants
-from tests.snapshot.testing.campaign import checker_of
 from tests.snapshot.testing.crash_points import go_on
+from tests.snapshot.testing.teeth import Tooth
 from tests.snapshot.testing.test_totals_campaign import (
     demand,
     ends_of_one_edge,
@@ -165,17 +164,6 @@ def _frozen(seed: int) -> None:
     demand(simulator.finish(), shape)
 
 
-@dataclass(frozen=True)
-class Tooth:
-    """A rule that is taken away, and who notices."""
-
-    rule: str
-    how: Callable[[pytest.MonkeyPatch], None]
-    run: Callable[[int], None]
-    #: seed to begin with, because the mutant is known to die there
-    first: int = 0
-
-
 _MARKERS, _EPOCHS, _FULL = _faulty(MARKERS), _faulty("monoidClocks"), _faulty(_LITTLE)
 _NEGOTIATED = _faulty(MonoidClocks(clock="negotiated"))
 
@@ -232,15 +220,4 @@ TEETH = (
 @pytest.mark.parametrize("tooth", TEETH if FACTOR >= 1 else TEETH[::6], ids=lambda tooth: tooth.rule)
 def test_every_rule_of_totals_has_teeth(tooth: Tooth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without this rule is caught, and with it is right. A quick run takes one rule of six."""
-    for seed in range(tooth.first, tooth.first + _SEEDS_MAX):
-        with monkeypatch.context() as patch:
-            tooth.how(patch)
-            try:
-                tooth.run(seed)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is what the seed found
-                caught_by, found = checker_of(error), f"{error!r} (seed {seed})"
-                break
-    else:
-        pytest.fail(f"{tooth.rule}: not caught in {_SEEDS_MAX} runs")
-    print(f"{tooth.rule}: {caught_by}: {found[:300]}")
-    tooth.run(seed)
+    tooth.demand(monkeypatch, _SEEDS_MAX)
