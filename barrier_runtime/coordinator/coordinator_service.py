@@ -37,6 +37,7 @@ from snapshot.coordinator.events import (
     ManifestUnreadable,
     PinChanged,
     ReadManifest,
+    RecordsRemoved,
     RemovalRequested,
     RemoveRecords,
     RunGivenUp,
@@ -294,7 +295,7 @@ class CoordinatorService:
             case ListRecords() | StoreCut():
                 self._submit(self._store_thread, lambda: self.post(self._store.about_records(effect)))
             case RemoveRecords(paths):
-                self._submit(self._sweeper, self._store.remove_records, paths)
+                self._submit(self._sweeper, self._remove_records, paths)
             case DeleteSnapshots(snapshot_ids):
                 keep = tuple(s for s in self._coordinator.history if s not in snapshot_ids)
                 self._submit(self._sweeper, self._delete, snapshot_ids, keep, self._coordinator.incarnation)
@@ -339,6 +340,10 @@ class CoordinatorService:
         except (OSError, CutlineError) as error:
             # The run ends with this reason, because the run cannot continue without the fence's records.
             self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
+
+    def _remove_records(self, paths: tuple[str, ...]) -> None:
+        self._store.remove_records(paths)
+        self.post(RecordsRemoved())
 
     def _delete(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> None:
         removed = self._store.delete_snapshots(snapshot_ids, keep, claim)

@@ -6,6 +6,7 @@ from typing import Any
 
 from barrier_runtime.progress import ModeProgress
 from snapshot.coordinator.record_tracker import RecordTracker
+from snapshot.ids import Subtask
 from snapshot.plan.modes import ChannelLogs, Mode, MonoidClocks, StepMode, name_of_mode, negotiates
 from snapshot.stored.independent_record import first_record_number
 from snapshot.stored.manifest import Manifest
@@ -96,21 +97,25 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
         Monotonic seconds.
     """
     newest, announced, awaits = dict(records.newest), dict(records.announced), dict(records.awaits)
-    seconds = dict(records.seconds)
+    seconds, failures, begun_at = dict(records.seconds), dict(records.failures), records.begun_at
+
+    def node_status(own: list[Subtask]) -> dict[str, Any]:
+        stored = [newest[each] for each in own if each in newest]
+        senders = {sender.node for each in own for sender in awaits.get(each, ())}
+        return {
+            "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in stored),
+            "recordAge": max(now - announced.get(each, begun_at) for each in own),
+            "recordMs": max(seconds.get(each, 0.0) for each in own) * 1e3,
+            "logBytes": sum(handle.size for each in stored for handle in each.log),
+            "waitsFor": sorted(senders),
+            "failed": sum(failures.get(each, 0) for each in own),
+        }
+
+    by_node: dict[str, list[Subtask]] = {}
+    for subtask in records.subtasks if begun_at else ():
+        by_node.setdefault(subtask.node, []).append(subtask)
     return {
         "name": ChannelLogs.name,
         "recovery": None if recovery is None or recovery.recovery is None else RECOVERY_REPORT.write(recovery.recovery),
-        "nodes": {
-            node: {
-                "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in own),
-                "recordAge": max(now - announced.get(each.subtask, now) for each in own),
-                "recordMs": max(seconds.get(each.subtask, 0.0) for each in own) * 1e3,
-                "logBytes": sum(handle.size for each in own for handle in each.log),
-                "waitsFor": sorted(
-                    {sender.node for subtask, senders in awaits.items() if subtask.node == node for sender in senders}
-                ),
-            }
-            for node in dict.fromkeys(subtask.node for subtask in newest)
-            if (own := [each for subtask, each in newest.items() if subtask.node == node])
-        },
+        "nodes": {node: node_status(own) for node, own in by_node.items()},
     }

@@ -135,7 +135,7 @@ def store_progress(
             node.held_keys,
             node.held_bytes,
             differences.held_keys(subtask),
-            held.waiting_bytes + held.carried_bytes,
+            held.size,
             status.cells_left,
             status.operations,
             status.error,

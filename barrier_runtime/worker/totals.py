@@ -22,7 +22,7 @@ from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.stored.backend import StoreRefused
 from snapshot.worker.difference_log import TotalsTask
 from snapshot.worker.events import TotalsFailed, TotalsWorked
-from snapshot.worker.store_calls import StoreCalls, cells_of, opening
+from snapshot.worker.store_calls import StoreCalls, cells_of, claim_of, opening
 from state_backends.retries import repeated
 
 _logger = logging.getLogger("cutline.worker")
@@ -80,14 +80,18 @@ class TotalsThreads:
             if a store does not answer in time.
         """
         self.close()
-        claim = StoreClaim(self._run, deploy.incarnation)
+        calls: dict[Subtask, StoreCalls] = {}
         for each in deploy.subtasks:
             subtask = each.subtask
             if (node := self._aggregate_of(subtask)) is None:
                 continue
+            claim = claim_of(self._run, each, deploy.incarnation)
             _open(node.store, claim, subtask, 0 if each.origin is None else each.origin.snapshot_id)
-            calls = StoreCalls(node.store, claim, node.monoid)
-            self._threads[subtask] = _StoreThread(subtask, calls, deploy.incarnation, self._finish)
+            calls[subtask] = StoreCalls(node.store, claim, node.monoid)
+        # At once, because the loop may close meanwhile.
+        self._threads = {
+            subtask: _StoreThread(subtask, own, deploy.incarnation, self._finish) for subtask, own in calls.items()
+        }
 
     def work(self, task: TotalsTask, incarnation: int) -> None:
         """Perform a task behind the subtask's other tasks."""
@@ -101,9 +105,9 @@ class TotalsThreads:
 
     def close(self) -> None:
         """End all threads behind their present calls. Does not wait."""
-        for thread in self._threads.values():
+        threads, self._threads = self._threads, {}
+        for thread in threads.values():
             thread.end()
-        self._threads = {}
 
 
 def _open(store: AggregateStore, claim: StoreClaim, subtask: Subtask, snapshot_id: int) -> None:
@@ -170,12 +174,8 @@ class _StoreThread:
             while self._take_tasks():
                 try:
                     self._step()
-                except (CutlineError, StoreRefused) as error:
-                    failure = error if isinstance(error, CutlineError) else StateError(self._text(error))
-                    self._finish(TotalsFailed(self.incarnation, failure))
-                    return
                 except Exception as error:  # noqa: BLE001  # any error, because the snapshot waits for an answer
-                    self._finish(TotalsFailed(self.incarnation, StateError(self._text(error))))
+                    self._finish(TotalsFailed(self.incarnation, self._failure(error)))
                     return
         finally:
             self._calls.close()
@@ -212,5 +212,9 @@ class _StoreThread:
                 self._finish(TotalsWorked(self.incarnation, done))
             return
 
-    def _text(self, error: Exception) -> str:
-        return f"the store of {self._subtask}: {headline(error)}"
+    def _failure(self, error: Exception) -> CutlineError:
+        if isinstance(error, CutlineError):
+            return error
+        text = f"the store of {self._subtask}: {headline(error)}"
+        # Refused for good, as by a store that has lost totals: a restart would go on without them.
+        return RestoreRefused(text) if isinstance(error, StoreRefused) else StateError(text)

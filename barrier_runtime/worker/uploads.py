@@ -187,11 +187,11 @@ class Storage:
     def _write_record(self, effect: WriteRecord) -> None:
         if effect.incarnation != self._incarnation:
             return
-        files, record = RecordFiles(self._store), effect.record
+        record = effect.record
         at = (effect.incarnation, record.subtask, record.number)
         try:
-            files.write(record)
-            self._finish(RecordWritten(*at, effect.next_claim, files.claim(effect.next_claim)))
+            RecordFiles(self._store).write(record)
+            self._finish(RecordWritten(*at, effect.next_claim, self._store.read_claim(effect.next_claim)))
         except Exception as error:  # noqa: BLE001  # any error: the next record waits for an answer
             self._finish(RecordNotWritten(*at, printable(str(error) or repr(error))))
 

@@ -16,8 +16,11 @@ Stamp = int | Position
 #: (stamp, messages), in the order of the messages of a frame
 StampRuns = tuple[tuple[Stamp, int], ...]
 
-#: (partition, number of the first slice above the clock); None: above everything
-Clock = tuple[Position, ...] | None
+#: (partition, number of the first slice above a clock)
+Numbers = tuple[Position, ...]
+
+#: None: above everything
+Clock = Numbers | None
 
 
 class StampCounts:

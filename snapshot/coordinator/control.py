@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
-from snapshot.channel.stamps import Clock
+from snapshot.channel.stamps import Clock, Numbers
 from snapshot.culprit import Culprit, IsolatedMessages
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
@@ -128,12 +128,14 @@ class SnapshotAskedFor:
 
 @dataclass(frozen=True, slots=True)
 class ClockAnswered:
-    """An aggregate has not reached this clock."""
+    """An aggregate has seen the slices below these numbers, and no others."""
 
     incarnation: int
     snapshot_id: int
     subtask: Subtask
-    clock: Clock
+    seen: Numbers
+    #: whether its inputs have ended
+    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,16 @@ class RecordAnnounced:
     record: IndependentRecord
     #: seconds from its capture to its announcement, by the clock of its worker
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFailed:
+    """A record could not be captured or stored. What it held is in the next one."""
+
+    incarnation: int
+    subtask: Subtask
+    number: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,7 @@ WorkerMessage = (
     | ClockAnswered
     | PublicationDone
     | RecordAnnounced
+    | RecordFailed
     | RecordFenced
     | RecordAwaits
 )

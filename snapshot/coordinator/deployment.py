@@ -247,8 +247,12 @@ class Deployment:
 
     @property
     def base_of_records(self) -> Manifest | None:
-        """The snapshot with which the records of the present incarnation go on; None for a fresh start."""
-        return None if self._source is None else self.known
+        """The snapshot with which the records of the present incarnation go on; None for a fresh start without one.
+
+        A snapshot of the incarnation stands in its place: it has copies of what it cut out of logs, and the files of
+        older parts may be gone with older snapshots.
+        """
+        return self.known if self._source is not None or self.has_own_snapshot else None
 
     @property
     def has_own_snapshot(self) -> bool:
@@ -343,6 +347,8 @@ class Deployment:
                 self._read(*source)
                 return None
             self._must_restore = True
+            if self._has_gone_on_from(running):
+                return self._restore()
             if len(running) == 1:
                 self._registry.incarnation = running[0]
                 self._placement.adopt(self._registry[0].registration.hosts)
@@ -352,6 +358,12 @@ class Deployment:
             if result is not None:
                 return result
         return self._restore() if self._outbox.now >= self._restarts.not_before else None
+
+    def _has_gone_on_from(self, running: list[int]) -> bool:
+        """Return whether a restore of a higher incarnation is published that no worker has seen (PROTOCOL 14.6)."""
+        known = self.known
+        is_own = known is not None and known.run == self._settings.run
+        return is_own and known is not None and known.incarnation > max(running)
 
     def _restore(self) -> DeploymentResult | None:
         settings = self._settings

@@ -98,6 +98,11 @@ class CutStored:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsRemoved:
+    """Answer to `RemoveRecords`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CutNotStored:
     """Answer to `StoreCut`: a part is damaged, or the store failed."""
 
@@ -165,6 +170,8 @@ class TimePassed:
     """Time has passed, so the coordinator must check its deadlines."""
 
 
+RecordsAnswer = RecordsListed | CutStored | CutNotStored | RecordsRemoved
+
 Event = (
     Begin
     | WorkerMessageReceived
@@ -174,9 +181,7 @@ Event = (
     | StoreAnswered
     | ManifestRead
     | ManifestUnreadable
-    | RecordsListed
-    | CutStored
-    | CutNotStored
+    | RecordsAnswer
     | SnapshotsDeleted
     | SnapshotRequested
     | RemovalRequested
@@ -237,7 +242,7 @@ class StoreCut:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRecords:
-    """Remove files of replaced records, except parts that a stored snapshot lists."""
+    """Remove files of replaced records, except parts that a stored snapshot lists. The answer is `RecordsRemoved`."""
 
     paths: tuple[str, ...]
 

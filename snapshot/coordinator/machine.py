@@ -88,6 +88,8 @@ class Coordinator:
         self._retention = Retention(settings.retained)
         run, topology, policy = settings.run, settings.topology, settings.policy
         self._records = None
+        #: whether replaced records are being removed
+        self._is_removing = False
         if isinstance(topology.mode, ChannelLogs):
             policy = replace(policy, interval=None)  # because each subtask records itself
             self._records = RecordTracker(topology, placement.workers, self._registry, self._outbox)
@@ -196,16 +198,8 @@ class Coordinator:
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
             case events.ManifestUnreadable(reason):
                 self._on_unusable(reason)
-            case events.RecordsListed(claim, records):
-                if claim == self._fence.claim and self.phase is Phase.READING:
-                    self._compose(records, Initiator.RESTORE)
-            case events.CutStored(snapshot_id, records_of_cut):
-                self._on_cut_stored(snapshot_id, records_of_cut)
-            case events.CutNotStored(snapshot_id, reason):
-                if self.phase is Phase.READING:
-                    self._on_unusable(reason)
-                else:
-                    self._abort(snapshot_id, reason)
+            case events.RecordsListed() | events.CutStored() | events.CutNotStored() | events.RecordsRemoved():
+                self._take_about_records(event)
             case events.SnapshotsDeleted(snapshot_ids, versions):
                 if versions and self.phase is not Phase.CLAIMING:
                     self._outbox.broadcast(control.PruneVersions(self.incarnation, versions))
@@ -277,8 +271,9 @@ class Coordinator:
                 assert self._records is not None
                 self._records.take(record, seconds)
                 self._trigger_waiting()
-                if not self.table.pending and (paths := self._records.take_unneeded()):
-                    self._outbox.put(events.RemoveRecords(paths))
+                self._remove_records()
+            case control.RecordFailed(incarnation, subtask, number, reason) if self._is_current(incarnation):
+                self._on_record_failed(subtask, number, reason)
             case control.RecordAwaits(incarnation, subtask, senders) if self._is_current(incarnation):
                 assert self._records is not None
                 self._records.note_awaiting(subtask, senders, is_requested=bool(self.table.collecting()))
@@ -473,6 +468,24 @@ class Coordinator:
 
     # ---------------------------------------------------------------- records of subtasks alone (PROTOCOL 14)
 
+    def _take_about_records(self, event: events.RecordsAnswer) -> None:
+        match event:
+            case events.RecordsListed(claim, records):
+                if claim == self._fence.claim and self.phase is Phase.READING:
+                    self._compose(records, Initiator.RESTORE)
+            case events.CutStored(snapshot_id, records_of_cut):
+                self._on_cut_stored(snapshot_id, records_of_cut)
+            case events.CutNotStored(snapshot_id, reason):
+                if self.phase is Phase.READING:
+                    self._on_unusable(reason)
+                else:
+                    self._abort(snapshot_id, reason)
+            case events.RecordsRemoved():
+                self._is_removing = False
+                self._remove_records()
+            case _:
+                assert_never(event)
+
     def _list_records(self) -> None:
         base = self._deployment.known
         assert base is not None
@@ -489,11 +502,36 @@ class Coordinator:
         else:
             self._records.permit(self._fence.claim)
 
+    def _on_record_failed(self, subtask: Subtask, number: int, reason: str) -> None:
+        """Roll back when a subtask cannot record itself. Else those behind it would wait for ever (PROTOCOL 14.2)."""
+        assert self._records is not None
+        reason = f"record of {subtask}: {reason}"
+        self._tracker.aborted = self._tracker.aborted.add((number, reason))
+        times = self._records.fail(subtask)
+        if times > self.table.policy.tolerable_failures:
+            self._roll_back(f"{times} records of {subtask} in a row failed, the last because {reason}")
+
+    def _remove_records(self) -> None:
+        """Remove replaced records, unless a cut is made of them, or others are being removed (PROTOCOL 14.8)."""
+        assert self._records is not None
+        if self._is_removing or self._is_composing:
+            return
+        if paths := self._records.take_unneeded():
+            self._is_removing = True
+            self._outbox.put(events.RemoveRecords(paths))
+
+    @property
+    def _is_composing(self) -> bool:
+        """Whether a cut is being made of records."""
+        return any(each.is_composing for each in self.table.pending.values())
+
     def _compose_due(self) -> None:
         """Make a snapshot of the first records, of those since a request, and of the last (PROTOCOL 14.4)."""
         assert self._records is not None
+        if self._is_composing:  # its snapshot is the next base, and the files of the present one may go with it
+            return
         newest = next(reversed(self.table.collecting()), None)
-        if newest is not None and not newest.is_composing and self._records.covers(newest.snapshot_id):
+        if newest is not None and self._records.covers(newest.snapshot_id):
             self._compose(tuple(self._records.newest.values()), None)
         elif not self.table.pending and (self._records.is_over or self._records.are_first):
             self._compose(tuple(self._records.newest.values()), Initiator.RECORDS)
@@ -537,11 +575,12 @@ class Coordinator:
         self._tracker.announce(snapshot_id, is_last=is_last)
         self._deployment.known = manifest
         self.table.needs_state = False
-        self._restarts.note_published(manifest.records)
         self._retention.add(snapshot_id)
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
-        self._remove_next()
+        if not is_restore:  # else a run that fails again and again at its restore would go on, and lose older snapshots
+            self._restarts.note_published(manifest.records)
+            self._remove_next()
         if is_restore:
             assert self._records is not None
             self._records.note_recovery(manifest)

@@ -1,14 +1,15 @@
 """Find a clock that no aggregate has reached (Jackson, "Exactly once semantics", 2014; PROTOCOL 13.15).
 
 Each aggregate answers with the number, for each partition, behind the last slice that it has seen. The maximum of all
-answers is the clock. An answer of None is above everything, because the inputs of that aggregate have ended.
+answers is the clock. When the inputs of all aggregates have ended, the clock is above everything. Those of some say
+nothing of the others, which may have other sources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshot.channel.stamps import Clock
+from snapshot.channel.stamps import Clock, Numbers
 from snapshot.ids import Subtask
 
 
@@ -26,28 +27,29 @@ class Negotiator:
         self._snapshot_id = 0
         self._missing: dict[Subtask, None] = {}
         self._clock: dict[str, int] = {}
-        self._is_above_all = False
+        #: whether the inputs of all that have answered have ended
+        self._have_ended = True
 
     def begin(self, snapshot_id: int) -> None:
         """Ask for the clock of a snapshot. Answers for others are dropped from now on."""
         self._snapshot_id = snapshot_id
         self._missing = dict.fromkeys(self.aggregates)
-        self._clock, self._is_above_all = {}, False
+        self._clock, self._have_ended = {}, True
 
-    def answer(self, snapshot_id: int, subtask: Subtask, clock: Clock) -> bool:
+    def answer(self, snapshot_id: int, subtask: Subtask, seen: Numbers, *, has_ended: bool) -> bool:
         """Take an answer. Return whether it was the last one."""
         if snapshot_id != self._snapshot_id or subtask not in self._missing:
             return False
         del self._missing[subtask]
-        self._is_above_all |= clock is None
-        for partition, number in clock or ():
+        self._have_ended &= has_ended
+        for partition, number in seen:
             self._clock[partition] = max(number, self._clock.get(partition, 0))
         return not self._missing
 
     @property
     def clock(self) -> Clock:
         """The clock of all answers."""
-        return None if self._is_above_all else tuple(self._clock.items())
+        return None if self._have_ended else tuple(self._clock.items())
 
     @property
     def missing(self) -> tuple[Subtask, ...]:

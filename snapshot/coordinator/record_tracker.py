@@ -45,21 +45,32 @@ class RecordTracker:
         self.announced: dict[Subtask, float] = {}
         #: {subtask: seconds from the capture of its newest record to its announcement}
         self.seconds: dict[Subtask, float] = {}
+        #: {subtask: its records that failed since the last one that did not}
+        self.failures: dict[Subtask, int] = {}
         #: {subtask: senders whose records its captured record awaits}
         self.awaits: dict[Subtask, tuple[Subtask, ...]] = {}
         self._topology = topology
         self._placement = placement
         self._registry = registry
         self._outbox = outbox
+        #: monotonic seconds at which the incarnation began, or 0.0
+        self.begun_at = 0.0
         #: whether this incarnation has a snapshot, so that output may be committed (PROTOCOL 14.4)
         self._has_snapshot = False
         #: records of this incarnation that newer ones have replaced
         self._replaced: list[IndependentRecord] = []
 
+    @property
+    def subtasks(self) -> tuple[Subtask, ...]:
+        """All subtasks of the run."""
+        return self._topology.subtasks
+
     def begin(self, *, has_snapshot: bool) -> None:
         """Forget all records, because another incarnation begins, or is adopted."""
         self._has_snapshot = has_snapshot
+        self.begun_at = self._outbox.now
         self.newest.clear()
+        self.failures.clear()
         self._replaced.clear()
         self.announced.clear()
         self.seconds.clear()
@@ -85,6 +96,11 @@ class RecordTracker:
             self._has_snapshot = True
             self.permit(claim)
 
+    def fail(self, subtask: Subtask) -> int:
+        """Count a record that failed. Return how many have failed in a row."""
+        self.failures[subtask] = self.failures.get(subtask, 0) + 1
+        return self.failures[subtask]
+
     def take(self, record: IndependentRecord, seconds: float) -> None:
         """Take an announced record, which took `seconds` from its capture."""
         before = self.newest.get(record.subtask)
@@ -94,6 +110,7 @@ class RecordTracker:
             self.announced[record.subtask] = self._outbox.now
             self.seconds[record.subtask] = seconds
             self.awaits.pop(record.subtask, None)
+            self.failures.pop(record.subtask, None)
         numbers = tuple(record.sent.items()), tuple(record.processed.items())
         self._pass_on(record.subtask, *numbers, record.checkpoint)
 

@@ -215,8 +215,8 @@ class SnapshotTable:
         return self._close(snapshot_id, now)
 
     def close_failed(self, snapshot_id: int, reason: str, now: float) -> PendingSnapshot:
-        """Close an aborted snapshot, and count the failure."""
-        self.failures_in_a_row += 1
+        """Close an aborted snapshot, and count the failure. A clock that was not found is none (PROTOCOL 13.19)."""
+        self.failures_in_a_row += self.pending[snapshot_id].clock_until is None
         self.stats.aborted(self.pending[snapshot_id], reason, now)
         return self._close(snapshot_id, now)
 

@@ -167,7 +167,7 @@ class SnapshotTracker:
         snapshot, negotiator = self.table.pending.get(message.snapshot_id), self._negotiator
         if snapshot is None or negotiator is None:
             return
-        if negotiator.answer(message.snapshot_id, message.subtask, message.clock):
+        if negotiator.answer(message.snapshot_id, message.subtask, message.seen, has_ended=message.has_ended):
             snapshot.clock_until = None
             self._outbox.broadcast(AnnounceClock(self._registry.incarnation, snapshot.snapshot_id, negotiator.clock))
             self._start(snapshot, ())

@@ -59,7 +59,7 @@ class CutPlan:
         incarnation : int
             Incarnation of the snapshot.
         """
-        return tuple(_with_messages(record, messages, incarnation) for record in self.records)
+        return tuple(with_messages(record, messages, incarnation) for record in self.records)
 
 
 def plan_cut(run: str, topology: Topology, base: Manifest | None, records: Sequence[IndependentRecord]) -> CutPlan:
@@ -125,7 +125,8 @@ def _covering(channel: ChannelId, parts: Sequence[Handle], after: int, through: 
     return tuple(chosen)
 
 
-def _with_messages(record: SubtaskRecord, messages: Mapping[ChannelId, Handle], incarnation: int) -> SubtaskRecord:
+def with_messages(record: SubtaskRecord, messages: Mapping[ChannelId, Handle], incarnation: int) -> SubtaskRecord:
+    """Return a record with its state, its lists and its numbers, and these messages of its outputs only."""
     own = {entry.channel: messages.get(entry.channel) for entry in record.sent}
     parts = [handle for handle in own.values() if handle is not None]
     return replace(

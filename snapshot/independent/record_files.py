@@ -12,7 +12,6 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.independent.composed_cut import ChannelState, CutPlan
 from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
-from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord, decode_record, encode_record
 from snapshot.stored.part import PartKind, channel_part, decode_frames
 from snapshot.stored.run_store import RunStore
@@ -38,10 +37,6 @@ class RecordFiles:
             if the store fails. Nobody knows then whether the record is there.
         """
         self._store.put_record(layout.record_path(record.record.state), encode_record(record))
-
-    def claim(self, number: int) -> Claim | None:
-        """Return a claim, or None if it is free (PROTOCOL 14.3)."""
-        return self._store.read_claim(number)
 
     def newest(self, incarnation: int) -> tuple[IndependentRecord, ...]:
         """Return the newest record of each subtask that has one in an incarnation."""

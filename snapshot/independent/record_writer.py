@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from snapshot.ids import SNAPSHOT_IDS_PER_CLAIM, ChannelId, Subtask, first_snapshot_id
-from snapshot.stored.certificate import ReceivedEntry, SentEntry, SubtaskRecord
+from snapshot.independent.composed_cut import with_messages
+from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from snapshot.stored.part import Handle, PartKind
@@ -54,8 +55,6 @@ class _Subtask:
     is_due: bool = False
     #: parts with messages that receivers may still need
     log: tuple[Handle, ...] = ()
-    #: number of the record whose output may be committed when the incarnation has a snapshot, or None
-    uncommitted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +181,26 @@ class RecordWriter:
 
     # ---------------------------------------------------------------- results
 
-    def failed(self, subtask: Subtask, number: int, decisions: Decisions) -> None:
-        """Drop a record that could not be captured, stored or written. What it held is in the next one."""
+    def failed(self, subtask: Subtask, number: int, decisions: Decisions) -> bool:
+        """Drop a record that could not be captured, stored or written. What it held is in the next one.
+
+        Returns False if another record is on its way, so that nothing is dropped.
+        """
         at = self._subtasks[subtask]
         if at.number != number:
-            return
+            return False
         at.stage, at.number, at.pending, at.has_failed = _Stage.IDLE, 0, None, True
         decisions.failed.append(subtask)
+        return True
 
     def parts_stored(self, record: SubtaskRecord, number: int, decisions: Decisions) -> None:
         """Take a record all of whose parts are stored. Write it when its senders have recorded what it needs."""
         at = self._subtasks[record.subtask]
         assert at.stage is _Stage.STORING and at.number == number
         messages = [handle for handle in record.handles if handle.kind is PartKind.SENT]
-        at.pending = IndependentRecord(
-            self._run, number, _without_messages(record), self._needed((*at.log, *messages)), (), at.captured_for
-        )
+        log = self._needed((*at.log, *messages))
+        own = with_messages(record, {}, record.incarnation)
+        at.pending = IndependentRecord(self._run, number, own, log, (), at.captured_for)
         at.stage = _Stage.AWAITING
         self._write_if_possible(at, decisions)
         if at.stage is _Stage.AWAITING:
@@ -243,9 +246,8 @@ class RecordWriter:
         if is_complete and not self._is_complete:
             self._is_complete = True
             for subtask, at in self._subtasks.items():
-                if at.uncommitted is not None:
-                    decisions.commit.append((subtask, at.uncommitted))
-                    at.uncommitted = None
+                if at.newest is not None:
+                    decisions.commit.append((subtask, at.newest.number))
 
     def neighbour_recorded(
         self,
@@ -289,8 +291,6 @@ class RecordWriter:
         decisions.stored.append(record.subtask)
         if self._is_complete:
             decisions.commit.append((record.subtask, record.number))
-        else:
-            at.uncommitted = record.number
         if at.is_due and not record.record.status.ended:
             decisions.due.append(record.subtask)
 
@@ -310,15 +310,3 @@ class RecordWriter:
                 found[partition] = max(found.get(partition, offset), offset)
             self._senders[channel] = passed[-1:] + [each for each in points if each.sent > processed]
         return tuple(sorted(found.items()))
-
-
-def _without_messages(record: SubtaskRecord) -> SubtaskRecord:
-    """Return the record with its state, its lists and its numbers only."""
-    return replace(
-        record,
-        handles=(record.state,),
-        sent=tuple(SentEntry(entry.channel, entry.sent, entry.sent, 0, 0) for entry in record.sent),
-        received=tuple(
-            ReceivedEntry(entry.channel, entry.processed, entry.processed, 0, 0) for entry in record.received
-        ),
-    )

@@ -29,12 +29,16 @@ def _relation(own: Checkpoint, sender: Checkpoint) -> Relation:
 
 
 def checkpoints(base: Manifest | None, records: Iterable[IndependentRecord]) -> dict[Subtask, Checkpoint]:
-    """Return the checkpoint of each subtask: of its newest record, or of the snapshot with which the records began."""
+    """Return the checkpoint of each subtask: the highest of its newest record and of the snapshot they began with.
+
+    A record knows only what the subtask has processed since.
+    """
     restored = () if base is None or base.recovery is None else base.recovery.subtasks
-    return {
-        **{each.subtask: each.checkpoint for each in restored},
-        **{each.subtask: each.checkpoint for each in records},
-    }
+    found = {each.subtask: dict(each.checkpoint) for each in restored}
+    for each in records:
+        own = found.setdefault(each.subtask, {})
+        own.update((partition, max(offset, own.get(partition, offset))) for partition, offset in each.checkpoint)
+    return {subtask: tuple(sorted(offsets.items())) for subtask, offsets in found.items()}
 
 
 def report_of(plan: CutPlan, base: Manifest | None, records: Iterable[IndependentRecord]) -> RecoveryReport:

@@ -17,10 +17,17 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class StoreClaim:
-    """Who writes: an incarnation of a run. A store obeys the highest number that has taken it."""
+    """Who writes: an incarnation of an aggregate. A store obeys the highest number that has taken it.
 
+    A claim may take the store of its former names.
+    """
+
+    #: name of the run and of the node, because two nodes may name one store in two ways
     run: str
+    #: number of the incarnation
     number: int
+    #: former names
+    formerly: tuple[str, ...] = ()
 
 
 class AggregateStore(ABC):
@@ -42,7 +49,7 @@ class AggregateStore(ABC):
 
     @abstractmethod
     def take(self, claim: StoreClaim) -> int:
-        """Take the store for a claim, so that lower claims can write no more. Return the committed id; 0 at first.
+        """Take the store for a claim, so that lower claims can write no more. Return the committed id; -1 at first.
 
         Raises
         ------
@@ -70,6 +77,9 @@ class AggregateStore(ABC):
     @abstractmethod
     def commit(self, claim: StoreClaim, snapshotId: int) -> None:
         """Let all cells of snapshots up to `snapshotId` count. A lower id than the committed one changes nothing.
+
+        A run that begins commits 0, which has no cells. So a store with a committed id of -1 is known to have lost
+        the totals of any snapshot.
 
         Raises
         ------

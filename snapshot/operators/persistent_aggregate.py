@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 from snapshot.errors import NodeError
@@ -41,17 +42,26 @@ class PersistentAggregate(Sink):
         self.epoch = 0
         #: {epoch: what was added in the epoch}
         self.differences: dict[int, Accumulator] = {}
-        self._key_types: set[type] = set()
+        #: {place of an element in keys that are tuples: types of the element}; (): the keys themselves
+        self._key_types: dict[tuple[int, ...], set[type]] = {}
 
     def onMessages(self, messages: Sequence[Any], context: Context) -> None:
         assert context.keys is not None  # because its inputs are partitioned by key
-        self._key_types.update(map(type, context.keys))
-        if len(self._key_types) > 1:
-            _refuse_equal_numbers(self._key_types)
+        self._note_types(context.keys, ())
         difference = self.differences.get(self.epoch)
         if difference is None:
             difference = self.differences[self.epoch] = self.monoid.accumulator()
         difference.addAll(context.keys, messages if self.value is None else [self.value(each) for each in messages])
+
+    def _note_types(self, keys: Sequence[Any], place: tuple[int, ...]) -> None:
+        types = self._key_types.setdefault(place, set())
+        types.update(map(type, keys))
+        if len(types) > 1:
+            _refuse_equal_numbers(types)
+        if tuple in types:
+            tuples = keys if len(types) == 1 else [each for each in keys if type(each) is tuple]
+            for number, elements in enumerate(zip_longest(*tuples)):
+                self._note_types(elements, (*place, number))
 
     def take_difference(self, snapshot_id: int) -> tuple[dict[Any, Any], int]:
         """Remove and return what belongs to a snapshot, by key, and its bytes in memory, about."""

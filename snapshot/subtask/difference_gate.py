@@ -7,7 +7,9 @@ from snapshot.operators.persistent_aggregate import PersistentAggregate
 
 
 class DifferenceGate:
-    """Closes backpressure above a number of bytes, as long as differences behind a cut wait for the store.
+    """Closes backpressure above a number of bytes, as long as a difference behind a cut waits for its snapshot's end.
+
+    An empty difference waits as well, because then the store of another subtask keeps the next cut from coming.
 
     Parameters
     ----------
@@ -20,20 +22,20 @@ class DifferenceGate:
         self._node = node
         self._backpressure = backpressure
         self._bytes_max = bytes_max
-        #: bytes of differences behind a cut that wait for the store
-        self._waiting_bytes = 0
-        #: bytes of differences that wait for the next cut, because their snapshots were aborted
-        self._carried_bytes = 0
+        #: whether a difference behind a cut waits for the end of its snapshot
+        self._is_waiting = False
+        #: bytes of differences behind a cut, also those of aborted snapshots, which wait for the next cut
+        self._bytes = 0
         self._is_closed = False
 
-    def hold(self, waiting_bytes: int, carried_bytes: int) -> None:
-        """Note how many bytes are behind a cut."""
-        self._waiting_bytes, self._carried_bytes = waiting_bytes, carried_bytes
+    def hold(self, size: int, *, is_waiting: bool) -> None:
+        """Note how many bytes are behind a cut, and whether a difference waits for the end of its snapshot."""
+        self._bytes, self._is_waiting = size, is_waiting
         self.check()
 
     def check(self) -> None:
         """Close or open the gate. Called after each slice of messages."""
-        is_full = bool(self._waiting_bytes) and self._exceeds
+        is_full = self._is_waiting and self._exceeds
         if is_full is not self._is_closed:
             self._is_closed = is_full
             self._backpressure.closed += 1 if is_full else -1
@@ -41,8 +43,8 @@ class DifferenceGate:
     @property
     def needs_snapshot(self) -> bool:
         """Whether only a cut can free memory."""
-        return not self._waiting_bytes and self._exceeds
+        return not self._is_waiting and self._exceeds
 
     @property
     def _exceeds(self) -> bool:
-        return self._waiting_bytes + self._carried_bytes + self._node.held_bytes > self._bytes_max
+        return self._bytes + self._node.held_bytes > self._bytes_max

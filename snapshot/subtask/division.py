@@ -80,6 +80,10 @@ class Division(ABC):
     def settle(self, min_snapshot_id: int) -> None:
         """Forget what is kept for settled snapshots."""
 
+    @abstractmethod
+    def published(self, snapshot_id: int) -> None:
+        """Take the publication of a snapshot."""
+
     def state_at(self, snapshot_id: int, state: Any) -> Any:
         """Return the state that a node has in a snapshot, from its state now."""
         return state

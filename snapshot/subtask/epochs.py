@@ -93,6 +93,9 @@ class Epochs(Division):
     def marker_came(self, snapshot_id: int, *, is_final: bool) -> None:
         """Take a marker, which says no more than that it came."""
 
+    def published(self, snapshot_id: int) -> None:
+        """Take a publication, which says nothing of epochs."""
+
     def _counts_of(self, output: ChannelSender) -> StampCounts:
         assert isinstance(output.buffer, StampedBuffer)
         return output.buffer.stamps.counts

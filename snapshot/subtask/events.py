@@ -107,12 +107,12 @@ class ClockAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class DifferencesHeld:
-    """How many bytes of an aggregate's differences are behind a cut."""
+    """What is in memory of an aggregate's differences behind a cut."""
 
-    #: of differences that wait for the store, or for the decision on their snapshot
-    waiting_bytes: int
-    #: of aborted snapshots, which wait for the next cut
-    carried_bytes: int
+    #: whether one waits for the store, or for the end of its snapshot. It may be empty, while another subtask's waits
+    is_waiting: bool
+    #: bytes, also of aborted snapshots, which wait for the next cut
+    size: int
 
 
 #: events that a host passes to `SubtaskMachine.step`

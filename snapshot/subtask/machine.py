@@ -329,6 +329,8 @@ class SubtaskMachine:
                 self._answer_request()
             case SnapshotPublished(snapshot_id):
                 self._tick(now)
+                if self._parts.division is not None:
+                    self._parts.division.published(snapshot_id)
                 self._published(snapshot_id)
             case RecordRequested(number):
                 self._record_alone(number)
@@ -340,14 +342,14 @@ class SubtaskMachine:
                 self._end_component()
             case ClockAsked(snapshot_id):
                 assert isinstance(self._parts.division, Positions)
-                clock = self._parts.division.ask(snapshot_id, has_ended=self.status is Status.ENDED)
-                self._reports.append(ClockGiven(snapshot_id, self.subtask, clock))
+                seen, has_ended = self._parts.division.ask(snapshot_id), self.status is Status.ENDED
+                self._reports.append(ClockGiven(snapshot_id, self.subtask, seen, has_ended))
             case ClockAnnounced(snapshot_id, clock):
                 assert isinstance(self._parts.division, Positions)
                 self._parts.division.announce(snapshot_id, clock)
-            case DifferencesHeld(waiting_bytes, carried_bytes):
+            case DifferencesHeld(is_waiting, size):
                 assert self._parts.gate is not None
-                self._parts.gate.hold(waiting_bytes, carried_bytes)
+                self._parts.gate.hold(size, is_waiting=is_waiting)
             case Started():
                 self._tick(now)
                 self._start()

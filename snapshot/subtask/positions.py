@@ -7,7 +7,6 @@ with the clock that it has not reached, and takes no message until the clock of 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,12 +14,13 @@ from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import ChannelSender
 from snapshot.channel.object_frame import AnyFrame
 from snapshot.channel.output_buffer import BackpressureFlag
-from snapshot.channel.stamps import Clock, Position, Stamp
+from snapshot.channel.stamps import Clock, Numbers, Position, Stamp
 from snapshot.ids import ChannelId, Subtask
 from snapshot.node import Node
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.replayable_source import ReplayableSource
 from snapshot.subtask.division import Division
+from snapshot.subtask.source_slices import SourceSlices
 
 #: position of messages that come from no slice, as of `onStart`: below every clock
 NOWHERE: Final[Position] = ("", -1)
@@ -41,11 +41,15 @@ class Positions(Division):
     outputs : mapping of ChannelId to ChannelSender
         Senders that stamp their messages.
     backpressure : BackpressureFlag
-        Closed by an aggregate from its answer to the announcement.
+        Closed by an aggregate from its answer to the announcement, and by a source with too many slices.
     """
 
     def __init__(
-        self, subtask: Subtask, node: Node, outputs: Mapping[ChannelId, ChannelSender], backpressure: BackpressureFlag
+        self,
+        subtask: Subtask,
+        node: Node,
+        outputs: Mapping[ChannelId, ChannelSender],
+        backpressure: BackpressureFlag,
     ) -> None:
         super().__init__(outputs, NOWHERE)
         self._subtask = subtask
@@ -61,21 +65,19 @@ class Positions(Division):
         self._clock: Mapping[str, int] | None = {}
         #: whether that snapshot is not cut here
         self._is_pending = False
-        #: {partition of a source: (number, offset at its begin) of the slices that a clock may still name}
-        self._slices: dict[str, deque[tuple[int, Any]]] = {}
-        #: {partition of a source: number of its last slice}
-        self._numbers: dict[str, int] = {}
+        self._slices = SourceSlices(backpressure)
         #: snapshots whose markers said that they hold all messages
         self._final: dict[int, None] = {}
+        self._is_source = isinstance(node, ReplayableSource)
         if isinstance(node, ReplayableSource):
             node.on_slice = self._begin_slice
 
-    def ask(self, snapshot_id: int, *, has_ended: bool) -> Clock:
+    def ask(self, snapshot_id: int) -> Numbers:
         """Return the clock that an aggregate has not reached, and let it take no message until `announce`."""
         if not self._asked:
             self._backpressure.closed += 1
         self._asked = snapshot_id
-        return None if has_ended else tuple(self._seen.items())
+        return tuple(self._seen.items())
 
     def announce(self, snapshot_id: int, clock: Clock) -> None:
         """Divide by this clock from now on."""
@@ -100,6 +102,11 @@ class Positions(Division):
 
     def begin(self, snapshot_id: int) -> None:
         """Go on behind a source's cut."""
+        self._slices.cut(snapshot_id)
+
+    def published(self, snapshot_id: int) -> None:
+        """Note at a source what all aggregates have got."""
+        self._slices.published(snapshot_id)
 
     def had_ended(self, channel: ChannelId, snapshot_id: int) -> bool:
         """Return whether the end of an ended input belongs to a snapshot."""
@@ -130,16 +137,11 @@ class Positions(Division):
     def state_at(self, snapshot_id: int, state: Any) -> Any:
         """Return the offsets at the clock: those of the slices that are the first above it."""
         assert snapshot_id == self._announced
-        if self._clock is None or not self._slices:
+        if self._clock is None or not self._is_source:
             return state
-        offsets = dict(state)
-        for partition, slices in self._slices.items():
-            number = self._clock.get(self._name(partition), 0)
-            while slices and slices[0][0] < number:
-                slices.popleft()  # because clocks never go back
-            if slices:
-                offsets[partition] = slices[0][1]
-        return offsets
+        of_node = f"{self._subtask.node}/"
+        own = {name.removeprefix(of_node): number for name, number in self._clock.items() if name.startswith(of_node)}
+        return self._slices.offsets_at(own, state)
 
     def is_final(self, snapshot_id: int) -> bool:
         """Return whether a snapshot is known to hold all messages, so that its marker says so."""
@@ -164,15 +166,9 @@ class Positions(Division):
             self._asked = 0
             self._backpressure.closed -= 1
 
-    def _name(self, partition: str) -> str:
-        return f"{self._subtask.node}/{partition}"
-
     def _begin_slice(self, partition: str, start: Any) -> None:
         """Number the slice that a source reads next."""
-        slices = self._slices.setdefault(partition, deque())
-        number = self._numbers[partition] = self._numbers.get(partition, -1) + 1
-        slices.append((number, start))
-        self._pass_on((self._name(partition), number))
+        self._pass_on((f"{self._subtask.node}/{partition}", self._slices.add(partition, start)))
 
     def _pass_on(self, stamp: Stamp) -> None:
         super()._pass_on(stamp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.channel.stamps import Clock
+from snapshot.channel.stamps import Numbers
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
@@ -101,11 +101,13 @@ class OwnStateCaptured:
 
 @dataclass(frozen=True, slots=True)
 class ClockGiven:
-    """An aggregate has not reached this clock, and takes no message now."""
+    """An aggregate has seen the slices below these numbers, and no others. It takes no message now."""
 
     snapshot_id: int
     subtask: Subtask
-    clock: Clock
+    seen: Numbers
+    #: whether its inputs have ended
+    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ _PICKLED: Final = "An instance connects at its first call, not when it is made, 
 _SHARED: Final = "All subtasks of an aggregate, and all readers, see one store."
 _UNTAKEN: Final = "also for a claim that has not taken the store."
 _LOWER: Final = "Take the store for a claim, so that lower claims can write no more."
-_FIRST: Final = "Return the committed id; 0 at first."
+_FIRST: Final = "Return the committed id; -1 at first."
+_BEGUN: Final = "A run that begins commits 0, which has no cells."
 _FOREIGN: Final = "if the store belongs to another run."
+_FORMER: Final = "A claim may take the store of its former names."
 _NEW: Final = "Write cells: the new value of each key."
 _REPEATED: Final = "One call is atomic, and may be repeated."
 _BEFORE: Final = "The value before is the one that counts now."
@@ -112,7 +114,9 @@ def _check_first_calls(trial: StoreTrial) -> None:
     trial.expect_refused(lambda: trial.one.write(unclaimed, 1, [(one, 1)]), "write before take", _UNTAKEN)
     trial.take(_FIRST)
     again = trial.other.take(trial.claim)
-    demand(again == 0, _FIRST, f"take by the same claim again returned {again!r}, not 0")
+    demand(again == -1, _FIRST, f"take by the same claim again returned {again!r}, not -1")
+    trial.commit()
+    trial.take(_BEGUN)
     trial.write_and_commit((one, "a"), (other, "b"))
     for connection, sentence in ((trial.one, _AT_ONCE), (trial.other, _SHARED)):
         found = connection.get(one)
@@ -146,6 +150,7 @@ def _check_claims(trial: StoreTrial) -> None:
     trial.one.commit(trial.claim, pending)
     trial.committed = pending
     trial.expect([2, None], keys, _NOTHING)
+    trial.rename(_FORMER)
 
 
 def _check_writes(trial: StoreTrial) -> None:

@@ -42,7 +42,7 @@ class StoreTrial:
     def __init__(self, maker: Callable[[], AggregateStore]) -> None:
         self.maker = maker
         self.one, self.other = maker(), maker()
-        self.committed = 0
+        self.committed = -1
         self._number = 0
         self._rows = count(1)
 
@@ -71,6 +71,15 @@ class StoreTrial:
         found = self.one.take(self.higher_claim)
         self._number += 1
         demand(found == self.committed, sentence, f"take returned the id {found!r}, not {self.committed}")
+
+    def rename(self, sentence: str) -> None:
+        """Take the store for another name, and back, and demand that each claim names the one before it."""
+        for name, before in (("renamed", _NAME), (_NAME, "renamed")):
+            self._number += 1
+            try:
+                self.one.take(StoreClaim(name, self._number, (before,)))
+            except StoreRefused as error:
+                demand(False, sentence, f"take by {name!r}, formerly {before!r}, raised {error!r}")
 
     def fresh(self, count: int) -> list[tuple[int, int]]:
         """Return keys that were not used before."""

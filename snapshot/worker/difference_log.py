@@ -72,9 +72,9 @@ class DifferenceLog:
 
     @property
     def held(self) -> DifferencesHeld:
-        """Bytes in memory of differences behind their cut, about."""
-        waiting = sum(each.size for each in (self._undecided, self._waiting) if each is not None)
-        return DifferencesHeld(waiting, 0 if self._carried is None else self._carried.size)
+        """Bytes in memory of differences behind their cut, about, and whether one waits for its snapshot's end."""
+        size = sum(each.size for each in (self._undecided, self._waiting, self._carried) if each is not None)
+        return DifferencesHeld(self._undecided is not None or self._waiting is not None, size)
 
     @property
     def held_keys(self) -> int:

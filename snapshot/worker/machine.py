@@ -507,7 +507,8 @@ class WorkerMachine:
                 self._send(control.WorkerIdle(self.number, self.incarnation, True))
             case RecordDeadline(subtask):
                 assert self._data.records is not None
-                self._record(self._data.records, subtask, now)
+                if not self._data.records.is_over(subtask):
+                    self._record(self._data.records, subtask, now)
             case FailureReportDeadline():
                 failed, self._failure = self._failure, None
                 assert failed is not None
@@ -563,8 +564,8 @@ class WorkerMachine:
                 | reports.StepCaptured()
             ):
                 self._take_outcome(self._data.rows.take(report), now)
-            case reports.ClockGiven(snapshot_id, subtask, clock):
-                self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, clock))
+            case reports.ClockGiven(snapshot_id, subtask, seen, has_ended):
+                self._send(control.ClockAnswered(self.incarnation, snapshot_id, subtask, seen, has_ended))
             case reports.DifferenceCaptured(subtask=subtask):
                 self._work_on_totals(self._data.differences.captured(report))
                 self._hold_differences(subtask, now)
@@ -681,8 +682,7 @@ class WorkerMachine:
                 case control.SnapshotAcknowledged(_, number, record):
                     records.parts_stored(record, number, decisions)
                 case control.SnapshotDeclined(_, number, subtask, reason):
-                    self._effects.append(Log("warning", f"record {number}: {reason}"))
-                    records.failed(subtask, number, decisions)
+                    self._failed_record(records, (subtask, number, reason), decisions)
                 case _:
                     self._send(message)
         self._decide(records, decisions, now)
@@ -692,9 +692,14 @@ class WorkerMachine:
         if isinstance(event, RecordWritten):
             records.written(event.subtask, event.number, event.next_claim, event.found, now, decisions)
         else:
-            self._effects.append(Log("warning", f"record {event.number} of {event.subtask}: {event.reason}"))
-            records.failed(event.subtask, event.number, decisions)
+            self._failed_record(records, (event.subtask, event.number, event.reason), decisions)
         self._decide(records, decisions, now)
+
+    def _failed_record(self, records: RecordWriter, failed: tuple[Subtask, int, str], decisions: Decisions) -> None:
+        subtask, number, reason = failed
+        if records.failed(subtask, number, decisions):
+            self._effects.append(Log("warning", f"record {number} of {subtask}: {reason}"))
+            self._send(control.RecordFailed(self.incarnation, subtask, number, reason))
 
     def _obey_about_records(self, records: RecordWriter, message: control.CoordinatorMessage, now: float) -> None:
         decisions = Decisions()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from snapshot.coordinator.control import RestoredSubtask
 from snapshot.errors import RestoreRefused
 from snapshot.operators.aggregate_store import AggregateStore, StoreClaim
 from snapshot.operators.monoid import Monoid
@@ -17,6 +18,13 @@ from snapshot.worker.difference_log import TotalsTask, WriteTotals
 
 #: Keys of one call: enough to hide the way to a server, and few enough for the seconds that a statement may take.
 KEYS_AT_ONCE = 10_000
+
+
+def claim_of(run: str, restored: RestoredSubtask, incarnation: int) -> StoreClaim:
+    """Return the claim of a subtask of an aggregate on its store."""
+    node = restored.subtask.node
+    formerly = tuple(f"{run}/{old}" for old, new in restored.renames if new == node)
+    return StoreClaim(f"{run}/{node}", incarnation, formerly)
 
 
 def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: int) -> Iterator[None]:
@@ -28,13 +36,19 @@ def opening(store: AggregateStore, claim: StoreClaim, node: str, snapshot_id: in
     Raises
     ------
     RestoreRefused
-        if the store has committed a later snapshot.
+        if the store has committed a later snapshot, or none although the run had begun with it.
     """
     committed = store.take(claim)
+    if committed < 0 < snapshot_id:
+        raise RestoreRefused(
+            f"snapshot {snapshot_id} has totals in the store of {node!r}, and no run has begun in this store: bring "
+            "its data back, or name the store that has them. A fork takes no totals along. A node of another name "
+            "begins with none"
+        )
     if committed > snapshot_id:
         raise RestoreRefused(
             f"the store of {node!r} has committed snapshot {committed}; it cannot go back to {snapshot_id}: "
-            "restore a later snapshot, or give the node another store"
+            "restore a later snapshot, or begin with an empty store"
         )
     yield
     store.commit(claim, snapshot_id)
@@ -58,7 +72,8 @@ class StoreCalls:
     claim : StoreClaim
     monoid : Monoid
     keys_at_once : int
-        Keys of one call.
+        Keys of one call. Behind one that failed only half, because a store gives up what takes it too long, as 10,000
+        sketches may; behind one that succeeded twice as many.
     """
 
     def __init__(
@@ -67,7 +82,7 @@ class StoreCalls:
         self._store = store
         self._claim = claim
         self._monoid = monoid
-        self._keys_at_once = keys_at_once
+        self._keys_max = self._keys_at_once = keys_at_once
         self._tasks: deque[TotalsTask] = deque()
         #: keys and states of the first task that are not written yet; None before its first call
         self._left: list[tuple[Any, Any]] | None = None
@@ -125,9 +140,11 @@ class StoreCalls:
 
     def _write(self, snapshot_id: int, left: list[tuple[Any, Any]]) -> None:
         """Write the next cells, and remove them from `left`."""
-        some = left[-self._keys_at_once :]
+        size = self._keys_at_once
+        some = left[-size:]
         if not some:
             return
+        self._keys_at_once = max(1, size // 2)
         before = self._store.current([key for key, _ in some])
         plus = self._monoid.plus
         items = [
@@ -135,4 +152,5 @@ class StoreCalls:
         ]
         self._store.write(self._claim, snapshot_id, items)
         del left[-len(some) :]
+        self._keys_at_once = min(self._keys_max, 2 * size)
         self.operations += 2

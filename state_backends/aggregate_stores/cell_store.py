@@ -26,11 +26,15 @@ CALL_SECONDS_MAX: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The claim that a store obeys, and the committed id. Number 0 is no claim."""
+    """The claim that a store obeys, and the committed id. Number 0 is no claim, and id -1 is nothing committed yet."""
 
     run: str
     number: int
     committed: int
+
+
+#: the holder of a store that nobody has taken
+NOBODY: Final = Holder("", 0, -1)
 
 
 class Cell(NamedTuple):
@@ -68,7 +72,7 @@ class CellTable(Protocol):
         """
 
     def holder(self) -> Holder:
-        """Return the holder, within a deed. The first one is ``Holder("", 0, 0)``."""
+        """Return the holder, within a deed. The first one is `NOBODY`."""
 
     def hold(self, holder: Holder) -> None:
         """Replace the holder, within a deed."""
@@ -95,7 +99,7 @@ class CellStore(AggregateStore):
     def __init__(self) -> None:
         self._table: CellTable | None = None
         #: the committed id that this instance has seen last
-        self._committed = 0
+        self._committed = NOBODY.committed
 
     @abstractmethod
     def __str__(self) -> str:
@@ -207,7 +211,7 @@ class CellStore(AggregateStore):
         return holder
 
     def _refuse_older(self, holder: Holder, claim: StoreClaim) -> None:
-        if holder.number and holder.run != claim.run:
+        if holder.number and holder.run not in (claim.run, *claim.formerly):
             raise StoreRefused(
                 f"{self} belongs to run {holder.run!r}, not to {claim.run!r}: give each run and each aggregate a "
                 "store of its own"

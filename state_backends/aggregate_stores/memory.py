@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder, Result
+from state_backends.aggregate_stores.cell_store import NOBODY, Cell, CellStore, CellTable, Holder, Result
 
 
 class MemoryTable:
@@ -15,7 +15,7 @@ class MemoryTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holder = Holder("", 0, 0)
+        self._holder = NOBODY
         self._cells: dict[str, Cell] = {}
         #: {snapshot above the committed one: keys that it wrote}
         self._written: dict[int, set[str]] = {}

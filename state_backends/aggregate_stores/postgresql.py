@@ -112,7 +112,8 @@ def _place(dsn: str) -> str:
     """Return host and database of a DSN, and nothing that could be a password."""
     if "://" in dsn:
         url = urlsplit(dsn)
-        return f"{url.hostname or ''}{url.path}"
+        port = f":{url.port}" if url.port else ""
+        return f"{url.hostname or ''}{port}{url.path}"
     unquoted = re.sub(r"'(\\.|[^'\\])*'", "…", dsn)
     return " ".join(f"{name}={value}" for name, value in re.findall(r"\b(host|port|dbname)\s*=\s*(\S+)", unquoted))
 

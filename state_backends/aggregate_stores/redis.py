@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from snapshot.stored.backend import StoreRefused
 from state_backends.aggregate_stores.cell_store import (
     CALL_SECONDS_MAX,
+    NOBODY,
     Cell,
     CellStore,
     CellTable,
@@ -118,7 +119,8 @@ class RedisStore(CellStore):
     def __str__(self) -> str:
         url = urlsplit(self.url)
         port = f":{url.port}" if url.port else ""
-        return f"Redis keys {self.prefix} at {url.scheme}://{url.hostname or ''}{port}{url.path}"
+        database = "".join(f"?db={each}" for each in parse_qs(url.query).get("db", ()))  # the rest may be a password
+        return f"Redis keys {self.prefix} at {url.scheme}://{url.hostname or ''}{port}{url.path}{database}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -216,6 +218,6 @@ class _Table:
 
 def _holder_of(text: bytes) -> Holder:
     if not text:
-        return Holder("", 0, 0)
+        return NOBODY
     found = json.loads(text)
     return Holder(found["run"], found["claim"], found["committed"])

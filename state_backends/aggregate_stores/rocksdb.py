@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from snapshot.errors import StateError
 from snapshot.stored.backend import StoreRefused
-from state_backends.aggregate_stores.cell_store import Cell, CellStore, CellTable, Holder, Result, imported
+from state_backends.aggregate_stores.cell_store import NOBODY, Cell, CellStore, CellTable, Holder, Result, imported
 from state_backends.rocksdb import refuse_in_child
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Table:
         """See `CellTable`."""
         row: bytes | None = self._rows.get(_HOLDER)
         if row is None:
-            return Holder("", 0, 0)
+            return NOBODY
         number, committed, run = row.decode("utf-8", "surrogatepass").split("\n", 2)
         return Holder(run, int(number), int(committed))
 

@@ -70,7 +70,7 @@ class Names:
             f"previous TEXT) {options}",
             f"CREATE TABLE {self.written} (snapshot_id BIGINT NOT NULL, keys TEXT NOT NULL)",
             f"CREATE TABLE {self.holder} (run TEXT NOT NULL, claim BIGINT NOT NULL, committed BIGINT NOT NULL)",
-            f"INSERT INTO {self.holder} VALUES ('', 0, 0)",
+            f"INSERT INTO {self.holder} VALUES ('', 0, -1)",
             f"CREATE VIEW {self.totals} AS SELECT key, CASE WHEN snapshot_id <= committed THEN value ELSE previous END "
             f"AS value FROM {self.cells}, {self.holder} WHERE snapshot_id <= committed OR previous IS NOT NULL",
         )

@@ -23,7 +23,7 @@ class StoredCells:
     """What is stored: whose it is, what counts, and the cells by key."""
 
     claim: StoreClaim | None = None
-    committed: int = 0
+    committed: int = -1
     cells: dict[Any, _Cell] = field(default_factory=dict)
     #: keys of the cells that do not count yet
     open_keys: dict[Any, None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class KeptTotals(AggregateStore):
     def take(self, claim: StoreClaim) -> int:
         stored = self._stored
         if stored.claim is not None:
-            if claim.run != stored.claim.run:
+            if stored.claim.run not in (claim.run, *claim.formerly):
                 raise StoreRefused(f"the store in memory belongs to run {stored.claim.run!r}, not to {claim.run!r}")
             self._check(claim)
         stored.claim = claim

@@ -281,7 +281,7 @@ class SimulatedCoordinator:
                 return self._store_cut(snapshot_id, incarnation, plan)
             case events.RemoveRecords(paths):
                 self._store.remove_records(paths)
-                return None
+                return events.RecordsRemoved()
             case events.DeleteSnapshots(snapshot_ids):
                 removed = self._delete(snapshot_ids)
                 return events.SnapshotsDeleted(removed, self._versions(removed))

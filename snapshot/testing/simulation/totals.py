@@ -19,7 +19,7 @@ from snapshot.testing.simulation.kept_totals import KeptTotals, StoredCells
 from snapshot.testing.simulation.scheduler import Group
 from snapshot.testing.steps import WorkRows
 from snapshot.worker.difference_log import CommitTotals, TotalsTask
-from snapshot.worker.store_calls import StoreCalls, opening
+from snapshot.worker.store_calls import StoreCalls, claim_of, opening
 
 
 @dataclass(slots=True)
@@ -91,6 +91,7 @@ class StoreThreads:
         self._stores = stores
         self._connect = connect
         self._see = see
+        self._claims: dict[tuple[int, Subtask], StoreClaim] = {}
         self._calls: dict[tuple[int, Subtask], StoreCalls] = {}
         #: commits that the stores do not have
         self._commits: dict[tuple[int, Subtask], None] = {}
@@ -120,11 +121,12 @@ class StoreThreads:
         step()
 
     def _opening(self, deploy: Deploy) -> Iterator[None]:
-        claim = StoreClaim(self._run, deploy.incarnation)
         for each in deploy.subtasks:
             node = each.subtask.node
             if self._topology.node(node).is_aggregate:
                 snapshot_id = 0 if each.origin is None else each.origin.snapshot_id
+                claim = claim_of(self._run, each, deploy.incarnation)
+                self._claims[deploy.incarnation, each.subtask] = claim
                 yield from opening(self._connect(self._stores[node]), claim, node, snapshot_id)
 
     def work(
@@ -139,7 +141,7 @@ class StoreThreads:
         at = (incarnation, task.subtask)
         if at not in self._calls:
             store = self._connect(self._stores[task.subtask.node])
-            self._calls[at] = StoreCalls(store, StoreClaim(self._run, incarnation), monoid, keys_at_once=1)
+            self._calls[at] = StoreCalls(store, self._claims[at], monoid, keys_at_once=1)
         calls = self._calls[at]
         was_busy = calls.has_work
         calls.put(task)

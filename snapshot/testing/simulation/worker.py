@@ -495,7 +495,7 @@ class Worker(HostOwner):
                 self.uploads.once(CheckClaim(record.subtask, number), check)
 
         def check() -> None:
-            found = RecordFiles(self._store).claim(effect.next_claim)
+            found = self._store.read_claim(effect.next_claim)
             self._world.note_record(record, is_taken=found is not None)
             self.step(events.RecordWritten(*at, effect.next_claim, found))
             self._refresh(list(self.hosts.values()))

@@ -88,6 +88,10 @@ def test_a_snapshot_that_is_newer_than_the_reports() -> None:
     assert mode_status(None, None, INCARNATION, _ADDED)["itemsBehind"] == 4
 
 
+#: what is shown of a node without a record, but for its age
+NOTHING = {"records": 0, "recordMs": 0.0, "logBytes": 0, "waitsFor": [], "failed": 0}
+
+
 class _NoWorkers(Outbox):
     """Sends nothing."""
 
@@ -106,15 +110,24 @@ def test_records_are_shown_by_node() -> None:
     log = replace(own(link, (1, 4)), size=30)
     status = SubtaskStatus(False, True, False, False, ())
     number = first_record_number(1) + 2
+    outbox.now = 4.0
+    tracker.begin(has_snapshot=False)
     outbox.now = 7.0
     record = SubtaskRecord(link, 1, (state,), (), (), status)
     tracker.take(IndependentRecord("run", number, record, (log,), (), 0), 0.25)
+    assert [tracker.fail(link), tracker.fail(link)] == [1, 2]
     tracker.note_awaiting(link, (Subtask("numbers"),), is_requested=False)
     assert records_status(tracker, None, 9.5) == {
         "name": "channelLogs",
         "recovery": None,
-        "nodes": {"link": {"records": 3, "recordAge": 2.5, "recordMs": 250.0, "logBytes": 30, "waitsFor": ["numbers"]}},
-    }
+        "nodes": {
+            "numbers": {**NOTHING, "recordAge": 5.5},
+            "link": {
+                "records": 3, "recordAge": 5.5, "recordMs": 250.0, "logBytes": 30, "waitsFor": ["numbers"], "failed": 2,
+            },
+            "out": {**NOTHING, "recordAge": 5.5},
+        },
+    }  # fmt: skip
     report = RecoveryReport((SubtaskRecovery(link, 7, (), (ReplayedLog(Subtask("a"), Relation.BEHIND, 3, 4),)),))
     shown = records_status(tracker, replace(manifest(), recovery=report), 9.5)
     assert recovery_lines(shown) == ["recovered link[0]: behind a[0], 2 messages again"]

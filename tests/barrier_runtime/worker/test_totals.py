@@ -129,7 +129,7 @@ def test_a_restore_does_not_wait_for_ever(worker: Worker, monkeypatch: pytest.Mo
 
 
 REFUSALS: list[tuple[Callable[[], Exception], type[Exception], str]] = [
-    (lambda: StoreRefused("no number"), StateError, r"the store of sums\[0\]: .*no number"),
+    (lambda: StoreRefused("no number"), RestoreRefused, r"the store of sums\[0\]: .*no number"),
     (lambda: Fenced("claim 2 has taken it"), Fenced, "claim 2 has taken it"),
     (lambda: ValueError("a bug"), StateError, r"the store of sums\[0\]: .*a bug"),
 ]
@@ -153,7 +153,7 @@ def test_what_is_refused_for_good_is_reported_once(
 def test_a_store_of_another_run_refuses_the_restore(worker: Worker) -> None:
     """For good, because another start would find the same owner."""
     worker.store.take(StoreClaim("other", 1))
-    with pytest.raises(RestoreRefused, match=r"the store of sums\[0\]: .*belongs to run 'other', not to 'g'"):
+    with pytest.raises(RestoreRefused, match=r"the store of sums\[0\]: .*belongs to run 'other', not to 'g/sums'"):
         worker.open()
 
 

@@ -41,11 +41,22 @@ def test_a_snapshot_takes_what_was_added_before_it() -> None:
     assert node.take_difference(9) == ({}, 0) and not node.held_bytes
 
 
-@pytest.mark.parametrize("keys", [(1, True), (1, 2.0), (0.5, Fraction(1, 2)), ("a", 1, False)])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *((1, True), (1, 2.0), (0.5, Fraction(1, 2)), ("a", 1, False)),
+        *(((1, "a"), (True, "a")), (("a", 1), "b", ("a", 1.0)), (("a", (1, 2)), ("a", (1, 2.0)))),
+    ],
+)
 def test_numbers_of_several_types_are_refused(keys: tuple[Any, ...]) -> None:
     """A store would have several cells for what is one key in memory, so totals would depend on the sequence."""
     with pytest.raises(NodeError, match=r"types \w+ and \w+: 1, 1.0 and True are one key in memory"):
         _added(*keys)
+
+
+def test_numbers_of_several_types_may_stand_at_several_places() -> None:
+    """Of keys that are tuples, also of several lengths."""
+    assert _added((1, 2.0), (2, 2.0), ("a", "b"), (), (1,)).take_difference(1)[0]
 
 
 def test_any_object_with_zero_and_plus_is_a_monoid() -> None:

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from snapshot.channel.frame import Frame
+from snapshot.coordinator import events
+from snapshot.coordinator.deployment import Deployment
 from snapshot.coordinator.machine import Coordinator
 from snapshot.coordinator.record_tracker import RecordTracker
 from snapshot.independent.composed_cut import ChannelState
 from snapshot.independent.record_files import RecordFiles
 from snapshot.independent.record_writer import Decisions, RecordWriter, _Subtask
+from snapshot.stored import layout
 from snapshot.stored.certificate import SubtaskRecord
 from snapshot.stored.history import Claim
 from snapshot.stored.independent_record import IndependentRecord
+from snapshot.stored.memory_files import MemoryFiles
 from snapshot.stored.part import decode_frames
+from snapshot.stored.run_store import RunStore
 from snapshot.subtask.independent_recording import IndependentRecording
 
 Patch = pytest.MonkeyPatch
@@ -156,3 +161,75 @@ def entries_not_cut(patch: Patch) -> None:
         return found
 
     patch.setattr(RecordFiles, "_frames", frames)
+
+
+def _as_files(patch: Patch) -> None:
+    """Store all parts in files of their own, so that there is something to remove."""
+    patch.setattr(MemoryFiles.__init__, "__kwdefaults__", {"inline_bytes_max": 0})
+
+
+def no_base_without_a_restart(patch: Patch) -> None:
+    """The newest snapshot of an incarnation that began afresh is no base of its records."""
+    _as_files(patch)
+    base = property(lambda self: None if self._source is None else self.known)
+    patch.setattr(Deployment, "base_of_records", base)
+
+
+# ---------------------------------------------------------------- 14.6: which records count
+
+
+def older_workers_adopted(patch: Patch) -> None:
+    """Workers are adopted although a restore of a higher incarnation is published."""
+    patch.setattr(Deployment, "_has_gone_on_from", lambda self, running: False)
+
+
+def records_of_any_incarnation(patch: Patch) -> None:
+    def newest(self: RecordFiles, incarnation: int) -> tuple[IndependentRecord, ...]:
+        found: dict[str, tuple[int, str]] = {}
+        for path in self._store.record_paths():
+            if (at := layout.record_origin(path)) is not None:
+                found[at.subtask] = max(found.get(at.subtask, (0, "")), (at.number, path))
+        return tuple(self.read(path) for _, path in sorted(found.values()))
+
+    patch.setattr(RecordFiles, "newest", newest)
+
+
+# ---------------------------------------------------------------- 14.7: snapshots on request
+
+
+def request_covered_by_older_records(patch: Patch) -> None:
+    patch.setattr(RecordTracker, "covers", lambda self, snapshot_id: self._has_all)
+
+
+# ---------------------------------------------------------------- 14.8: removal
+
+
+def needed_parts_removed(patch: Patch) -> None:
+    """The parts of a replaced record go with it, also those that the newest one lists."""
+    unneeded = RecordTracker.take_unneeded
+
+    def mutant(self: RecordTracker) -> tuple[str, ...]:
+        handles = [handle for each in self._replaced for handle in each.all_handles if handle.run == each.run]
+        return (*unneeded(self), *(handle.path for handle in handles if handle.path is not None))
+
+    patch.setattr(RecordTracker, "take_unneeded", mutant)
+
+
+def removed_while_a_cut_is_made(patch: Patch) -> None:
+    take = RecordTracker.take
+
+    def mutant(self: RecordTracker, record: IndependentRecord, seconds: float) -> None:
+        take(self, record, seconds)
+        if paths := self.take_unneeded():
+            self._outbox.put(events.RemoveRecords(paths))
+
+    patch.setattr(RecordTracker, "take", mutant)
+
+
+def listed_parts_removed(patch: Patch) -> None:
+    _as_files(patch)
+
+    def mutant(self: RunStore, paths: Any) -> None:
+        self.backend.delete(*map(self._path, paths))
+
+    patch.setattr(RunStore, "remove_records", mutant)

@@ -71,6 +71,13 @@ def claims_are_compared_after_writing(patch: Patch) -> None:
     patch.setattr(CellStore, "write", mutant)
 
 
+def former_names_are_foreign(patch: Patch) -> None:
+    rule = CellStore._refuse_older
+    patch.setattr(
+        CellStore, "_refuse_older", lambda self, holder, claim: rule(self, holder, replace(claim, formerly=()))
+    )
+
+
 def errors_have_no_name(patch: Patch) -> None:
     def mutant(self: CellStore, holder: Holder, claim: StoreClaim) -> None:
         if holder.number and holder.run != claim.run:
@@ -85,7 +92,7 @@ def errors_have_no_name(patch: Patch) -> None:
 
 
 def begins_with_one(patch: Patch) -> None:
-    patch.setattr(MemoryTable, "holder", lambda self: replace(self._holder, committed=self._holder.committed or 1))
+    patch.setattr(MemoryTable, "holder", lambda self: replace(self._holder, committed=abs(self._holder.committed)))
 
 
 def take_forgets_the_committed_id(patch: Patch) -> None:

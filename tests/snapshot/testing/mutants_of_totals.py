@@ -10,7 +10,7 @@ import pytest
 
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.stamps import Clock, Position
+from snapshot.channel.stamps import Numbers, Position
 from snapshot.coordinator.control import Deploy
 from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.fence_events import FenceEffect
@@ -330,9 +330,9 @@ def gate_closed_ahead_of_the_marker(patch: Patch) -> None:
     check = DifferenceGate.check
 
     def mutant(self: DifferenceGate) -> None:
-        before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes or 1
+        before, self._is_waiting = self._is_waiting, True
         check(self)
-        self._waiting_bytes = before
+        self._is_waiting = before
 
     patch.setattr(DifferenceGate, "check", mutant)
 
@@ -340,8 +340,8 @@ def gate_closed_ahead_of_the_marker(patch: Patch) -> None:
 def aborted_difference_closes_the_gate(patch: Patch) -> None:
     hold = DifferenceGate.hold
 
-    def mutant(self: DifferenceGate, waiting_bytes: int, carried_bytes: int) -> None:
-        hold(self, waiting_bytes + carried_bytes, 0)
+    def mutant(self: DifferenceGate, size: int, *, is_waiting: bool) -> None:
+        hold(self, size, is_waiting=size > 0)
 
     patch.setattr(DifferenceGate, "hold", mutant)
 
@@ -353,10 +353,10 @@ def messages_taken_before_the_announcement(patch: Patch) -> None:
     """An aggregate answers, and goes on."""
     rule = Positions.ask
 
-    def mutant(self: Positions, snapshot_id: int, *, has_ended: bool) -> Clock:
-        clock = rule(self, snapshot_id, has_ended=has_ended)
+    def mutant(self: Positions, snapshot_id: int) -> Numbers:
+        seen = rule(self, snapshot_id)
         self._resume()
-        return clock
+        return seen
 
     patch.setattr(Positions, "ask", mutant)
 
@@ -365,9 +365,8 @@ def inclusive_answers(patch: Patch) -> None:
     """An answer has the last slice that was seen, and not the next one."""
     rule = Positions.ask
 
-    def mutant(self: Positions, snapshot_id: int, *, has_ended: bool) -> Clock:
-        clock = rule(self, snapshot_id, has_ended=has_ended)
-        return None if clock is None else tuple((partition, number - 1) for partition, number in clock)
+    def mutant(self: Positions, snapshot_id: int) -> Numbers:
+        return tuple((partition, number - 1) for partition, number in rule(self, snapshot_id))
 
     patch.setattr(Positions, "ask", mutant)
 
@@ -375,15 +374,30 @@ def inclusive_answers(patch: Patch) -> None:
 def lowest_answer(patch: Patch) -> None:
     """The clock is the minimum of the answers."""
 
-    def mutant(self: Negotiator, snapshot_id: int, subtask: Subtask, clock: Clock) -> bool:
+    def mutant(self: Negotiator, snapshot_id: int, subtask: Subtask, seen: Numbers, *, has_ended: bool) -> bool:
         if snapshot_id != self._snapshot_id or subtask not in self._missing:
             return False
         is_first = len(self._missing) == len(self.aggregates)
         del self._missing[subtask]
-        answer = dict(clock or ())
+        answer = dict(seen)
         self._clock = answer if is_first else {each: min(n, answer.get(each, 0)) for each, n in self._clock.items()}
-        self._is_above_all |= clock is None
+        self._have_ended &= has_ended
         return not self._missing
+
+    patch.setattr(Negotiator, "answer", mutant)
+
+
+def one_ended_aggregate_ends_all(patch: Patch) -> None:
+    """The clock is above everything as soon as the inputs of one aggregate have ended."""
+    rule = Negotiator.answer
+    ended: dict[tuple[int, int], None] = {}
+
+    def mutant(self: Negotiator, snapshot_id: int, subtask: Subtask, seen: Numbers, *, has_ended: bool) -> bool:
+        if has_ended:
+            ended[id(self), snapshot_id] = None
+        was_last = rule(self, snapshot_id, subtask, seen, has_ended=has_ended)
+        self._have_ended = was_last and (id(self), snapshot_id) in ended
+        return was_last
 
     patch.setattr(Negotiator, "answer", mutant)
 

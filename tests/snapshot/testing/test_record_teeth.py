@@ -13,10 +13,12 @@ import pytest
 from snapshot import ChannelLogs, Graph
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.testing import ListSink, Odds, Simulator
+from snapshot.testing.checkers import CheckFailed
 from snapshot.testing.simulator import Impossible
-from snapshot.testing.steps import Crash, FailStore, HangStore, Quiesce, Tick
+from snapshot.testing.steps import Crash, FailStore, HangStore, Quiesce, RequestSnapshot, Tick
 from tests.run_size import FACTOR
 from tests.snapshot.testing import mutants_of_records as mutants
+from tests.snapshot.testing import test_recorded_runs as runs
 from tests.snapshot.testing.recorded import INTERVAL, Link, Numbers, demand, recorded, run
 from tests.snapshot.testing.teeth import Tooth
 
@@ -33,16 +35,18 @@ def _faulty(seed: int) -> None:
 def _walk(simulator: Simulator, chance: Random, steps: int) -> None:
     """Take steps by chance."""
     for _ in range(steps):
-        possible = simulator.possible()
-        if simulator.isOver or not possible:
+        if simulator.isOver:
             return
-        simulator.take(chance.choice(possible) if chance.randrange(6) else Tick(0.02))
+        possible = [each for each in simulator.possible() if not isinstance(each, Tick)]
+        simulator.take(chance.choice(possible) if possible and chance.randrange(6) else Tick(0.02))
 
 
 def _failing_store(seed: int) -> None:
     """A store that fails now and then, and then a worker that dies."""
     chance = Random(seed)
-    simulator = Simulator(recorded(1, 12), [], seed=seed, mode=ChannelLogs(INTERVAL), restartPolicy=MANY)
+    simulator = Simulator(
+        recorded(1, 12), [], seed=seed, mode=ChannelLogs(INTERVAL), restartPolicy=MANY, tolerableFailedSnapshots=50
+    )
     _walk(simulator, chance, 60)
     for _ in range(8):
         with suppress(Impossible):  # where the run is over
@@ -65,6 +69,31 @@ def _first_records(seed: int) -> None:
     with suppress(Impossible):  # where the run is over
         simulator.take(Crash(0))
     demand(simulator.finish(), 6, 1)
+
+
+def _requested(seed: int) -> None:
+    """A snapshot that is requested has each node as it was at the request, or later."""
+    chance = Random(seed)
+    simulator = Simulator(recorded(1, 30), [], seed=seed, mode=ChannelLogs(INTERVAL))
+    simulator.take(Quiesce())
+    history = simulator.history
+    while not history.snapshots:
+        _walk(simulator, chance, 1)
+    _walk(simulator, chance, 100)
+    handled = {name: len(history.handled(name)) for name in ("pass0", "link", "out")}
+    simulator.take(RequestSnapshot())
+    while len(history.snapshots) == 1:
+        _walk(simulator, chance, 1)
+    for name, count in handled.items():
+        own = [record for record in history.snapshots[1].manifest.records if record.subtask.node == name]
+        processed = sum(entry.processed for record in own for entry in record.received)
+        if processed < count:
+            raise CheckFailed("request", f"{name} had handled {count} messages, and its records have {processed}")
+    demand(simulator.finish(), 30, 1)
+
+
+def _chosen(_: int) -> None:
+    runs.test_a_chosen_older_snapshot_is_restored_without_newer_records()
 
 
 #: who notices that a run is wrong
@@ -98,6 +127,18 @@ TEETH = (
         _CAUGHT_BY,
     ),
     Tooth("14.5 entries not cut", mutants.entries_not_cut, _faulty, _CAUGHT_BY),
+    Tooth("14.5 no base", mutants.no_base_without_a_restart, runs.retained, _CAUGHT_BY),
+    Tooth(
+        "14.6 older workers adopted",
+        mutants.older_workers_adopted,
+        runs.adopted_behind_a_restore,
+        (*_CAUGHT_BY, "AssertionError"),
+    ),
+    Tooth("14.6 records of any incarnation", mutants.records_of_any_incarnation, _chosen, ("AssertionError",)),
+    Tooth("14.7 older records", mutants.request_covered_by_older_records, _requested, ("request",)),
+    Tooth("14.8 needed parts removed", mutants.needed_parts_removed, _faulty, _CAUGHT_BY),
+    Tooth("14.8 removed while a cut is made", mutants.removed_while_a_cut_is_made, _faulty, _CAUGHT_BY),
+    Tooth("14.8 listed parts removed", mutants.listed_parts_removed, runs.verified, ("integrity",)),
 )
 
 

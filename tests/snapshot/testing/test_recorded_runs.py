@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from barrier_runtime import SnapshotEditor
-from snapshot import ChannelLogs
+from snapshot import ChannelLogs, Graph
 from snapshot.channel.serialization import Codec
+from snapshot.coordinator import events
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.errors import RestoreRefused
+from snapshot.independent.record_files import RecordFiles
 from snapshot.plan.modes import ModeWish
+from snapshot.stored.independent_record import IndependentRecord
+from snapshot.stored.memory_files import MemoryFiles
 from snapshot.stored.run_store import RunStore
-from snapshot.testing import Odds, Simulator
-from snapshot.testing.checkers import judge
+from snapshot.testing import ListSink, Odds, Simulator
+from snapshot.testing.checkers import CheckFailed, judge
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
-from snapshot.testing.simulator import Mutation
-from snapshot.testing.steps import Crash, CrashCoordinator, FailStage, HangStore, Quiesce, RequestSnapshot, Tick
+from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
+from snapshot.testing.simulator import Impossible, Mutation
+from snapshot.testing.steps import (
+    Arrive,
+    Crash,
+    CrashCoordinator,
+    CutControl,
+    FailStage,
+    HangStore,
+    Quiesce,
+    RequestSnapshot,
+    Step,
+    Tick,
+    Transmit,
+)
 from state_backends import MemoryBackend
 from state_backends.verify import verify_run
 from tests.run_size import FACTOR, scaled
-from tests.snapshot.testing.recorded import INTERVAL, demand, problems, recorded, run
+from tests.snapshot.testing.recorded import INTERVAL, Link, Numbers, demand, number_of, problems, recorded, run
 
 MANY = RestartPolicy(maxRestarts=50)
 
@@ -193,15 +211,191 @@ def test_a_chosen_older_snapshot_is_restored_without_newer_records() -> None:
         return Fence(f"chooser {owner}", instance, chosen.id)  # another owner than that of the first run
 
     mutation = Mutation(fence=fence)  # type: ignore[arg-type]  # called as the class is
-    for faults in ([], [CrashCoordinator()]):
+    for is_crashed in (False, True):
         settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "restartPolicy": MANY, "mutation": mutation}
         simulator = Simulator(recorded(1, 20), [], seed=1, files=dict(files), **settings)
-        _step(simulator, Random(1))
-        for fault in faults:
-            simulator.take(fault)
+        chance = Random(1)
+        if is_crashed:
+            while not _is_restored(simulator):
+                _quick_step(simulator, chance)
+            simulator.take(CrashCoordinator())
         history = simulator.finish()
         assert history.outcome is Outcome.FINISHED, history.reason
-        restored = next(each for each in history.snapshots if each.manifest.recovery is not None)
-        assert [record.state for record in restored.manifest.records] == [
-            record.state for record in chosen.manifest.records
-        ]
+        restored = [each for each in history.snapshots if each.manifest.recovery is not None]
+        assert len(restored) > is_crashed
+        for each in restored[: 1 + is_crashed]:
+            assert [record.state for record in each.manifest.records] == [
+                record.state for record in chosen.manifest.records
+            ]
+
+
+def _is_restored(simulator: Simulator) -> bool:
+    return any(each.manifest.recovery is not None for each in simulator.history.snapshots)
+
+
+def _quick_step(simulator: Simulator, chance: Random) -> None:
+    """Take one step by chance, and seldom let time pass, so that no deadline passes."""
+    possible = [each for each in simulator.possible() if not isinstance(each, Tick)]
+    if not simulator.isOver:
+        simulator.take(chance.choice(possible) if possible and chance.randrange(15) else Tick(0.02))
+
+
+def verified(seed: int) -> None:
+    """Some snapshots on request. All parts of all that are kept are there at the end."""
+    files: dict[str, bytes] = {}
+    chance = Random(seed)
+    simulator = Simulator(recorded(1, 20), [], seed=seed, mode=ChannelLogs(INTERVAL), files=files)
+    simulator.take(Quiesce())
+    with suppress(Impossible):  # where the run is over
+        while not simulator.isOver:
+            simulator.take(RequestSnapshot())
+            for _ in range(100):
+                _quick_step(simulator, chance)
+    demand(simulator.finish(), 20, 1)
+    store = MemoryBackend()
+    for path, data in files.items():
+        store.put_if_absent(path, [data])
+    if found := verify_run(store, "recorded").problems:
+        raise CheckFailed("integrity", found[0])
+
+
+def retained(seed: int) -> None:
+    """Snapshots on request, of which one is kept, while one node is slow. None of them may fail."""
+    chance = Random(seed)
+    simulator = Simulator(
+        recorded(0, 60), [], seed=seed, mode=ChannelLogs(INTERVAL), retainedSnapshots=1, tolerableFailedSnapshots=0,
+        restartPolicy=RestartPolicy(maxRestarts=0), snapshotTimeout=60.0,
+    )  # fmt: skip
+    simulator.take(Quiesce())
+    with suppress(Impossible):  # where the run is over
+        while not simulator.isOver:
+            simulator.take(RequestSnapshot())
+            for _ in range(chance.randrange(40, 120)):
+                possible = [each for each in simulator.possible() if not isinstance(each, Tick)]
+                fast = [each for each in possible if not (_is_slow(each) and chance.randrange(25))]
+                simulator.take(chance.choice(fast) if fast and chance.randrange(6) else Tick(0.02))
+    demand(simulator.finish(), 60, 1)
+
+
+def _is_slow(step: Step) -> bool:
+    return isinstance(step, Transmit | Arrive) and str(step).endswith("'link[1]')")
+
+
+def test_requested_snapshots_need_no_part_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was never restarted goes on from its newest snapshot: files of older ones are gone (PROTOCOL 14.5)."""
+    monkeypatch.setattr(MemoryFiles.__init__, "__kwdefaults__", {"inline_bytes_max": 0})  # so that files are removed
+    for seed in range(scaled(20)):
+        retained(seed)
+
+
+def adopted_behind_a_restore(seed: int) -> None:
+    """A coordinator dies behind the snapshot of a restore that no worker has seen; then a worker dies."""
+    chance = Random(seed)
+    simulator = Simulator(recorded(1, 20), [], seed=seed, mode=ChannelLogs(INTERVAL), restartPolicy=MANY)
+    simulator.take(Quiesce())
+    history = simulator.history
+    while not (history.snapshots or simulator.isOver):
+        _quick_step(simulator, chance)
+    with suppress(Impossible):  # where the run is over
+        simulator.take(CutControl(chance.randrange(2)))
+        while not (simulator.isOver or _is_restored(simulator)):
+            _quick_step(simulator, chance)
+        simulator.take(CrashCoordinator())
+        for _ in range(chance.randrange(20, 200)):
+            _quick_step(simulator, chance)
+        simulator.take(Crash(chance.randrange(2)))
+    demand(simulator.finish(), 20, 1)
+
+
+def test_workers_of_an_incarnation_that_was_restored_are_not_adopted() -> None:
+    """What they commit is behind the snapshot of the restore, so it would come again, differently (PROTOCOL 14.6)."""
+    for seed in range(scaled(40)):
+        adopted_behind_a_restore(seed)
+
+
+class Unrestored(Link):
+    """Cannot be restored."""
+
+    def restoreState(self, state: Any) -> None:
+        raise ValueError("no state will do")
+
+
+class Unstored(Link):
+    """Cannot be stored, from some message on."""
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> list[int]:
+        if self.n > 3:
+            raise ValueError("too large today")
+        return super().snapshotState(snapshotId, timestamp)
+
+
+def with_link(link: Link) -> Graph:
+    """A graph of one link."""
+    graph = Graph("linked").add("numbers", Numbers(40)).add("link", link).add("out", ListSink())
+    return graph.connect("numbers", "link", key=number_of).connect("link", "out")
+
+
+def test_restarts_that_fail_at_the_restore_are_counted() -> None:
+    """Each restore publishes a snapshot, which must not begin a new row of restarts."""
+    policy = RestartPolicy(maxRestarts=3)
+    simulator = Simulator(with_link(Unrestored()), [], mode=ChannelLogs(INTERVAL), restartPolicy=policy, maxSteps=4_000)
+    simulator.take(Quiesce())
+    chance = Random(1)
+    while not simulator.history.snapshots:
+        _step(simulator, chance)
+    simulator.take(Crash(0))
+    history = simulator.finish()
+    assert history.outcome is Outcome.FAILED and "no state will do" in history.reason, history.reason
+    assert len(history.origins) <= 5
+
+
+def test_a_record_that_cannot_be_stored_ends_the_run_by_name() -> None:
+    """Else its receivers wait for ever, and nobody says why (PROTOCOL 14.2)."""
+    history = Simulator(
+        with_link(Unstored()), 1, mode=ChannelLogs(INTERVAL), tolerableFailedSnapshots=3,
+        restartPolicy=RestartPolicy(maxRestarts=2), maxSteps=20_000,
+    ).run()  # fmt: skip
+    assert history.outcome is Outcome.FAILED
+    assert "records of link[0] in a row failed" in history.reason and "too large today" in history.reason
+
+
+def test_an_ended_subtask_records_itself_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rule needs another record of it, however long the others run."""
+    ended: Counter[str] = Counter()
+    write = RecordFiles.write
+
+    def noting(self: RecordFiles, record: IndependentRecord) -> None:
+        ended[str(record.subtask)] += record.record.status.ended
+        write(self, record)
+
+    monkeypatch.setattr(RecordFiles, "write", noting)
+    simulator = Simulator(recorded(1, 12), [], seed=3, mode=ChannelLogs(INTERVAL))
+    simulator.take(Quiesce())
+    simulator.take(HangStore(1, 5.0))
+    chance = Random(3)
+    while not simulator.isOver:
+        _quick_step(simulator, chance)
+    demand(simulator.finish(), 12, 1)
+    assert set(ended.values()) == {1}, ended
+
+
+def test_one_removal_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is replaced meanwhile waits, so that a slow store gets no queue of removals."""
+    asked, removed, most = Counter[int](), Counter[int](), 0
+    request, ask = SimulatedCoordinator._request, SimulatedCoordinator._ask
+
+    def requesting(self: SimulatedCoordinator, effect: Any, written: Any = None) -> None:
+        nonlocal most
+        asked[id(self)] += isinstance(effect, events.RemoveRecords)
+        most = max(most, asked[id(self)] - removed[id(self)])
+        request(self, effect, written)
+
+    def asking(self: SimulatedCoordinator, effect: Any) -> Any:
+        removed[id(self)] += isinstance(effect, events.RemoveRecords)
+        return ask(self, effect)
+
+    monkeypatch.setattr(SimulatedCoordinator, "_request", requesting)
+    monkeypatch.setattr(SimulatedCoordinator, "_ask", asking)
+    for seed in range(scaled(10)):
+        run(seed, faults=0, most=12)
+    assert most == 1 and asked.total() > 5

@@ -82,7 +82,8 @@ def shape_of(chance: Random) -> Shape:
         relays = (*((BatchRelay,) if has_batches else chance.choices((Relay, ListRelay), k=layers - 1)), FanOut)
     aggregates = {name: chance.randint(1, 2) for name in ("sums", "more")[: chance.randint(1, 2)]}
     idle = {name: chance.randint(0, 5) for sizes in sources.values() for name in sizes if chance.random() < 0.3}
-    return Shape(sources, relays, aggregates, chance.randint(1, 2), chance.randint(1, 3), idle)
+    is_apart = not relays and len(sources) > 1 and len(aggregates) > 1
+    return Shape(sources, relays, aggregates, chance.randint(1, 2), chance.randint(1, 3), idle, is_apart=is_apart)
 
 
 def run(seed: int, mode: ModeWish, seen: Counter[str]) -> None:
@@ -104,7 +105,7 @@ def run(seed: int, mode: ModeWish, seen: Counter[str]) -> None:
     ).run()
     seen.update(history.seen)
     demand(history, shape)
-    judged.demand(history)
+    judged.demand(history, shape)
     for verdict in judge(history):
         verdict.demand()
 

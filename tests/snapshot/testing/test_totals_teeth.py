@@ -19,7 +19,7 @@ from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.modes import MARKERS, ModeWish, MonoidClocks
 from snapshot.subtask.input_processor import InputProcessor
 from snapshot.subtask.machine import SubtaskMachine
-from snapshot.testing import Simulator
+from snapshot.testing import Odds, Simulator
 from snapshot.testing.checkers import CheckFailed
 from snapshot.testing.simulator import Impossible, Mutation
 from snapshot.testing.steps import (
@@ -121,7 +121,7 @@ class _Bounded(SubtaskMachine):
             assert isinstance(self.node, PersistentAggregate)
             gate = self._parts.gate
             assert gate is not None
-            held = self.node.held_bytes + gate._waiting_bytes + gate._carried_bytes
+            held = self.node.held_bytes + gate._bytes
             if held > _LITTLE.memory + _SLACK_BYTES:
                 raise CheckFailed("memory", f"{self.subtask} holds {held} bytes")
         return done
@@ -151,6 +151,20 @@ def _bounded(seed: int) -> None:
         simulator.take(chance.choice(others if others and chance.randrange(20) else [possible[0], Tick(0.01)]))
     _Bounded.is_checked = False
     demand(simulator.finish(), shape)
+
+
+def _apart(seed: int) -> None:
+    """Two aggregates with sources of their own, one of which has ended; workers that die."""
+    shape = Shape(
+        {"in0": {"a": 1}, "in1": {"b": 20, "c": 20}}, (), {"sums": 1, "more": 2}, parallelism=2, most=1, is_apart=True
+    )
+    judged = Judge(Counter())
+    history = Simulator(
+        shape.graph(), seed, faults=4, mode=MonoidClocks(clock="negotiated"), snapshotInterval=0.03,
+        odds=Odds(fault=60, tick=6), restartPolicy=RestartPolicy(maxRestarts=50), mutation=judged.mutation(),
+    ).run()  # fmt: skip
+    demand(history, shape)
+    judged.demand(history, shape)
 
 
 def _frozen(seed: int) -> None:
@@ -210,6 +224,7 @@ TEETH = (
     Tooth("13.15 lowest answer", mutants.lowest_answer, _NEGOTIATED),
     Tooth("13.16 slice at the clock", mutants.slice_at_the_clock_below_it, _NEGOTIATED),
     Tooth("13.17 source has what it has read", mutants.source_has_what_it_has_read, _NEGOTIATED),
+    Tooth("13.15 one ended aggregate ends all", mutants.one_ended_aggregate_ends_all, _apart),
     Tooth("13.18 ended below any clock", mutants.ended_below_any_clock, _NEGOTIATED),
     Tooth("13.18 onEnd below any clock", mutants.messages_of_on_end_below_any_clock, _NEGOTIATED, first=124),
     Tooth("13.19 gates stay closed", mutants.gates_stay_closed, _frozen),

@@ -38,18 +38,18 @@ def test_a_difference_is_written_and_then_committed() -> None:
     assert log.captured(1, {"a": 2}, 10) == [WriteTotals(ME, 1, {"a": 2})]
     assert not log.is_written(1)
     log.written(1)
-    assert log.is_written(1) and log.held == DifferencesHeld(10, 0)
+    assert log.is_written(1) and log.held == DifferencesHeld(True, 10)
     assert log.published(1) == [CommitTotals(ME, 1)]
-    assert log.published(1) == [] and log.held == DifferencesHeld(0, 0)
+    assert log.published(1) == [] and log.held == DifferencesHeld(False, 0)
 
 
 def test_an_aborted_difference_joins_the_next() -> None:
     """And is written with it, for the id of the next (PROTOCOL 13.4)."""
     log = _log()
     log.captured(1, {"a": 2, "b": 1}, 10)
-    assert log.settled_below(2) == [] and (log.held, log.held_keys) == (DifferencesHeld(0, 10), 2)
+    assert log.settled_below(2) == [] and (log.held, log.held_keys) == (DifferencesHeld(False, 10), 2)
     assert log.captured(2, {"a": 3}, 5) == [WriteTotals(ME, 2, {"a": 5, "b": 1})]
-    assert log.held == DifferencesHeld(15, 0)
+    assert log.held == DifferencesHeld(True, 15)
 
 
 def test_a_difference_waits_while_the_last_is_undecided() -> None:
@@ -57,7 +57,7 @@ def test_a_difference_waits_while_the_last_is_undecided() -> None:
     published, aborted = _log(), _log()
     for log in (published, aborted):
         log.captured(1, {"a": 2}, 10)
-        assert log.captured(2, {"a": 3}, 5) == [] and (log.held, log.held_keys) == (DifferencesHeld(15, 0), 2)
+        assert log.captured(2, {"a": 3}, 5) == [] and (log.held, log.held_keys) == (DifferencesHeld(True, 15), 2)
     assert published.published(1) == [CommitTotals(ME, 1), WriteTotals(ME, 2, {"a": 3})]
     assert aborted.settled_below(2) == [WriteTotals(ME, 2, {"a": 5})]
 

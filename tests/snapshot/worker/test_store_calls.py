@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snapshot.errors import Fenced, RestoreRefused
@@ -145,6 +147,49 @@ def test_an_opening_may_begin_anew(calls_before: int, fails_at: int, happens: bo
     open_store(store, NEW, snapshot_id)
     assert KeptTotals(store.cells).totals() == (dict.fromkeys(KEYS, 1) if is_published else {})
     assert not store.cells.open_keys
+
+
+class Slow(StoreConnection):
+    """Gives up each write of many keys, as a server does whose statement takes too long."""
+
+    def __init__(self, store: SimulatedStore, keys_max: int) -> None:
+        super().__init__(store)
+        self.keys_max = keys_max
+        self.sizes: list[int] = []
+
+    def write(self, claim: StoreClaim, snapshotId: int, items: Any) -> None:
+        self.sizes.append(len(items))
+        if len(items) > self.keys_max:
+            raise TimeoutError("the statement took too long")
+        super().write(claim, snapshotId, items)
+
+
+def test_a_call_that_takes_too_long_becomes_smaller() -> None:
+    """Else the same call would be made for ever. When the store is fast again, calls grow again."""
+    store = SimulatedStore()
+    open_store(store)
+    slow = Slow(store, keys_max=1)
+    calls = StoreCalls(slow, OLD, Count(), 5)
+    calls.put(tasks(1)[0])
+    run(calls)
+    assert slow.sizes[:3] == [5, 2, 1] and set(slow.sizes[3:]) == {1, 2}
+    slow.keys_max, slow.sizes = 9, []
+    for task in (CommitTotals(ME, 1), *tasks(2), *tasks(3)):
+        calls.put(task)
+    run(calls)
+    assert slow.sizes[-1] == 5
+    assert KeptTotals(store.cells).totals() == dict.fromkeys(KEYS, 3)
+
+
+def test_a_store_that_has_lost_everything_is_refused() -> None:
+    """Also at the second try, whatever the first one has changed. A run that begins may take it."""
+    store = SimulatedStore()
+    for claim in (OLD, NEW):
+        with pytest.raises(RestoreRefused, match="snapshot 7 has totals in the store of 'sums', and no run has begun"):
+            open_store(store, claim, 7)
+    begun = StoreClaim("g", 3)
+    open_store(store, begun, 0)
+    open_store(store, StoreClaim("g", 4), 7)  # the commit of the first snapshot was lost with its worker
 
 
 def test_a_store_does_not_go_back() -> None:
