@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from snapshot.channel.output_buffer import BackpressureFlag
 
-#: Slices that a source keeps. Above them it waits, so that a store that is away does not fill memory with their numbers,
-#: some 100 bytes each.
+#: Slices that a source keeps, some 100 bytes each. Above them it waits, so that a store that is away does not fill
+#: memory with their numbers.
 SLICES_MAX: Final = 1_000_000
 
 
