@@ -127,7 +127,9 @@ class ReplayableSource(Source):
         """Put each partition of this subtask in its turn. New partitions begin with `first`."""
         if self._open is None:
             self._open = list(context.partitions)
-            self._offsets = {} if self._offsets is None else self._offsets
+            # Others were dropped. Listed again, one begins anew, perhaps at another subtask.
+            restored = self._offsets or {}
+            self._offsets = {each: restored[each] for each in self._open if each in restored}
 
     def _offset(self, partition: str) -> Any:
         assert self._offsets is not None

@@ -33,7 +33,7 @@ from snapshot.independent.record_files import RecordFiles
 from snapshot.stored.backend import StateBackend, is_permanent
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, pinned_off_chain
+from snapshot.stored.run_store import RunStore, off_chain
 
 #: Seconds to retry a store effect that the run needs. The time is longer than a rolling restart of an object store, and
 #: short enough to report a dead store while the user still waits.
@@ -62,7 +62,7 @@ class CoordinatorStore:
         self.store = RunStore(backend, run)
         #: snapshots of the last removal, because a sweep that was requested before may still count on them
         self._removed: tuple[int, ...] = ()
-        #: a claim, and the pinned snapshots off its chain
+        #: a claim, and the snapshots off its chain, of which some may be gone since
         self._apart: tuple[int, tuple[int, ...]] = (0, ())
         #: {snapshot: snapshots whose local versions it lists}
         self._versions: dict[int, tuple[int, ...]] = {}
@@ -141,7 +141,9 @@ class CoordinatorStore:
         removed: list[int] = []
         for snapshot_id in snapshot_ids:
             try:
-                others = [k for k in (*keep, *self._pinned_apart((*keep, *snapshot_ids), claim)) if k != snapshot_id]
+                # Those of the same removal too, because some may stay: they are pinned, or held, or the store fails.
+                stays = (*keep, *self._apart_from((*keep, *snapshot_ids), claim), *snapshot_ids)
+                others = [each for each in stays if each != snapshot_id and each not in removed]
                 if self.store.delete_snapshot(snapshot_id, others, claim):
                     removed.append(snapshot_id)
             except (CutlineError, OSError) as error:
@@ -151,12 +153,12 @@ class CoordinatorStore:
         return self._removed
 
     def versions_of(self, snapshot_ids: tuple[int, ...], claim: int) -> tuple[int, ...]:
-        """Return the snapshots whose local versions stored snapshots list: `snapshot_ids`, and those pinned apart.
+        """Return the snapshots whose local versions stored snapshots list: `snapshot_ids`, and those off their chain.
 
         Empty where no snapshot lists any, or where one cannot be read, so that the needed versions are unknown.
         """
         found: dict[int, None] = {}
-        for snapshot_id in dict.fromkeys((*snapshot_ids, *self._pinned_apart(snapshot_ids, claim))):
+        for snapshot_id in dict.fromkeys((*snapshot_ids, *self._apart_from(snapshot_ids, claim))):
             if snapshot_id not in self._versions:
                 try:
                     manifest = self.store.read_manifest(snapshot_id)
@@ -179,11 +181,17 @@ class CoordinatorStore:
             if removed:
                 _logger.info("removed %d parts that nothing refers to", len(removed))
 
-    def _pinned_apart(self, chain: tuple[int, ...], claim: int) -> tuple[int, ...]:
-        """Return the pinned snapshots off the chain. Only a claim leaves a chain, so they are read once."""
+    def _apart_from(self, chain: tuple[int, ...], claim: int) -> tuple[int, ...]:
+        """Return the stored snapshots off the chain, pinned or not: a fork may hold them, or they are pinned later.
+
+        Only a claim leaves a chain, so they are read once.
+        """
         if self._apart[0] != claim:
-            self._apart = (claim, tuple(snapshot.id for snapshot in pinned_off_chain(self.store, chain)))
-        return self._apart[1]
+            self._apart = (claim, tuple(snapshot.id for snapshot in off_chain(self.store, chain)))
+        if not self._apart[1]:
+            return ()
+        stored = self.store.manifests()
+        return tuple(each for each in self._apart[1] if each in stored)
 
     def _write_manifest(self, effect: WriteManifest, manifest: Manifest) -> Answer:
         try:

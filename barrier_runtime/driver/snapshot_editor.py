@@ -63,7 +63,8 @@ class SnapshotEditor(MendedSnapshot):
         Raises
         ------
         RestoreRefused
-            if `force` is needed, the name is in use, the snapshot is being removed, or nothing was edited.
+            if `force` is needed, the name is in use, the snapshot is being removed, nothing was edited, or the snapshot
+            has steps that fit the edit no more.
         Fenced
             if somebody else took the run meanwhile. Whether the edited snapshot counts, `snapshots` shows.
         OSError
@@ -72,6 +73,9 @@ class SnapshotEditor(MendedSnapshot):
         snapshot = self.snapshot
         if snapshot.backend is None:
             raise RestoreRefused(f"{snapshot}: is not in a store, so there is no place for the edited snapshot")
+        is_copy = name is not None and name != snapshot.run
+        if (problem := self.problem_of_steps(is_copy=is_copy)) is not None:
+            raise RestoreRefused(f"{snapshot}: {problem}")
         if name is None or name == snapshot.run:
             if not self.edits:
                 raise RestoreRefused(f"{snapshot}: nothing was edited; to copy it, give the name of a new run")

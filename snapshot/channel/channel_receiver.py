@@ -58,7 +58,8 @@ class ChannelReceiver:
         self._freed_bytes = 0
         for frame in restored:
             self.deliver(frame)
-        #: frames at the front of the queue that came from a snapshot, and were never charged to the link's credit
+        #: frames at the front of the queue that are not charged to the link's credit: they came from a snapshot, or
+        #: their credit was given back ahead of time
         self._uncharged = len(restored)
         self._waves = waves
 
@@ -136,6 +137,21 @@ class ChannelReceiver:
                 self._uncharged -= 1
             else:
                 self._freed_bytes += frame.size
+
+    @property
+    def has_charged_frames(self) -> bool:
+        """Whether frames wait whose credit was not given back."""
+        return sum(not isinstance(item, Marker) for item in self._queue) > self._uncharged
+
+    def free_ahead(self) -> None:
+        """Give back the credit of all frames that wait, because a replay needs more messages by one call.
+
+        The frames of a replay end elsewhere than those of the run before, so the messages may need more frames than the
+        window has room for.
+        """
+        frames = [item for item in self._queue if not isinstance(item, Marker)]
+        self._freed_bytes += sum(frame.size for frame in frames[self._uncharged :])
+        self._uncharged = len(frames)
 
     def pass_marker(self) -> Marker:
         """Remove the marker at the head and return it."""

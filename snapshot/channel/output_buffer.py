@@ -181,9 +181,14 @@ class OutputBuffer:
         return bool(self._spill)
 
     @property
+    def spilled_bytes(self) -> int:
+        """Bytes that wait on disk."""
+        return 0 if self._spill is None else self._spill.waiting_bytes
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that wait in memory and on disk."""
-        return self.buffered_bytes + (0 if self._spill is None else self._spill.waiting_bytes)
+        return self.buffered_bytes + self.spilled_bytes
 
     def put_marker(
         self, snapshot_id: int, min_snapshot_id: int, *, aligned: bool, saves: bool = True, is_final: bool = False

@@ -105,8 +105,11 @@ class SnapshotTable:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether all ids of the claim's block are used. The next block belongs to the next claim."""
-        return self._next_id >= self._ids_end
+        """Whether the ids of the claim's block are used, but for those that a snapshot with state may skip.
+
+        The next block belongs to the next claim.
+        """
+        return self._next_id + self._state_multiple > self._ids_end
 
     @property
     def has_failed_too_often(self) -> bool:

@@ -14,6 +14,7 @@ from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import StepBase, SubtaskRecord
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.part import Handle, PartKind
+from snapshot.stored.topology_record import topology_of_record
 
 
 def with_state(
@@ -37,8 +38,15 @@ def with_state(
 
 
 def is_foreign(manifest: Manifest, run: str, topology: Topology) -> bool:
-    """Return whether a snapshot is of another run, or of other subtasks, so that no later record can list its state."""
-    return manifest.run != run or {record.subtask for record in manifest.records} != {*topology.subtasks}
+    """Return whether a snapshot is of another run or graph, so that no later record can list its state.
+
+    Another edge or another version of a node's states counts too: the state of the snapshot has the numbers of its
+    channels, and values of its versions.
+    """
+    if manifest.run != run:
+        return True
+    before = topology_of_record(manifest.topology)
+    return (before.nodes, before.edges) != (topology.nodes, topology.edges)
 
 
 def _completed(record: SubtaskRecord, before: SubtaskRecord | None, *, is_sink: bool) -> SubtaskRecord:

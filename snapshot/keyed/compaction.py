@@ -72,7 +72,7 @@ def choose_compaction(
 
 
 def _largest_inline_run(segments: Sequence[SegmentSize]) -> tuple[int, int]:
-    """Return the neighbours with inline pieces that hold most inline bytes. A single segment is stored anew."""
+    """Return the neighbours with inline pieces that hold most inline bytes. It may be one, which no merge shrinks."""
     best = run = (0, 0)
     best_bytes = run_bytes = 0
     for index, each in enumerate(segments):

@@ -203,7 +203,8 @@ class RestoredRows:
                 if has_expiries:
                     known.expiring[spec.name] = None
             yield segment
-        self._known = known
+        if self.version is None:  # which has told its states, and has no segments
+            self._known = known
 
     def know(self, states: Iterable[VersionedState]) -> None:
         """Note the states of the version that has the rows."""

@@ -182,6 +182,7 @@ class KeyedStates:
         *,
         is_rescaled: bool = False,
         version: LocalVersion | None = None,
+        lists_rows: bool = False,
     ) -> None:
         """Keep the rows of a snapshot for `open`, and register its timers.
 
@@ -195,8 +196,10 @@ class KeyedStates:
             Whether the node had another parallelism in the snapshot.
         version : LocalVersion, optional
             Version of the local database that has the rows, in place of `segments`.
+        lists_rows : bool
+            Whether the node has lists of rows in the snapshot. All its subtasks go on with them, also one without rows.
         """
-        self._has_rows = bool(segments) or version is not None
+        self._has_rows = bool(segments) or version is not None or lists_rows
         self._restored = RestoredRows(segments, now, str(self._owner.subtask), is_rescaled=is_rescaled, version=version)
         self._tier.restore(self._restored)
         self._tier.open_timers(self._timers, self._restored)

@@ -58,6 +58,22 @@ class MendedSnapshot:
         #: {subtask: the step that is its log}, where the input is compacted
         self._logs: dict[Subtask, bytes] = {}
 
+    def problem_of_steps(self, *, is_copy: bool) -> str | None:
+        """Return why steps behind the state forbid the edits, or a copy under another name; None if they do not."""
+        records = self.snapshot.manifest.records
+        if is_copy and any(each.version is not None and each.rows is None for each in records):
+            return (
+                "its rows are in local databases only, which cannot be copied (PersistentState(copy=True) stores them)"
+            )
+        steps = next((each.subtask for each in records if each.steps and each.subtask not in self._logs), None)
+        if steps is None or not (is_copy or self._rows):
+            return None
+        what = "another run cannot repeat" if is_copy else "would do something else with other rows"
+        return (
+            f"it has steps of {steps} behind its state, which {what}. Take a snapshot on request (takeSnapshot), which "
+            "has the state in modes deltas and persistentState; or fork the run: submit with restoreFrom=snapshot"
+        )
+
     # ---------------------------------------------------------------- messages
 
     def dropMessages(self, edge: Edge, where: Where) -> Self:
@@ -293,7 +309,12 @@ class _Writing:
             rows=self._row_list(record),
             own=self._own_list(record) if record.own and self._is_copy else record.own,
             steps=self._step_list(record),
+            version=None if self._has_other_rows(record) else record.version,
         )  # fmt: skip
+
+    def _has_other_rows(self, record: SubtaskRecord) -> bool:
+        """Return whether the list of rows is another one now, so that no local database has the same rows."""
+        return record.rows is not None and (self._is_copy or record.subtask in self._edited_rows)
 
     def _sent(self, entry: SentEntry) -> SentEntry:
         sent = self._channels[entry.channel].sent

@@ -15,6 +15,9 @@ from snapshot.error_text import shown
 #: Name of the mode without settings of its own: markers cut the graph, and each snapshot stores all state.
 MARKERS: Final = "markers"
 
+#: snapshots from one with state to the next, at most: a part of the ids of a claim, which such a snapshot may skip
+_EVERY_MAX: Final = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class InputLogging:
@@ -60,8 +63,8 @@ class Deltas:
     name: ClassVar[str] = "deltas"
 
     def __post_init__(self) -> None:
-        if type(self.every) is not int or self.every < 1:
-            raise ValueError(f"Deltas: every is a whole number from 1, not {shown(self.every)}")
+        if type(self.every) is not int or not 1 <= self.every <= _EVERY_MAX:
+            raise ValueError(f"Deltas: every is a whole number from 1 to {_EVERY_MAX:,}, not {shown(self.every)}")
         if type(self.fullFactor) not in (int, float) or not 0 < self.fullFactor < float("inf"):
             raise ValueError(f"Deltas: fullFactor is a number above 0, not {shown(self.fullFactor)}")
 
@@ -95,8 +98,10 @@ class PersistentState:
     def __post_init__(self) -> None:
         if type(self.folder) is not str or not isabs(self.folder):
             raise ValueError(f"PersistentState: folder is an absolute path, not {shown(self.folder)}")
-        if type(self.every) is not int or self.every < 1:
-            raise ValueError(f"PersistentState: every is a whole number from 1, not {shown(self.every)}")
+        if type(self.every) is not int or not 1 <= self.every <= _EVERY_MAX:
+            raise ValueError(
+                f"PersistentState: every is a whole number from 1 to {_EVERY_MAX:,}, not {shown(self.every)}"
+            )
         if type(self.copy) is not bool:
             raise ValueError(f"PersistentState: copy is True or False, not {shown(self.copy)}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from snapshot.steps.determinants import Cut, Took
+from snapshot.steps.determinants import Cut, Took, TookTogether
 
 
 class Replay:
@@ -44,9 +44,9 @@ class Replay:
             self._turn_over()
 
     def took(self, count: int) -> None:
-        """Drop so many messages of the head, which is a `Took`."""
+        """Drop so many messages of the head: handled, or, of a sink, left out, also of messages taken together."""
         head = self._entries[0]
-        assert isinstance(head, Took) and 0 <= count <= head.count, (head, count)
+        assert isinstance(head, Took | TookTogether) and 0 <= count <= head.count, (head, count)
         if count == head.count:
             self.done()
         else:

@@ -390,7 +390,12 @@ def stored_history(store: RunStore) -> tuple[int, ...]:
 
 
 def pinned_off_chain(store: RunStore, chain: Collection[int], codec: Codec = _SAFE_CODEC) -> list[Snapshot]:
-    """Open the pinned snapshots that are not in `chain`, ascending. They stay, but are no history (PROTOCOL 7.3).
+    """Open the pinned snapshots that are not in `chain`, ascending. They stay, but are no history (PROTOCOL 7.3)."""
+    return [snapshot for snapshot in off_chain(store, chain, codec) if snapshot.pinned]
+
+
+def off_chain(store: RunStore, chain: Collection[int], codec: Codec = _SAFE_CODEC) -> list[Snapshot]:
+    """Open the snapshots that are not in `chain`, ascending.
 
     A damaged manifest off the chain is left out, because nothing else shows that its snapshot was pinned. Only
     `state_backends.verify` names it. A damaged history must not prevent a fresh start, nor the listing after the start.
@@ -402,7 +407,7 @@ def pinned_off_chain(store: RunStore, chain: Collection[int], codec: Codec = _SA
     for snapshot_id in sorted(each for each in ids if each is not None and each not in chain):
         with contextlib.suppress(FileNotFoundError, SnapshotCorrupt, RestoreRefused):
             found.append(store.read_snapshot(snapshot_id, codec))
-    return [snapshot for snapshot in found if snapshot.pinned]
+    return found
 
 
 def restorable(store: RunStore) -> tuple[int, ...]:

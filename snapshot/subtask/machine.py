@@ -145,6 +145,8 @@ class SubtaskMachine:
         steps: Sequence[memoryview] = (),
         behind: int | None = None,
         version: LocalVersion | None = None,
+        *,
+        lists_rows: bool = False,
     ) -> None:
         """Restore the node from a snapshot's state part and open the node. With `state` None, the node starts fresh.
 
@@ -170,6 +172,8 @@ class SubtaskMachine:
             Snapshot that has the state of all subtasks, or None where the replay begins with the run.
         version : LocalVersion or None
             Version of the local database that has the rows, in place of `rows`.
+        lists_rows : bool
+            Whether the node has lists of rows in the snapshot. This subtask may have none.
 
         Raises
         ------
@@ -210,7 +214,9 @@ class SubtaskMachine:
         migrated = self._migrated_rows(rows)
         kept_rows = rows if migrated is None else (migrated.segment,)
         is_rescaled = isinstance(state, Donors)
-        self._parts.keyed.restore(kept_rows, self.context.now, is_rescaled=is_rescaled, version=version)
+        self._parts.keyed.restore(
+            kept_rows, self.context.now, is_rescaled=is_rescaled, version=version, lists_rows=lists_rows
+        )
         self._open(ended=ended)
         if (base := self._parts.keyed.regrouped or migrated) is not None:
             self._reports.append(RowsMigrated(self.subtask, base))
@@ -412,7 +418,7 @@ class SubtaskMachine:
         if self.status not in (Status.RUNNING, Status.ENDED):
             return False
         if not self.backpressure.closed and (
-            any(self._ready()) if self._replayer is None else self._replayer.is_possible
+            any(self._ready()) if self._replayer is None else self._replayer.is_possible or self._replayer.needs_room
         ):
             return True
         return self._parts.keyed.needs_sweep and self._parts.keyed.is_due

@@ -63,7 +63,9 @@ class OwnState:
         from_version: int = 1,
         full_factor: float = _FULL_FACTOR,
     ) -> None:
-        self.has_deltas = defines(node, "snapshotDelta")
+        self._gives_deltas = defines(node, "snapshotDelta")
+        #: whether captures are changes of a list, also where only the snapshot has one, which a whole state then ends
+        self.has_deltas = self._gives_deltas
         self._node = node
         self._subtask = subtask
         self._codec = codec
@@ -93,7 +95,8 @@ class OwnState:
             return self._checked("snapshotState", self._node.snapshotState(snapshot_id, timestamp))
         since, needs_whole = self._since, self._needs_whole
         self._since, self._needs_whole = snapshot_id, True  # until the change is encoded
-        found: Any = FULL if needs_whole or self._is_outgrown else self._node.snapshotDelta(since)
+        needs_whole = needs_whole or self._is_outgrown or not self._gives_deltas
+        found: Any = FULL if needs_whole else self._node.snapshotDelta(since)
         is_whole = found is FULL
         if is_whole:
             found = self._checked("snapshotState", self._node.snapshotState(snapshot_id, timestamp))
@@ -130,7 +133,7 @@ class OwnState:
         self._since = snapshot_id
         changes = _since_whole(changes)
         if changes:
-            self._needs_whole = needs_base
+            self.has_deltas, self._needs_whole = True, needs_base
             for is_whole, body in changes:
                 self._count(is_whole, body.nbytes)
         self._apply(*self._decoded(state, changes))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.frame import Frame, Marker, PayloadKind
 from snapshot.ids import ChannelId
 from snapshot.node import Node
@@ -66,7 +67,7 @@ class Replayer:
         self._context = context
         self._steps = steps
         self._calls = calls
-        #: whether the next step waits until nothing of the last one waits on disk (PROTOCOL 12.10)
+        #: whether the next step waits for room on disk, or the end until nothing waits there (PROTOCOL 12.10)
         self._is_between = False
 
     @property
@@ -88,16 +89,35 @@ class Replayer:
         return None
 
     @property
+    def _must_wait(self) -> bool:
+        """Whether the next step cannot begin yet, or the replay cannot end."""
+        return self._steps.is_spilling if self._replay.head is None else self._steps.is_crowded
+
+    @property
     def is_timer(self) -> bool:
         """Whether a timer is next, or the next step can begin."""
         if self._is_between:
-            return not self._steps.is_spilling
+            return not self._must_wait
         return isinstance(self._replay.head, Fired)
 
     @property
     def is_poll(self) -> bool:
         """Whether a read of the source is next, or its end."""
         return not self._is_between and isinstance(self._replay.head, Read | Exhausted | Compacted)
+
+    @property
+    def _short_of(self) -> ChannelReceiver | None:
+        """The input of which a call needs more messages than have come, while those that have come take credit."""
+        head = self._replay.head
+        if self._is_between or not isinstance(head, TookTogether) or self._steps.keeps_state:
+            return None
+        end = self._steps.inputs[head.input].end
+        return end if end.arrived - end.processed < head.count and end.has_charged_frames else None
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether a turn would give credit back, so that the messages of a call can come (PROTOCOL 12.10)."""
+        return self._short_of is not None
 
     @property
     def is_possible(self) -> bool:
@@ -114,6 +134,8 @@ class Replayer:
         RestoreRefused
             if the node does something else than before.
         """
+        if (end := self._short_of) is not None:
+            end.free_ahead()
         if not self.is_possible:
             return 0
         if self._is_between:
@@ -153,7 +175,7 @@ class Replayer:
 
     def settle(self) -> None:
         """Repeat what needs nothing to come: times, cuts, publications. End the replay behind the last entry."""
-        while not (self._is_between and self._steps.is_spilling):
+        while not (self._is_between and self._must_wait):
             self._is_between = False
             match entry := self._replay.head:
                 case None:

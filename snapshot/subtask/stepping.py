@@ -36,6 +36,10 @@ E = TypeVar("E", Opened, Started)
 #: Step of the random numbers before the first cut.
 _BEGINNING: Final = 0
 
+#: Bytes of one output on disk from which a replay begins no further step. Between two subtasks of a run lie a window
+#: and a buffer, a few MB.
+SPILLED_BYTES_MAX: Final = 64 * 1024 * 1024
+
 
 class Stepping:
     """The steps of one subtask.
@@ -219,6 +223,11 @@ class Stepping:
     def is_spilling(self) -> bool:
         """Return whether messages that were repeated wait on disk."""
         return any(end.buffer.spilling for end in self._outputs.values())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Return whether far more of them wait on disk than a run leaves between two subtasks (PROTOCOL 12.10)."""
+        return any(end.buffer.spilled_bytes > SPILLED_BYTES_MAX for end in self._outputs.values())
 
     def key_of_timer(self, key: bytes) -> Any:
         """Return the key of a logged timer."""

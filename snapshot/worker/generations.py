@@ -180,6 +180,9 @@ def _usual_choice(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[
 #: Most parts of a log that a snapshot lists before the newest of them become one.
 _STEP_PARTS_MAX = 64
 
+#: bytes, more than any list has
+_NO_LIMIT = 1 << 62
+
 
 def _choice_of_steps(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[int, int] | None:
     """Choose the newest parts of a log. What is merged is never merged into the oldest, because no step goes away."""
@@ -359,8 +362,8 @@ class GenerationLog:
             compaction.result.entries, compaction.result.status = entries, _Status.STORED
             compaction.is_done = True
             return []
-        segment = self._with_newest(task.last)
-        segment.status, segment.entries, segment.waiting, segment.sources = _Status.STORED, entries, (), ()
+        if (segment := self._find(task.last)) is not None:
+            segment.status, segment.entries, segment.waiting, segment.sources = _Status.STORED, entries, (), ()
         return [*self._store_next(), *self._compact()]
 
     def failed(self, task: MergeRows | StoreRows | CompactRows, reason: str) -> list[RowTask | Declined]:
@@ -370,7 +373,8 @@ class GenerationLog:
         if compaction is not None and isinstance(task, CompactRows) and compaction.result.last == task.last:
             self._compaction = None  # its segments are stored as they were, so no snapshot fails
             return []
-        segment = self._with_newest(task.last)
+        if (segment := self._find(task.last)) is None:
+            return []
         segment.status = _Status.WAITING
         return [*self._decline(segment, reason)]
 
@@ -382,8 +386,17 @@ class GenerationLog:
         return sum(segment.status is not _Status.STORED for segment in self._segments)
 
     def _with_newest(self, generation: int) -> _Segment:
+        found = self._find(generation)
+        assert found is not None, f"{self.subtask} has no segment with generation {generation}"
+        return found
+
+    def _find(self, generation: int) -> _Segment | None:
+        """Return the segment with this newest generation.
+
+        None: a whole state has replaced it while it was stored, and no snapshot needs it any more.
+        """
         found = chain(self._segments, *self._cuts.values())
-        return next(each for each in found if each.last == generation and not each.is_restored)
+        return next((each for each in found if each.last == generation and not each.is_restored), None)
 
     def _decline(self, segment: _Segment, reason: str) -> list[Declined]:
         declined = [snapshot_id for snapshot_id, cut in self._cuts.items() if segment in cut]
@@ -446,6 +459,22 @@ class GenerationLog:
     def _inline_room(self) -> int:
         return max(0, self.inline_bytes_max - sum(each.size.inline_bytes for each in self._segments))
 
+    def _chosen(self, stored: Sequence[_Segment], inline_bytes_max: int) -> tuple[int, int] | None:
+        """Return the range of stored segments to merge, or None where there is no range of two at least."""
+        choose = self.choose or (_choice_of_steps if self.kind is PartKind.STEPS else _usual_choice)
+        chosen = choose([each.size for each in stored], inline_bytes_max)
+        if chosen is None:
+            return None
+        begin, end = chosen
+        # Segments that were restored are merged all together or not at all, or they would become two lineages.
+        restored = sum(each.is_restored for each in stored)
+        if not begin:
+            end = max(end, restored)
+        elif restored:  # by their own number, else the few own ones would be merged anew each time, the large ones too
+            chosen = choose([each.size for each in stored[restored:]], inline_bytes_max)
+            begin, end = (restored, restored) if chosen is None else (restored + chosen[0], restored + chosen[1])
+        return None if end - begin < 2 else (begin, end)
+
     def _compact(self) -> list[CompactRows]:
         """Begin a compaction of the stored segments at the start of the list, if one is due."""
         if self._compaction is not None or self.kind is PartKind.OWN:
@@ -453,16 +482,11 @@ class GenerationLog:
         stored = self._stored_prefix()
         if len(stored) < 2:
             return []
-        choose = self.choose or (_choice_of_steps if self.kind is PartKind.STEPS else _usual_choice)
-        chosen = choose([each.size for each in stored], self.inline_bytes_max)
+        # Where one segment has most of the inline bytes, no merge makes room, and other reasons to merge count.
+        chosen = self._chosen(stored, self.inline_bytes_max) or self._chosen(stored, _NO_LIMIT)
         if chosen is None:
             return []
         begin, end = chosen
-        # Segments that were restored are merged all together or not at all, or they would become two lineages.
-        restored = sum(each.is_restored for each in stored)
-        begin, end = (max(begin, restored), end) if begin else (begin, max(end, restored))
-        if end - begin < 2:
-            return []
         parts = tuple(stored[begin:end])
         # A base begins with 0, so that a list with a base needs no restored part.
         first = 0 if begin == 0 else parts[0].first

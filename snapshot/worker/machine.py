@@ -414,6 +414,7 @@ class WorkerMachine:
         try:
             self.subtasks = self._make_subtasks(parts)
             based = {each.subtask: None for each in parts.deploy.subtasks if each.needs_base}
+            keyed = {each.subtask: None for each in parts.deploy.subtasks if each.groups is not None}
             for subtask, machine in self.subtasks.items():
                 rows, own = parts.rows.get(subtask, ()), parts.own.get(subtask, ())
                 origin = parts.origins.get(subtask)
@@ -423,7 +424,7 @@ class WorkerMachine:
                 steps, behind = parts.steps.get(subtask, ()), parts.behind.get(subtask)
                 machine.restore(
                     state, now, rows, own, snapshot_id, is_foreign or subtask in based, steps, behind,
-                    parts.versions.get(subtask),
+                    parts.versions.get(subtask), lists_rows=subtask in keyed,
                 )  # fmt: skip
         except OSError as error:  # a spill file
             self._fail(error, now)

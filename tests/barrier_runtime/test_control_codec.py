@@ -92,6 +92,7 @@ _CHECKPOINTS = st.lists(st.tuples(_TEXTS, _NUMBERS), max_size=2).map(tuple)
 #: No list: it would be read as a record.
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     int: _NUMBERS,
+    float: _SECONDS,
     str: st.text(max_size=8),
     bytes: st.binary(max_size=8),
     bool: st.booleans(),

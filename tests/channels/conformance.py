@@ -18,6 +18,7 @@ def check_link(link_maker: LinkMaker) -> None:
         check_by_value,
         check_credit_bounds_what_waits,
         check_large_batch_leaves,
+        check_room_is_given_ahead,
         check_full_channel_holds_no_other,
         check_marker_overtakes_without_credit,
         check_aligned_marker_keeps_its_place,
@@ -100,6 +101,26 @@ def check_large_batch_leaves(link_maker: LinkMaker) -> None:
         total = rows * (room + 1)
         run(ends, [channel], lambda: len(channel.processed) == total + 1)
         assert channel.processed[total - 1 :] == [{"n": rows - 1}, "after"]
+
+
+def check_room_is_given_ahead(link_maker: LinkMaker) -> None:
+    """A replay that needs more messages by one call than the window has room for gets them (PROTOCOL 12.10)."""
+    with link_maker() as ends:
+        channel = Channel(0, *ends)
+        for _ in range(4 * WINDOW_FRAMES):
+            channel.sending.send(b"x" * WINDOW_BYTES)
+            channel.sending.send(b"x" * WINDOW_BYTES)
+            channel.sending.seal()
+        settle(ends, [channel], processing=[])
+        channel.receiving.advance(1)  # and now the call needs all others
+        arrived = 0
+        while channel.receiving.arrived > arrived:
+            arrived = channel.receiving.arrived
+            channel.receiving.free_ahead()
+            ends[1].free(0, channel.receiving.take_freed_bytes())
+            settle(ends, [channel], processing=[])
+        assert channel.receiving.arrived == 8 * WINDOW_FRAMES
+        run(ends, [channel], lambda: channel.receiving.drained)
 
 
 def check_full_channel_holds_no_other(link_maker: LinkMaker) -> None:

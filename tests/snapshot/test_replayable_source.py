@@ -65,6 +65,15 @@ def test_partitions_are_read_in_turn() -> None:
     assert source.first_calls == ["a", "c"]
 
 
+def test_the_offset_of_a_partition_that_was_dropped_is_forgotten() -> None:
+    """Listed again it begins anew, perhaps at another subtask, whose offset this one would replace at a rescale."""
+    context: Any = Sent("a")
+    source = Numbers(a=9)
+    source.restoreState({"a": 4, "gone": 7})
+    assert polled(source, context, 1) == [(None, ("a", 6))]
+    assert source.snapshotState(1, 0.0) == {"a": 6}
+
+
 def test_a_source_waits_while_nothing_is_there() -> None:
     """For its own time, and goes on where there is something."""
     context: Any = Sent("a", "b")

@@ -35,6 +35,8 @@ from snapshot.stored.backend import StateBackend, StoreRefused
 from snapshot.stored.certificate import LocalVersion
 from snapshot.stored.contribution import parts_of
 from snapshot.stored.history import Base, Claim
+from snapshot.stored.manifest import Manifest
+from snapshot.stored.part import Handle, PartKind
 from snapshot.stored.pins import PinKind
 from state_backends import FileSystemBackend, MemoryBackend
 from state_backends.base import CALL_SECONDS_MAX
@@ -163,13 +165,69 @@ def test_retention_removes_all_but_the_pinned() -> None:
     assert store.store.manifests() == (pinned.snapshot_id,)
 
 
-def _published(backend: StateBackend, run: str, *numbers: int) -> CoordinatorStore:
+def _in_file(handle: Handle, number: int) -> Handle:
+    is_state = handle.kind is PartKind.STATE
+    return replace(handle, inline=None, path=f"parts/00000001/state-{number}") if is_state else handle
+
+
+def _in_files(manifest: Manifest) -> Manifest:
+    """A manifest whose states are in files."""
+    records = [
+        replace(record, handles=tuple(_in_file(each, number) for each in record.handles))
+        for number, record in enumerate(manifest.records)
+    ]
+    return replace(manifest, run=RUN, records=tuple(records), pinned=False)
+
+
+def _files_of(store: CoordinatorStore, snapshot_id: int) -> list[str]:
+    """The files of a snapshot's parts."""
+    manifest = store.store.read_manifest(snapshot_id)
+    assert isinstance(manifest, Manifest)
+    paths = [handle.path for record in manifest.records for handle in record.all_handles]
+    return [f"{store.store.run}/{path}" for path in paths if path is not None]
+
+
+def test_what_stays_of_a_removal_keeps_its_parts() -> None:
+    """A pinned snapshot shares parts with one that goes in the same removal, in either order (PROTOCOL 10.3)."""
+    for is_first in (False, True):
+        backend = MemoryBackend()
+        store, manifest = CoordinatorStore(backend, RUN), replace(_in_files(make_manifest()), pinned=is_first)
+        both = (manifest, replace(manifest, snapshot_id=manifest.snapshot_id + 1, pinned=not is_first))
+        for each in both:
+            store.answer(AskStore(WriteManifest(each.snapshot_id), each))
+        files = _files_of(store, manifest.snapshot_id)
+        for file in files:
+            backend.put_if_absent(file, [b"part"])
+        pinned, other = (each.snapshot_id for each in (both if is_first else both[::-1]))
+        assert store.delete_snapshots(tuple(each.snapshot_id for each in both), keep=(), claim=9) == (other,)
+        assert store.store.manifests() == (pinned,)
+        assert files and set(files) <= set(backend.files())
+
+
+def test_a_snapshot_off_the_chain_keeps_its_parts_though_it_is_not_pinned() -> None:
+    """A fork may hold it, and it may be pinned later. Without its manifest it keeps nothing."""
+    backend = MemoryBackend()
+    store = _published(backend, RUN, 0, 1, 2, change=_in_files)
+    left, gone, newest = 1_000_000, 1_000_001, 1_000_002
+    files = _files_of(store, left)
+    for file in files:
+        backend.put_if_absent(file, [b"part"])
+    assert store.delete_snapshots((gone,), keep=(), claim=2) == (gone,)
+    assert files and set(files) <= set(backend.files())
+    assert store.store.delete_snapshot(left, (), 2)
+    assert store.delete_snapshots((newest,), keep=(), claim=2) == (newest,)
+
+
+def _published(
+    backend: StateBackend, run: str, *numbers: int, change: Callable[[Manifest], Manifest] = lambda each: each
+) -> CoordinatorStore:
     """A run with a claim, its base, and snapshots with these numbers."""
     store = CoordinatorStore(backend, run)
     store.store.take_claim(Claim(1, "driver", run))
     store.store.write_base(Base(1, None))
     for number in numbers:
-        store.store.write_manifest(replace(make_manifest(), run=run, snapshot_id=1_000_000 + number, pinned=False))
+        manifest = replace(make_manifest(), run=run, snapshot_id=1_000_000 + number, pinned=False)
+        store.store.write_manifest(change(manifest))
     return store
 
 

@@ -115,6 +115,25 @@ def test_processed_bytes_are_given_back_once() -> None:
     assert (end.take_freed_bytes(), end.take_freed_bytes()) == (len(first.payload), 0)
 
 
+def test_credit_is_given_back_ahead_of_time_once() -> None:
+    """For frames that wait. When they are processed it is not given back again."""
+    first, second = frame(1, "a", "b"), frame(3, "c")
+    end = receiver(first, second)
+    end.advance(1)
+    charged = [end.has_charged_frames]
+    end.free_ahead()
+    end.free_ahead()
+    charged.append(end.has_charged_frames)
+    assert end.take_freed_bytes() == len(first.payload) + len(second.payload)
+    end.deliver(frame(4, "d"))
+    end.advance(1)
+    end.advance(1)
+    assert end.take_freed_bytes() == 0
+    assert [*charged, end.has_charged_frames] == [True, False, True]
+    end.advance(1)
+    assert end.take_freed_bytes() == len(frame(4, "d").payload)
+
+
 def test_restored_messages_are_ordinary() -> None:
     """PROTOCOL 6.2: ahead of the link, recorded if they still wait, never credited; the link goes on behind them."""
     end = receiver(processed=4, restored=(frame(5, "e"), frame(6, "f")))

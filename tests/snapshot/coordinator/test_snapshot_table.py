@@ -34,6 +34,19 @@ def test_ids_ascend_within_a_block_and_over_blocks() -> None:
     assert ids == [3_000_000, 3_000_001, 3_000_002, 4_000_000]
 
 
+def test_a_snapshot_with_state_stays_in_its_block() -> None:
+    """It skips ids up to its own. So a block is used up where that may lie behind its end."""
+    found = SnapshotTable(POLICY, len(TOPOLOGY.subtasks), 0.0, 3_000)
+    found.take_block(3, (), 10.0)
+    for _ in range(333):
+        assert not found.is_used_up
+        found.open(10.0, (), REQUEST)
+        found.close_failed(found.collecting()[-1].snapshot_id, "why", 10.0)
+        found.needs_state = True
+    last = found.open(10.0, (), REQUEST).snapshot_id
+    assert last % 3_000 == 0 and last < 4_000_000 and found.is_used_up
+
+
 def test_a_block_that_is_used_up_gives_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next id would be the next claim's: no snapshot is due, or may be asked for, until that claim is taken."""
     monkeypatch.setattr("snapshot.ids.SNAPSHOT_IDS_PER_CLAIM", 1)

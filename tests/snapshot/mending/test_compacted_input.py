@@ -380,3 +380,16 @@ def test_mutants_die(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compact(files, graph(Newest(), source, endless=True))
     with pytest.raises(AssertionError):
         check_whole([first, run(files, graph(Newest(), source), 6)])
+
+
+def test_a_snapshot_with_steps_is_not_copied_and_its_rows_are_not_edited() -> None:
+    """Before any claim, so that the name stays free, and the snapshot is held by nobody."""
+    files: dict[str, bytes] = {}
+    made = graph(Newest(), endless=True)
+    stopped(files, 3, made, 400)
+    store = in_memory(files)
+    editor = SnapshotEditor(opened(store, "compacted"))
+    for _ in range(2):
+        with pytest.raises(RestoreRefused, match=r"it has steps of .* which another run cannot repeat"):
+            editor.write("copy")
+    assert not [path for path in store.files() if path.startswith("copy")]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from snapshot.coordinator import events
 from snapshot.coordinator.fence_events import RestoreFrom
 from snapshot.coordinator.machine import Outcome
@@ -56,12 +57,10 @@ class _User:
         self.pinned += [snapshot_id] * pinned
         for removal in of_kind(self.led.acknowledge(snapshot_id), events.DeleteSnapshots):
             keep = [each for each in self.led.coordinator.history if each not in removal.snapshot_ids]
-            gone = [
-                each
-                for each in removal.snapshot_ids
-                if self.store.delete_snapshot(each, keep, self.led.coordinator.incarnation)
-            ]
-            self.led.step(events.SnapshotsDeleted(tuple(gone)))
+            gone = CoordinatorStore(self.store.backend, RUN).delete_snapshots(
+                removal.snapshot_ids, tuple(keep), self.led.coordinator.incarnation
+            )
+            self.led.step(events.SnapshotsDeleted(gone))
 
 
 @given(st.lists(_STEPS, max_size=12))

@@ -43,13 +43,13 @@ class Logged(SubtaskMachine):
         for door in _DOORS:
             setattr(self, door, partial(self._enter, door, getattr(self, door)))
 
-    def _enter(self, door: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _enter(self, door: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if self._is_inside:
-            return call(*arguments)
+            return call(*arguments, **named)
         self.log.append((door, arguments))
         self._is_inside = True
         try:
-            return call(*arguments)
+            return call(*arguments, **named)
         finally:
             self._is_inside = False
 

@@ -396,6 +396,61 @@ class Lowered(Kept):
         return [word.upper() for word in state]
 
 
+class Delta(Kept):
+    """Gives its words as deltas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new: list[Any] = []
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        super().onMessage(message, context)
+        self.new.append(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        self.new = []
+        return self.words
+
+    def snapshotDelta(self, sinceSnapshotId: int) -> Any:
+        new, self.new = self.new, []
+        return new or None
+
+    def applyDelta(self, delta: Any) -> None:
+        self.words = [*self.words, *delta]
+
+
+class Whole(Kept):
+    """Takes deltas, and gives none any more."""
+
+    applyDelta = Delta.applyDelta
+
+
+def test_a_class_may_stop_to_give_deltas() -> None:
+    """Its whole states go on with the list of the snapshot, and end the deltas in it."""
+    files = Files()
+    stopped(versioned(Delta), files, at=2.6)
+    stopped(versioned(Whole), files, at=1.6)
+    finished(versioned(Whole), files)
+    final = newest(files, "versions")
+    assert final is not None and final.node("node").changes == [[["a", "b", "a", "c"]]], "one whole state"
+
+
+class Unkeyed(Node):
+    """Asks for no keyed state."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send((message, 0, []))
+
+
+def test_keyed_state_that_nobody_asks_for_stays_also_where_a_subtask_has_none() -> None:
+    """With few keys some subtasks never had a row. All of them go on with lists, so that snapshots are whole."""
+    files = Files()
+    stopped(versioned(First, parallelism=8), files, at=1.6)
+    finished(versioned(Unkeyed, parallelism=8), files)
+    final = newest(files, "versions")
+    assert final is not None and final.node("node").keyedState("n")["a"] >= 1
+
+
 def test_own_state_is_migrated_ahead_of_restore_state() -> None:
     """`migrateState` gets what `restoreState` would get."""
     files = Files()

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from snapshot import Deltas, Graph, GraphError, PersistentState
+from barrier_runtime import SnapshotEditor
+from snapshot import Context, Deltas, Graph, GraphError, PersistentState
+from snapshot.channel.serialization import Codec
 from snapshot.coordinator import disk_placement, step_records
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.keyed.cold_tier import ColdTier
 from snapshot.plan.modes import ModeWish
 from snapshot.stored.certificate import LocalVersion
+from snapshot.stored.run_store import RunStore
 from snapshot.testing import Odds, Simulator
 from snapshot.testing.checkers import judge
 from snapshot.testing.history import History
@@ -25,6 +28,7 @@ from snapshot.testing.simulation.disks import SimulatedDisk
 from snapshot.testing.simulation.simulated_coordinator import SimulatedCoordinator
 from snapshot.testing.steps import Crash, RequestSnapshot
 from snapshot.worker.restored_parts import RestoredParts
+from state_backends import MemoryBackend
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import Keyed, KeyedLists, chain_problems, chained
 
@@ -152,6 +156,48 @@ def test_a_run_keeps_its_copies() -> None:
         assert f"was made with copy={MODES[before].copy}; submit it so" in history.reason
     history = _run(3, Deltas(), files=_stopped(MODES["copied"]))
     assert history.reason == "run 'chained' was made in mode 'persistentState'; submit it so, or under another name"
+
+
+class Untimed(Keyed):
+    """Keeps the last number for ever."""
+
+    def open(self, context: Context) -> None:
+        self.chain = context.getValueState("chain")
+        self.last = context.getValueState("last")
+
+
+class OtherKind(Keyed):
+    """Asks for a list where values are stored."""
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.other = context.getListState("chain")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_version_tells_what_its_states_are(mode: str) -> None:
+    """Rows that expire make a state timed, also where the node does not say so any more; another kind is refused."""
+    history = _run(3, MODES[mode], chained(Untimed(), SIZES), files=_stopped(MODES[mode]))
+    assert history.outcome is Outcome.FINISHED, history.reason
+    history = _run(3, MODES[mode], chained(OtherKind(), SIZES), files=_stopped(MODES[mode]))
+    assert history.outcome is Outcome.FAILED and "'chain'" in history.reason, history.reason
+
+
+def test_an_edit_of_rows_gives_up_the_local_database() -> None:
+    """It has other rows now, so the copies are restored."""
+    files = _stopped(MODES["copied"])
+    store = MemoryBackend()
+    for path, data in files.items():
+        if not path.startswith("disk-"):
+            store.put_if_absent(path, [data])
+    snapshot = RunStore(store, "chained").read_snapshots(Codec())[-1]
+    key, value = next(iter(snapshot.node("node").keyedState("chain").items()))
+    edited = SnapshotEditor(snapshot).setValue("node", "chain", key, value).write(force=True)
+    versions = [(record.version is None, record.rows is None) for record in edited.records("node")]
+    assert (True, False) in versions and (True, True) not in versions
+    assert (False, False) in versions, "the other subtask keeps its database"
+    copied = SnapshotEditor(snapshot).write("copy")
+    assert all(record.version is None for record in copied.records("node"))
 
 
 # ---------------------------------------------------------------- mutants

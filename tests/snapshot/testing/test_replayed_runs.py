@@ -26,10 +26,11 @@ from snapshot.testing import ListSink, Odds, Simulator
 from snapshot.testing.checkers import judge
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
-from snapshot.testing.steps import Crash, RequestSnapshot
+from snapshot.testing.steps import Crash, RequestSnapshot, Tick
 from snapshot.trace_events import Kind
 from tests.run_size import FACTOR, scaled
 from tests.snapshot.testing.replayed import (
+    SCHEMA,
     Batches,
     Divided,
     Each,
@@ -388,3 +389,74 @@ def test_a_requested_snapshot_has_all_state_and_can_be_rescaled(every: int) -> N
         rows = [unpack(row, history.codec) for packed in by_token.values() for row in packed]
         assert chain_problems(rows) == [], seed
         assert sum(row[6] for row in rows) == 2 * sum(SIZES.values())
+
+
+class ListsSink(ListSink):
+    """Takes messages in lists."""
+
+    def onMessages(self, messages: Any, context: Context) -> None:
+        self.rows += list(messages)
+
+
+class BatchSink(ListSink):
+    """Takes messages in batches."""
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        self.rows += [(row["word"], row["number"]) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_a_sink_that_takes_many_at_a_time_is_left_out_of_a_replay(as_batches: bool) -> None:
+    """Its state is in the snapshot, so the lists and batches that its log names come again, and are dropped."""
+    graph = Graph("sunk").add("slices", Slices({"a": 400}, as_batches=as_batches))
+    graph.add("out", BatchSink() if as_batches else ListsSink())
+    graph.connect("slices", "out", schema=SCHEMA if as_batches else None)
+    simulator = Simulator(graph, [], seed=2, mode="inputLogging", snapshotInterval=0.05, restartPolicy=MANY)
+    chance = random.Random(1)
+    while not simulator.history.snapshots:
+        possible = [each for each in simulator.possible() if not isinstance(each, Tick)]
+        simulator.take(chance.choice(possible) if possible and chance.randrange(6) else Tick(0.02))
+    simulator.take(Crash("out"))
+    history = simulator.finish()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert history.seen["steps were repeated"]
+    assert sorted(history.output("out")) == sorted((f"a{number % 3}", number) for number in range(400))
+
+
+class Newer(Keyed):
+    """Keeps its chains as lists from version 2 on."""
+
+    stateVersion = 2
+
+    def migrateKeyedState(self, name: str, value: Any, fromVersion: int) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    ("graph", "allow"),
+    [
+        (lambda: chained(Keyed(), SIZES).connect("slices", "out"), {"changedGraph"}),
+        (lambda: chained(Newer(), SIZES), ()),
+    ],
+    ids=["edge", "version"],
+)
+def test_another_graph_begins_with_a_state_of_its_own(graph: Callable[[], Graph], allow: Any) -> None:
+    """Its first snapshot lists no state of the graph before, which has other channels or versions (PROTOCOL 12.11)."""
+    files: dict[str, bytes] = {}
+    mode = Deltas(every=3)
+    settings: dict[str, Any] = {"snapshotInterval": 0.1, "restartPolicy": MANY}
+    begun = Simulator(chained(Keyed(), SIZES), 4, mode=mode, maxSteps=600, **settings).run().schedule
+    schedule = [*begun, RequestSnapshot(stop=True)]
+    stopped = Simulator(chained(Keyed(), SIZES), schedule, seed=4, mode=mode, files=files, **settings).run()
+    assert stopped.outcome is Outcome.STOPPED
+    simulator = Simulator(graph(), [], seed=4, mode=mode, files=files, allow=allow, **settings)
+    new: list[Any] = []
+    while not (new or simulator.isOver):
+        simulator.take(simulator.possible()[0])
+        new = [each for each in simulator.history.snapshots if each.id > stopped.snapshots[-1].id]
+    assert new, simulator.finish().reason
+    assert new[0].id % 3 == 0, "the first snapshot has state"
+    if not simulator.isOver:
+        simulator.take(Crash(0))
+    history = simulator.finish()
+    assert history.outcome is Outcome.FINISHED, history.reason

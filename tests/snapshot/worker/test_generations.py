@@ -411,3 +411,74 @@ def test_a_snapshot_gets_the_deltas_that_a_later_whole_state_replaces() -> None:
     assert isinstance(third, StoreRows)
     log.stored(third, (entry("three", third.first, third.last),))
     assert [len(log.list_of(number) or ()) for number in (1, 2, 3)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_delta_that_a_whole_state_has_replaced_may_come_late(is_stored: bool) -> None:
+    """Its snapshot was aborted while it was stored, so nothing needs it any more."""
+    log = GenerationLog(SUBTASK, "run", (), 1_000, kind=PartKind.OWN)
+    [whole] = log.captured_own(1, OwnChange(True, (b"whole",)))
+    assert isinstance(whole, StoreRows)
+    log.stored(whole, (entry("one", 0, 1),))
+    [delta] = log.captured_own(2, OwnChange(False, (b"delta",)))
+    assert isinstance(delta, StoreRows)
+    log.discard_below(3)
+    [third] = log.captured_own(3, OwnChange(True, (b"whole",)))
+    assert isinstance(third, StoreRows)
+    assert (log.stored(delta, (entry("two", 2, 2),)) if is_stored else log.failed(delta, "away")) == []
+    log.stored(third, (entry("three", third.first, third.last),))
+    assert [each.handle.path for each in log.list_of(3) or ()] == ["three"]
+
+
+def test_one_large_inline_segment_does_not_keep_the_others_from_being_merged() -> None:
+    """It cannot make room by a merge, so the number of segments decides."""
+    log = GenerationLog(SUBTASK, "run", (), 1_000)
+    inline, path = b"i" * 900, "merged"
+    entries = [ListEntry(replace(handle(f"{number}", number, number), size=5_000), *GROUPS) for number in range(600)]
+    entries[0] = ListEntry(replace(entries[0].handle, size=10_000_000), *GROUPS)
+    entries[1] = ListEntry(replace(entries[1].handle, size=900, inline=inline, path=None), *GROUPS)
+    merges = 0
+    for number, each in enumerate(entries):
+        found: Sequence[ListEntry] = ()
+        tasks = log.captured(number + 1, cast("CapturedRows", object()))
+        while tasks:
+            task = tasks.pop()
+            match task:
+                case EncodeRows():
+                    tasks += log.encoded(task, cast("Any", object()))
+                case StoreRows():
+                    tasks += log.stored(task, (each,))
+                case CompactRows():
+                    merges += 1
+                    merged = replace(handle(path, task.first, task.last), size=5_000 * (task.last - task.first))
+                    tasks += log.stored(task, (ListEntry(merged, *GROUPS),))
+                case _:
+                    raise AssertionError(task)
+        found = log.list_of(number + 1) or ()
+        log.forget(number + 1)
+    assert merges and 0 < len(found) <= 300
+
+
+def test_a_restored_log_is_not_merged_anew_again_and_again() -> None:
+    """The newest parts are merged by themselves where they reach into restored ones. So little is written twice."""
+    size = 1_000
+
+    def part(name: str, bytes_: int, first: int, last: int, incarnation: int = INCARNATION) -> ListEntry:
+        made = replace(handle(name, first, last, incarnation=incarnation), size=bytes_)
+        return ListEntry(replace(made, kind=PartKind.STEPS, groups=None), *GROUPS)
+
+    restored = tuple(part(f"old-{number}", 1_000_000 * 2 ** (60 - number), number, number, 6) for number in range(60))
+    log = GenerationLog(SUBTASK, "run", restored, 1_000, 7, PartKind.STEPS)
+    written, count = 0, 400
+    for number in range(1, count + 1):
+        tasks = log.captured_own(number, OwnChange(False, (b"step",)))
+        while tasks:
+            task = tasks.pop()
+            assert isinstance(task, StoreRows | CompactRows)
+            made = size * (task.last - task.first + 1)
+            written += made
+            tasks += log.stored(task, (part(f"{task.first}-{task.last}", made, task.first, task.last),))
+        found = log.list_of(number) or ()
+        log.forget(number)
+    assert 60 < len(found) <= 130
+    assert written < 8 * count * size
