@@ -139,10 +139,13 @@ class CoordinatorStore:
     def delete_snapshots(self, snapshot_ids: tuple[int, ...], keep: tuple[int, ...], claim: int) -> tuple[int, ...]:
         """Remove snapshots that retention no longer keeps, except held snapshots. Return the removed ids."""
         removed: list[int] = []
+        apart: tuple[int, ...] | None = None
         for snapshot_id in snapshot_ids:
             try:
+                if apart is None:
+                    apart = self._apart_from((*keep, *snapshot_ids), claim)
                 # Those of the same removal too, because some may stay: they are pinned, or held, or the store fails.
-                stays = (*keep, *self._apart_from((*keep, *snapshot_ids), claim), *snapshot_ids)
+                stays = (*keep, *apart, *snapshot_ids)
                 others = [each for each in stays if each != snapshot_id and each not in removed]
                 if self.store.delete_snapshot(snapshot_id, others, claim):
                     removed.append(snapshot_id)

@@ -101,10 +101,11 @@ def records_status(records: RecordTracker, recovery: Manifest | None, now: float
 
     def node_status(own: list[Subtask]) -> dict[str, Any]:
         stored = [newest[each] for each in own if each in newest]
+        ended = {each.subtask for each in stored if each.record.status.ended}  # which record no more
         senders = {sender.node for each in own for sender in awaits.get(each, ())}
         return {
             "records": sum(each.number - first_record_number(each.record.incarnation) + 1 for each in stored),
-            "recordAge": max(now - announced.get(each, begun_at) for each in own),
+            "recordAge": max((now - announced.get(each, begun_at) for each in own if each not in ended), default=0.0),
             "recordMs": max(seconds.get(each, 0.0) for each in own) * 1e3,
             "logBytes": sum(handle.size for each in stored for handle in each.log),
             "waitsFor": sorted(senders),

@@ -81,13 +81,18 @@ class TotalsThreads:
         """
         self.close()
         calls: dict[Subtask, StoreCalls] = {}
-        for each in deploy.subtasks:
-            subtask = each.subtask
-            if (node := self._aggregate_of(subtask)) is None:
-                continue
-            claim = claim_of(self._run, each, deploy.incarnation)
-            _open(node.store, claim, subtask, 0 if each.origin is None else each.origin.snapshot_id)
-            calls[subtask] = StoreCalls(node.store, claim, node.monoid)
+        try:
+            for each in deploy.subtasks:
+                subtask = each.subtask
+                if (node := self._aggregate_of(subtask)) is None:
+                    continue
+                claim = claim_of(self._run, each, deploy.incarnation)
+                _open(node.store, claim, subtask, 0 if each.origin is None else each.origin.snapshot_id)
+                calls[subtask] = StoreCalls(node.store, claim, node.monoid)
+        except BaseException:
+            for own in calls.values():
+                own.close()
+            raise
         # At once, because the loop may close meanwhile.
         self._threads = {
             subtask: _StoreThread(subtask, own, deploy.incarnation, self._finish) for subtask, own in calls.items()

@@ -362,8 +362,7 @@ class Deployment:
     def _has_gone_on_from(self, running: list[int]) -> bool:
         """Return whether a restore of a higher incarnation is published that no worker has seen (PROTOCOL 14.6)."""
         known = self.known
-        is_own = known is not None and known.run == self._settings.run
-        return is_own and known is not None and known.incarnation > max(running)
+        return known is not None and known.run == self._settings.run and known.incarnation > max(running)
 
     def _restore(self) -> DeploymentResult | None:
         settings = self._settings

@@ -16,6 +16,7 @@ deadline. REPLAYING has no deadline, because a replay takes as long as the work 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -140,7 +141,7 @@ class Coordinator:
 
     @property
     def aborted(self) -> BoundedHistory[tuple[int, str]]:
-        """(id, reason) of the aborted snapshots, in order."""
+        """(id, reason) of the aborted snapshots, and (number, reason) of the failed records, in order."""
         return self._tracker.aborted
 
     @property
@@ -270,6 +271,8 @@ class Coordinator:
             case control.RecordAnnounced(incarnation, record, seconds) if self._is_current(incarnation):
                 assert self._records is not None
                 self._records.take(record, seconds)
+                if self._records.take_first_round():  # the restore has worked, and needs no snapshot to show it
+                    self._note_progress([each.record for each in self._records.newest.values()])
                 self._trigger_waiting()
                 self._remove_records()
             case control.RecordFailed(incarnation, subtask, number, reason) if self._is_current(incarnation):
@@ -579,8 +582,9 @@ class Coordinator:
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
         if not is_restore:  # else a run that fails again and again at its restore would go on, and lose older snapshots
-            self._restarts.note_published(manifest.records)
-            self._remove_next()
+            self._note_progress(manifest.records)
+            if self._records is not None:
+                self._remove_records()
         if is_restore:
             assert self._records is not None
             self._records.note_recovery(manifest)
@@ -590,6 +594,11 @@ class Coordinator:
         else:
             self._tracker.end_components(manifest)
             self._renew_or_trigger()
+
+    def _note_progress(self, records: Iterable[SubtaskRecord]) -> None:
+        """Begin a new row of restarts, and remove snapshots that are too many."""
+        self._restarts.note_published(records)
+        self._remove_next()
 
     def _on_removal_requested(self, request: RemovalRequest) -> None:
         if self._retention.request(request):

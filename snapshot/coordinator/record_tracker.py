@@ -57,6 +57,8 @@ class RecordTracker:
         self.begun_at = 0.0
         #: whether this incarnation has a snapshot, so that output may be committed (PROTOCOL 14.4)
         self._has_snapshot = False
+        #: whether some subtask has had no record in this incarnation
+        self._is_first_round = True
         #: records of this incarnation that newer ones have replaced
         self._replaced: list[IndependentRecord] = []
 
@@ -69,6 +71,7 @@ class RecordTracker:
         """Forget all records, because another incarnation begins, or is adopted."""
         self._has_snapshot = has_snapshot
         self.begun_at = self._outbox.now
+        self._is_first_round = True
         self.newest.clear()
         self.failures.clear()
         self._replaced.clear()
@@ -140,6 +143,13 @@ class RecordTracker:
         return self._has_all and all(
             each.requested >= snapshot_id or each.record.status.ended for each in self.newest.values()
         )
+
+    def take_first_round(self) -> bool:
+        """Return True once in each incarnation, when each subtask has a record. Return False at all other calls."""
+        if not (self._is_first_round and self._has_all):
+            return False
+        self._is_first_round = False
+        return True
 
     @property
     def are_first(self) -> bool:

@@ -80,6 +80,11 @@ class Division(ABC):
     def settle(self, min_snapshot_id: int) -> None:
         """Forget what is kept for settled snapshots."""
 
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether only another snapshot can free what a source remembers."""
+        return False
+
     @abstractmethod
     def published(self, snapshot_id: int) -> None:
         """Take the publication of a snapshot."""

@@ -659,6 +659,8 @@ class SubtaskMachine:
             with calling("poll", self.subtask):
                 wait = self.node.poll(context)  # type: ignore[attr-defined]  # only sources are not exhausted
             done += 1
+            if self._parts.division is not None and self._parts.division.needs_snapshot:
+                self._ask_snapshot()
             if self._parts.steps is not None:
                 self._log_poll(wait)
             if wait is END:

@@ -104,6 +104,11 @@ class Positions(Division):
         """Go on behind a source's cut."""
         self._slices.cut(snapshot_id)
 
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether only another snapshot can free what a source remembers."""
+        return self._slices.needs_snapshot
+
     def published(self, snapshot_id: int) -> None:
         """Note at a source what all aggregates have got."""
         self._slices.published(snapshot_id)
@@ -132,6 +137,7 @@ class Positions(Division):
             self._resume()
         if self._announced < min_snapshot_id:
             self._is_pending = False
+        self._slices.settle(min_snapshot_id)
         self._final = {each: None for each in self._final if each >= min_snapshot_id}
 
     def state_at(self, snapshot_id: int, state: Any) -> Any:

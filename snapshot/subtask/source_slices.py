@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from snapshot.channel.output_buffer import BackpressureFlag
 
-#: Slices that a source keeps, some 100 bytes each. Above them it waits, so that a store that is away does not fill
-#: memory with their numbers.
+#: Slices that a source keeps, some 100 bytes each. Above them it waits for the snapshot that is pending, or asks for
+#: one, so that a store that is away does not fill memory with their numbers.
 SLICES_MAX: Final = 1_000_000
 
 
@@ -19,7 +19,7 @@ class SourceSlices:
     Parameters
     ----------
     backpressure : BackpressureFlag
-        Closed while there are too many slices.
+        Closed while there are too many slices, and a snapshot is pending.
     slices_max : int
     """
 
@@ -27,7 +27,8 @@ class SourceSlices:
         self._backpressure = backpressure
         self._slices_max = slices_max
         self._count = 0
-        self._has_too_many = False
+        self._is_pending = False
+        self._is_closed = False
         #: {partition: (number, offset at its begin) of its slices}
         self._slices: dict[str, deque[tuple[int, Any]]] = {}
         #: {partition: number of its next slice}
@@ -48,6 +49,12 @@ class SourceSlices:
     def cut(self, snapshot_id: int) -> None:
         """Note that what is added from now on is behind the marker of a snapshot."""
         self._at_cut = snapshot_id, dict(self._numbers)
+        self._set_pending(True)
+
+    def settle(self, min_snapshot_id: int) -> None:
+        """Note that all snapshots below an id are over."""
+        if self._at_cut[0] < min_snapshot_id:
+            self._set_pending(False)
 
     def published(self, snapshot_id: int) -> None:
         """Note what all aggregates have got: the slices ahead of the marker of a published snapshot.
@@ -81,9 +88,17 @@ class SourceSlices:
         self._hold_back()
         return found
 
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether only another snapshot can free slices."""
+        return self._count >= self._slices_max and not self._is_pending
+
+    def _set_pending(self, is_pending: bool) -> None:
+        self._is_pending = is_pending
+        self._hold_back()
+
     def _hold_back(self) -> None:
-        """Let the source read on only while it has few slices."""
-        has_too_many = self._count >= self._slices_max
-        if has_too_many is not self._has_too_many:
-            self._has_too_many = has_too_many
-            self._backpressure.closed += 1 if has_too_many else -1
+        is_closed = self._count >= self._slices_max and self._is_pending
+        if is_closed is not self._is_closed:
+            self._is_closed = is_closed
+            self._backpressure.closed += 1 if is_closed else -1

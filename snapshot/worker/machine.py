@@ -683,7 +683,7 @@ class WorkerMachine:
                 case control.SnapshotAcknowledged(_, number, record):
                     records.parts_stored(record, number, decisions)
                 case control.SnapshotDeclined(_, number, subtask, reason):
-                    self._failed_record(records, (subtask, number, reason), decisions)
+                    self._failed_record(records, subtask, number, reason, decisions)
                 case _:
                     self._send(message)
         self._decide(records, decisions, now)
@@ -693,11 +693,12 @@ class WorkerMachine:
         if isinstance(event, RecordWritten):
             records.written(event.subtask, event.number, event.next_claim, event.found, now, decisions)
         else:
-            self._failed_record(records, (event.subtask, event.number, event.reason), decisions)
+            self._failed_record(records, event.subtask, event.number, event.reason, decisions)
         self._decide(records, decisions, now)
 
-    def _failed_record(self, records: RecordWriter, failed: tuple[Subtask, int, str], decisions: Decisions) -> None:
-        subtask, number, reason = failed
+    def _failed_record(
+        self, records: RecordWriter, subtask: Subtask, number: int, reason: str, decisions: Decisions
+    ) -> None:
         if records.failed(subtask, number, decisions):
             self._effects.append(Log("warning", f"record {number} of {subtask}: {reason}"))
             self._send(control.RecordFailed(self.incarnation, subtask, number, reason))

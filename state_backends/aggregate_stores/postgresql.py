@@ -112,8 +112,7 @@ def _place(dsn: str) -> str:
     """Return host and database of a DSN, and nothing that could be a password."""
     if "://" in dsn:
         url = urlsplit(dsn)
-        port = f":{url.port}" if url.port else ""
-        return f"{url.hostname or ''}{port}{url.path}"
+        return f"{url.netloc.rpartition('@')[2]}{url.path}"  # perhaps of several hosts, each with its port
     unquoted = re.sub(r"'(\\.|[^'\\])*'", "…", dsn)
     return " ".join(f"{name}={value}" for name, value in re.findall(r"\b(host|port|dbname)\s*=\s*(\S+)", unquoted))
 

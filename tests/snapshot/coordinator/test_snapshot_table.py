@@ -34,6 +34,20 @@ def test_ids_ascend_within_a_block_and_over_blocks() -> None:
     assert ids == [3_000_000, 3_000_001, 3_000_002, 4_000_000]
 
 
+def test_rounds_without_a_clock_count_when_they_have_taken_as_long_as_a_snapshot() -> None:
+    """One worker may be slow for some seconds; one that hangs is replaced in the end (PROTOCOL 13.19)."""
+    found = table(timeout=10.0)
+    failures = []
+    for now in (20.0, 24.0, 31.0, 35.0, 46.0):
+        snapshot = found.open(now, (), REQUEST)
+        snapshot.clock_until = now + 2.0
+        found.close_failed(snapshot.snapshot_id, "no clock", now + 2.0)
+        failures.append(found.failures_in_a_row)
+    assert failures == [0, 0, 1, 1, 2]
+    found.close_published(found.open(60.0, (), REQUEST).snapshot_id, 61.0)
+    assert found.failures_in_a_row == 0
+
+
 def test_a_snapshot_with_state_stays_in_its_block() -> None:
     """It skips ids up to its own. So a block is used up where that may lie behind its end."""
     found = SnapshotTable(POLICY, len(TOPOLOGY.subtasks), 0.0, 3_000)

@@ -51,14 +51,21 @@ def test_a_slice_that_no_aggregate_has_seen_is_not_read_again_for_ever() -> None
     assert source.cut(3) == 7
 
 
-def test_a_source_waits_when_it_has_many_slices() -> None:
-    """While the store is away no snapshot takes them, and each is remembered. A later clock lets it go on."""
+def test_a_source_with_many_slices_waits_for_a_snapshot() -> None:
+    """For the one that is pending, as while the store is away; else it asks for one. A later clock lets it go on."""
     source = Read(slices_max=4)
-    source.read(3)
-    assert not source.waits()
-    source.read(1)
-    assert source.waits()
-    source.cut(1)
-    assert source.waits()
-    source.cut(2, a=2)
-    assert not source.waits()
+    seen = []
+    for deed in (
+        lambda: source.read(3),
+        lambda: source.read(1),
+        lambda: source.cut(1),
+        lambda: source.slices.settle(1),
+        lambda: source.slices.settle(2),
+        lambda: source.cut(2, a=2),
+        lambda: source.read(2),
+        lambda: source.slices.settle(3),
+    ):
+        deed()
+        seen.append((source.waits(), source.slices.needs_snapshot))
+    nothing, asks, waits = (False, False), (False, True), (True, False)
+    assert seen == [nothing, asks, waits, waits, asks, nothing, waits, asks]

@@ -349,6 +349,25 @@ def test_restarts_that_fail_at_the_restore_are_counted() -> None:
     assert len(history.origins) <= 5
 
 
+def test_a_run_that_goes_on_after_a_restart_begins_a_new_row() -> None:
+    """Nobody asks for a snapshot, so the records of all subtasks show it. Older snapshots go then, too."""
+    simulator = Simulator(
+        recorded(1, 90), [], seed=2, mode=ChannelLogs(INTERVAL), restartPolicy=RestartPolicy(maxRestarts=2),
+        retainedSnapshots=2,
+    )  # fmt: skip
+    simulator.take(Quiesce())
+    chance, history = Random(2), simulator.history
+    for number in range(1, 6):
+        while len(history.snapshots) < number:
+            _quick_step(simulator, chance)
+        for _ in range(400):
+            _quick_step(simulator, chance)
+        assert not simulator.isOver
+        simulator.take(Crash("numbers"))
+    demand(simulator.finish(), 90, 1)
+    assert history.seen["a worker crashed"] == 5
+
+
 def test_a_record_that_cannot_be_stored_ends_the_run_by_name() -> None:
     """Else its receivers wait for ever, and nobody says why (PROTOCOL 14.2)."""
     history = Simulator(
