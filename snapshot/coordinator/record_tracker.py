@@ -145,8 +145,11 @@ class RecordTracker:
         )
 
     def take_first_round(self) -> bool:
-        """Return True once in each incarnation, when each subtask has a record. Return False at all other calls."""
-        if not (self._is_first_round and self._has_all):
+        """Return True once in each incarnation, when it has a snapshot, and each subtask has a record. Else False.
+
+        Ahead of its first snapshot nothing is shown yet, because the records may make no cut.
+        """
+        if not (self._is_first_round and self._has_snapshot and self._has_all):
             return False
         self._is_first_round = False
         return True

@@ -358,11 +358,11 @@ def test_a_run_that_goes_on_after_a_restart_begins_a_new_row() -> None:
     simulator.take(Quiesce())
     chance, history = Random(2), simulator.history
     for number in range(1, 6):
-        while len(history.snapshots) < number:
+        while len(history.snapshots) < number and not simulator.isOver:
             _quick_step(simulator, chance)
         for _ in range(400):
             _quick_step(simulator, chance)
-        assert not simulator.isOver
+        assert not simulator.isOver, history.reason
         simulator.take(Crash("numbers"))
     demand(simulator.finish(), 90, 1)
     assert history.seen["a worker crashed"] == 5
