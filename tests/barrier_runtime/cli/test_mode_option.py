@@ -61,7 +61,7 @@ def test_a_text_is_a_mode(shelved: None, text: str, mode: Any) -> None:
         ("deltas:every=few", "every is a whole number, not 'few'"),
         ("deltas:fullFactor=", "fullFactor is a number, not ''"),
         ("monoidClocks:clock=sun", "MonoidClocks: clock is 'epochs' or 'negotiated', not 'sun'"),
-        ("deltas:every=0", "Deltas: every is a whole number from 1, not 0"),
+        ("deltas:every=0", "Deltas: every is a whole number from 1 to 10,000, not 0"),
         ("shelved", "folder is not given; write shelved:folder=...,count=3,copy=False"),
         ("shelved:folder=x,copy=no", "copy is true or false, not 'no'"),
     ],
