@@ -140,7 +140,7 @@ class ChannelReceiver:
 
     @property
     def has_charged_frames(self) -> bool:
-        """Whether frames wait whose credit was not given back."""
+        """Return whether frames wait whose credit was not given back."""
         return sum(not isinstance(item, Marker) for item in self._queue) > self._uncharged
 
     def free_ahead(self) -> None:

@@ -525,7 +525,7 @@ class Coordinator:
 
     @property
     def _is_composing(self) -> bool:
-        """Whether a cut is being made of records."""
+        """Return whether a cut is being made of records."""
         return any(each.is_composing for each in self.table.pending.values())
 
     def _compose_due(self) -> None:

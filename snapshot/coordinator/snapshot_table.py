@@ -107,7 +107,7 @@ class SnapshotTable:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the ids of the claim's block are used, but for those that a snapshot with state may skip.
+        """Return whether the ids of the claim's block are used, but for those that a snapshot with state may skip.
 
         The next block belongs to the next claim.
         """

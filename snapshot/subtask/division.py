@@ -82,7 +82,7 @@ class Division(ABC):
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether only another snapshot can free what a source remembers."""
+        """Return whether only another snapshot can free what a source remembers."""
         return False
 
     @abstractmethod

@@ -107,7 +107,7 @@ class ClockAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class DifferencesHeld:
-    """What is in memory of an aggregate's differences behind a cut."""
+    """Memory of an aggregate's differences behind a cut."""
 
     #: whether one waits for the store, or for the end of its snapshot. It may be empty, while another subtask's waits
     is_waiting: bool

@@ -45,11 +45,7 @@ class Positions(Division):
     """
 
     def __init__(
-        self,
-        subtask: Subtask,
-        node: Node,
-        outputs: Mapping[ChannelId, ChannelSender],
-        backpressure: BackpressureFlag,
+        self, subtask: Subtask, node: Node, outputs: Mapping[ChannelId, ChannelSender], backpressure: BackpressureFlag
     ) -> None:
         super().__init__(outputs, NOWHERE)
         self._subtask = subtask
@@ -106,7 +102,7 @@ class Positions(Division):
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether only another snapshot can free what a source remembers."""
+        """Return whether only another snapshot can free what a source remembers."""
         return self._slices.needs_snapshot
 
     def published(self, snapshot_id: int) -> None:

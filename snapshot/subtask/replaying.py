@@ -90,7 +90,7 @@ class Replayer:
 
     @property
     def _must_wait(self) -> bool:
-        """Whether the next step cannot begin yet, or the replay cannot end."""
+        """Return whether the next step cannot begin yet, or the replay cannot end."""
         return self._steps.is_spilling if self._replay.head is None else self._steps.is_crowded
 
     @property

@@ -90,7 +90,7 @@ class SourceSlices:
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether only another snapshot can free slices."""
+        """Return whether only another snapshot can free slices."""
         return self._count >= self._slices_max and not self._is_pending
 
     def _set_pending(self, is_pending: bool) -> None:
