@@ -22,7 +22,6 @@ from barrier_runtime.cli.snapshot_edit_commands import delete, pin, take, unpin
 from barrier_runtime.cli.stored import find_fork
 from barrier_runtime.cli.top import top
 from snapshot.errors import CutlineError
-from snapshot.stored.signed import with_signing_key
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +62,7 @@ def run(
     Example: `cutline run jobs.bank:graph --backend /data/snapshots --interval 1`
     """
     wish = None if restore_from == "none" else _snapshot_wish("--restore-from", restore_from, ("latest", "none"))
-    _start(context, replace(run_request(**options), restore_from=wish))
+    _start(context, replace(run_request(**options), restore_from=wish, needs_snapshot=isinstance(wish, int)))
 
 
 @app.command()
@@ -109,8 +108,7 @@ def fork(
     """
     wish = _snapshot_wish("--from", snapshot, ("latest",))
     request = run_request(name=name, **options)
-    backend = with_signing_key(request.backend, request.options["signingKey"])
-    found = find_fork(backend, origin, None if wish == "latest" else int(wish), name)
+    found = find_fork(request.checked_backend, origin, None if wish == "latest" else int(wish), name)
     _start(context, replace(request, restore_from=found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 
 from barrier_runtime.cli.formatting import plain, print_all, print_json
-from barrier_runtime.cli.page_client import Document, PageClient
+from barrier_runtime.cli.page_client import TOKEN_VARIABLE, Document, PageClient
 from barrier_runtime.page.commands import Kind, State, parallelism_text, parse_parallelism
 from barrier_runtime.page.settings import PORT_DEFAULT
 from snapshot.coordinator.run_state import Outcome
@@ -40,9 +41,17 @@ _ERRORS: Mapping[Kind, type[CutlineError]] = {
 def open_page_client(address: str) -> PageClient:
     """Return a client of the page at `address`. Raise BadParameter if `address` is not the address of a page."""
     try:
-        return PageClient(address)
+        return PageClient(address, os.environ.get(TOKEN_VARIABLE))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="ADDRESS") from error
+
+
+def find_run(client: PageClient, run: str | None) -> str:
+    """Return the name of the run that is meant. Raise BadParameter if the page shows no such run."""
+    try:
+        return client.find_run(run)
+    except FileNotFoundError as error:
+        raise typer.BadParameter(plain(str(error)), param_hint="RUN") from error
 
 
 def carry_out(
@@ -100,7 +109,7 @@ def stop(
     """
     console = Console(stderr=True)
     client = open_page_client(address)
-    name = client.find_run(run)
+    name = find_run(client, run)
     try:
         arguments = {} if no_snapshot else {"timeout": timeout}
         kind = Kind.STOP_NOW if no_snapshot else Kind.STOP
@@ -136,7 +145,7 @@ def rescale(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="NODE=N") from error
     client = open_page_client(run if "://" in run else page)
-    name = client.find_run(None if "://" in run else run)
+    name = find_run(client, None if "://" in run else run)
     arguments = {"parallelism": parallelism_text(parallelism), "timeout": timeout}
     _, command = carry_out(client, name, Kind.RESCALE, arguments, Console(stderr=True))
     if as_json:

@@ -28,7 +28,17 @@ STREAM_SECONDS_MAX = 30.0
 #: the page's document of a run, or the record of a command in the document
 Document: TypeAlias = dict[str, Any]
 
-_HINT_ADDRESS = "give the address that was printed when the run was submitted, with its token if it has one"
+#: environment variable with the token of the page, which need not stand on a command line that others see
+TOKEN_VARIABLE = "CUTLINE_PAGE_TOKEN"
+
+_HINT_ADDRESS = (
+    "give the address that was printed when the run was submitted, with its token if it has one, "
+    f"or the token in ${TOKEN_VARIABLE}"
+)
+
+
+class _Refused(ConnectionError):
+    """The page answers with a status that is no success."""
 
 
 class PageClient:
@@ -38,6 +48,8 @@ class PageClient:
     ----------
     address : str
         ``http://HOST:PORT``, optionally with ``/runs/NAME`` and ``?token=...``, as printed when the run was submitted.
+    token : str or None
+        Token that is sent where the address has none.
 
     Raises
     ------
@@ -45,7 +57,7 @@ class PageClient:
         if `address` is not the address of a page.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None = None) -> None:
         place = urlsplit(address if "://" in address else f"http://{address}")
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ValueError(f"{address!r} is no address of a page, as http://127.0.0.1:4640/runs/bank is")
@@ -56,8 +68,8 @@ class PageClient:
         #: name of the run in the address, or None
         self.run = unquote(name) or None
         self._folder = folder.rstrip("/")
-        token = parse_qs(place.query).get("token")
-        self._headers = {"Authorization": f"Bearer {token[0]}"} if token else {}
+        token = parse_qs(place.query).get("token", [token])[0]
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def find_run(self, name: str | None) -> str:
         """Return `name`, or else the run in the address, or else the active run, or else the newest ended run.
@@ -67,7 +79,10 @@ class PageClient:
         OSError
             if the page does not show that run or does not answer, or if several runs are active and none is named.
         """
-        runs = self._ask("GET", "/api/runs")["runs"]
+        answer = self._ask("GET", "/api/runs")
+        if not isinstance(answer, dict) or "runs" not in answer:
+            raise self._foreign()
+        runs = answer["runs"]
         names = [each["name"] for each in runs]
         wanted = name or self.run
         if wanted is not None:
@@ -103,7 +118,10 @@ class PageClient:
             if the run has ended, the same command still waits, or the page does not answer.
         """
         with contextlib.closing(self._documents(run)) as documents:
-            first = next(documents)  # before the command is sent, because the page may close when the run ends
+            # Before the command is sent, because the page may close when the run ends.
+            first = next(documents, None)
+            if first is None:
+                raise self._foreign()
             if not first["isActive"]:
                 raise _ended(run, first)
             number = self.send(run, kind, arguments)
@@ -119,17 +137,18 @@ class PageClient:
 
     def _documents(self, run: str) -> Generator[Document]:
         """Yield the whole document of a run, then each newer one with its changes, until the run ends."""
+        path = f"/api/runs/{quote(run, safe='')}/events"
         connection = self._class(self._host, self._port, timeout=STREAM_SECONDS_MAX)
         try:
-            connection.request("GET", f"{self._folder}/api/runs/{quote(run, safe='')}/events", headers=self._headers)
+            connection.request("GET", self._folder + path, headers=self._headers)
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
-                self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX), "events")
+                self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX), path)
             while line := answer.readline(ANSWER_BYTES_MAX):
                 if line.startswith(b"data: "):
                     yield json.loads(line[len(b"data: ") :])
         except (OSError, HTTPException) as error:
-            raise error if isinstance(error, PermissionError) else _no_page(self.address, error) from error
+            raise error if isinstance(error, PermissionError | _Refused) else _no_page(self.address, error) from error
         finally:
             connection.close()
 
@@ -151,13 +170,16 @@ class PageClient:
         try:
             return json.loads(body)
         except ValueError as error:
-            raise ConnectionError(f"{self.address} answers, but is no live page of a run: {_HINT_ADDRESS}") from error
+            raise self._foreign() from error
+
+    def _foreign(self) -> OSError:
+        return ConnectionError(f"{self.address} answers, but is no live page of a run: {_HINT_ADDRESS}")
 
     def _refuse(self, status: int, body: bytes, path: str) -> NoReturn:
         if status == HTTPStatus.UNAUTHORIZED:
             raise PermissionError(f"the page at {self.address} wants its token: {_HINT_ADDRESS}")
         text = body[:200].decode(errors="replace").strip()
-        raise ConnectionError(f"{self.address}{path} answers {status}, {text!r}: {_HINT_ADDRESS}")
+        raise _Refused(f"{self.address}{path} answers {status}, {text!r}: {_HINT_ADDRESS}")
 
 
 def _ended(run: str, document: Document) -> OSError:

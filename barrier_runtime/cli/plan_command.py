@@ -15,7 +15,8 @@ from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
 from barrier_runtime.cli.run_options import DEFAULT_BACKEND
 from barrier_runtime.cli.session import default_master, spark_session
 from barrier_runtime.cli.snapshot_commands import JsonOption, KeyOption
-from barrier_runtime.cli.stored import open_backend
+from barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
+from barrier_runtime.cli.stored import find_snapshot, known_run, open_backend
 from snapshot.graph import Graph
 from snapshot.stored.run_store import RunStore
 
@@ -41,9 +42,8 @@ def plan(
             metavar="ID", help="latest, none (a fresh start), or a snapshot's id.", autocompletion=complete_snapshot
         ),
     ] = "latest",
-    allow: Annotated[
-        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
-    ] = None,
+    allow: AllowOption = None,
+    parallelism: ParallelismOption = None,
     mode: Annotated[str | None, MODE_OPTION] = None,
     master: MasterOption = None,
     log: LogOption = None,
@@ -69,11 +69,12 @@ def plan(
             ) from None
     of_run = None if mode is None else mode_wish(mode)
     records = open_backend(backend, key_file)
-    made = load_graph(graph, master, log)
-    try:
-        found = plan_of(name or made.name, made, wish, allow or (), lambda run: RunStore(records, run), of_run)
-    except ValueError as error:  # an unknown name in --allow
-        raise typer.BadParameter(str(error)) from error
+    wanted = parallelism_wish(parallelism)
+    made = load_graph(graph, master, log).withParallelism(wanted)
+    run = name or made.name
+    if isinstance(wish, int):
+        find_snapshot(records, known_run(records, run), wish)
+    found = plan_of(run, made, wish, allow or (), lambda run: RunStore(records, run), of_run)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -28,6 +28,7 @@ from barrier_runtime.cli.progress import PLAIN_SECONDS, POLL_SECONDS, watch
 from barrier_runtime.cli.run_options import RunRequest
 from barrier_runtime.cli.session import ship, spark_session
 from barrier_runtime.cli.stored import find_snapshot, known_run
+from barrier_runtime.page.commands import parallelism_text
 from snapshot.coordinator.run_state import Outcome
 from snapshot.stored.run_store import RunStore, stored_history
 from snapshot.stored.snapshot import Snapshot
@@ -55,8 +56,12 @@ def progress_lines(run: Run) -> Iterator[dict[str, Any]]:
 
 def print_end_line(run: Run, snapshot: Snapshot | None, command: str) -> None:
     """Print the end of `run`. A run that was stopped at once may still be active: then print its last progress."""
-    known = (run.lastProgress or {}) if run.isActive else run.status
-    _print_line("end", {**known, "snapshot": snapshot.id if snapshot else None, "goOn": command})
+    _print_line("end", {**_last_report(run), "snapshot": snapshot.id if snapshot else None, "goOn": command})
+
+
+def _last_report(run: Run) -> Mapping[str, Any]:
+    """Return the newest report that needs no request, because a run that was stopped at once may not answer."""
+    return (run.lastProgress or {}) if run.isActive else run.status
 
 
 def _print_line(event: str, content: Mapping[str, Any]) -> None:
@@ -91,14 +96,15 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
         with console.status("submitting the graph"):
             module = python_file(place.module, Path(folder))
             ship(spark, [*request.python_files, *([module] if module else [])])
-            graph = place.graph(spark)
+            declared = place.graph(spark)
+            graph = declared.withParallelism(request.parallelism)
             _check_snapshot(request, request.name or graph.name)
             run = _submit(request, graph, spark)
         with Interrupts(run, console, request.snapshot_timeout) as interrupts:
             for _ in progress_lines(run) if request.as_json else watch(run, graph, console):
                 if interrupts.check():
                     break
-        command = shlex.join(_resume_command(request, resume_arguments, run))
+        command = shlex.join(_resume_command(request, resume_arguments, run, declared))
         if request.as_json:
             print_end_line(run, interrupts.snapshot, command)
         return _print_end(run, interrupts, command, console)
@@ -107,15 +113,27 @@ def run_graph(request: RunRequest, resume_arguments: Sequence[str], console: Con
 def _check_snapshot(request: RunRequest, name: str | None) -> None:
     """Refuse to restore a snapshot that is not there. Without a name the check follows when the graph is made."""
     if request.needs_snapshot and name is not None:
-        wish = request.restore_from
-        find_snapshot(request.backend, known_run(request.backend, name), wish if isinstance(wish, int) else None)
+        wish, backend = request.restore_from, request.checked_backend
+        find_snapshot(backend, known_run(backend, name), wish if isinstance(wish, int) else None)
 
 
-def _resume_command(request: RunRequest, arguments: Sequence[str], run: Run) -> list[str]:
-    """Return the command that goes on with `run`. A fork without a snapshot of its own is forked again."""
-    place = ["--name", run.name, "--backend", str(request.backend)]
+def _resume_command(request: RunRequest, arguments: Sequence[str], run: Run, declared: Graph) -> list[str]:
+    """Return the command that goes on with `run`. A fork without a snapshot of its own is forked again.
+
+    The parallelism is that of the run's end, because the run may have been rescaled. What may be lost is allowed again
+    until a snapshot of this start was published, because it is restored once more.
+    """
+    report = _last_report(run)
+    is_restored_again = not any(each["state"] == "published" for each in report.get("snapshotReports", ()))
+    allow = [word for each in request.allow for word in ("--allow", each) if is_restored_again]
+    now = {name: node["parallelism"] for name, node in report.get("nodes", {}).items()} or request.parallelism
+    changed = {
+        each.name: now[each.name] for each in declared.nodes if now.get(each.name, each.parallelism) != each.parallelism
+    }
+    parallelism = ["--parallelism", parallelism_text(changed)] if changed else []
+    place = [*parallelism, *allow, "--name", run.name, "--backend", str(request.backend)]
     origin = request.restore_from
-    if isinstance(origin, Snapshot) and not stored_history(RunStore(request.backend, run.name)):
+    if isinstance(origin, Snapshot) and not stored_history(RunStore(request.checked_backend, run.name)):
         return [*arguments[:1], "fork", *arguments[2:], "--run", origin.run, "--from", str(origin.id), *place]
     return [*arguments, *place]
 

@@ -14,9 +14,11 @@ from barrier_runtime.cli.completion import complete_run
 from barrier_runtime.cli.mode_option import MODE_OPTION, mode_wish
 from barrier_runtime.cli.session import default_master
 from barrier_runtime.cli.snapshot_commands import KeyOption
+from barrier_runtime.cli.start_options import AllowOption, ParallelismOption, parallelism_wish
 from barrier_runtime.cli.stored import open_unsigned, signing_key
 from barrier_runtime.page.settings import PORT_DEFAULT, Page
 from snapshot.plan.modes import MARKERS, ModeWish
+from snapshot.stored.signed import with_signing_key
 
 if TYPE_CHECKING:
     from snapshot.stored.backend import StateBackend
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_BACKEND = "snapshots"
 
 #: options of one start, which the command that goes on does not repeat
-_OF_ONE_START = ("name", "backend", "restore_from", "allow", "snapshot", "origin", "graph")
+_OF_ONE_START = ("name", "backend", "restore_from", "allow", "parallelism", "snapshot", "origin", "graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,15 @@ class RunRequest:
     restore_from: str | int | Snapshot | None
     needs_snapshot: bool  #: whether a run without the snapshot is refused instead of started afresh
     allow: Collection[str]
+    parallelism: Mapping[str, int]  #: numbers of subtasks by node, instead of those of the graph
     mode: ModeWish
     options: Mapping[str, Any]  #: further arguments of `BarrierRuntime`
     as_json: bool  #: whether progress goes to standard output as JSON lines
+
+    @property
+    def checked_backend(self) -> StateBackend:
+        """The backend behind the check of signatures, if there is a key. `BarrierRuntime` adds the check itself."""
+        return with_signing_key(self.backend, self.options["signingKey"])
 
 
 def run_request(
@@ -69,15 +77,15 @@ def run_request(
         str, typer.Option(metavar="WISH", help="unaligned, aligned, or seconds: aligned for so long.")
     ] = "unaligned",
     mode: Annotated[str, MODE_OPTION] = MARKERS,
-    allow: Annotated[
-        list[str] | None, typer.Option(help="May be lost: changedGraph, droppedMessages, droppedState, repeatedOutput.")
-    ] = None,
+    allow: AllowOption = None,
+    parallelism: ParallelismOption = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://host:port; default: local, with a spare slot.")
     ] = None,
     conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Setting of the Spark session.")] = None,
     py_files: Annotated[
-        list[Path] | None, typer.Option(exists=True, help=".py or .zip that nodes import; repeat it for more.")
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help=".py or .zip that nodes import; repeat it for more."),
     ] = None,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="An existing Ray; default: one of its own.")
@@ -105,6 +113,7 @@ def run_request(
         restore_from="latest",
         needs_snapshot=False,
         allow=allow or [],
+        parallelism=parallelism_wish(parallelism),
         mode=mode_wish(mode),
         options={
             "workers": workers,

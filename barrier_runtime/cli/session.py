@@ -67,12 +67,15 @@ def spark_session(
     RunFailed
         if Java is missing or too old, or Spark does not start.
     """
-    log = log_path or Path(tempfile.gettempdir(), f"cutline-{os.getpid()}.log")
+    log = log_path or _temporary_log()
     spark = _start(master, settings or {}, log)
     try:
         yield spark
     except BaseException as error:
-        error.add_note(f"What Spark and the workers wrote: {log}")
+        if log.exists() and log.stat().st_size:
+            error.add_note(f"What Spark and the workers wrote: {log}")
+        elif log_path is None:
+            log.unlink(missing_ok=True)
         raise
     else:
         if log_path is None:
@@ -114,6 +117,7 @@ def check_java() -> None:
 
 
 def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -132,8 +136,22 @@ def _start(master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
     with _standard_error_to(log), signals_as_before():
         try:
             return builder.getOrCreate()
-        except (PySparkException, OSError) as error:
-            raise RunFailed(f"Spark does not start with the master {master}: {error} (see {log})") from error
+        except (PySparkException, Py4JError, OSError) as error:
+            text = f"Spark does not start with the master {master}: {_said(error)} (see {log})"
+            raise RunFailed(text) from error
+
+
+def _temporary_log() -> Path:
+    """Make a file of a new name that only its owner may read, because temporary folders are shared."""
+    descriptor, name = tempfile.mkstemp(prefix="cutline-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
+
+
+def _said(error: Exception) -> str:
+    """Return the text of an error, of Java's without the stack."""
+    lines = str(error).splitlines()
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), str(error).strip())
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from barrier_runtime.cli.live_run import (
     LiveRunOption,
     TimeoutOption,
     carry_out,
+    find_run,
     open_page_client,
 )
 from barrier_runtime.cli.snapshot_commands import KeyOption
@@ -63,7 +64,7 @@ def take(
     Example: `cutline snapshots take http://127.0.0.1:4640 --run bank --pin`
     """
     client = open_page_client(address)
-    name = client.find_run(run)
+    name = find_run(client, run)
     arguments = {"pinned": pin, "timeout": timeout}
     _, command = carry_out(client, name, Kind.SNAPSHOT, arguments, Console(stderr=True))
     if as_json:
@@ -124,7 +125,7 @@ def _changer(place: str, run: str | None, key_file: Path | None, kind: Kind) -> 
     """Return the name of the run, and the function that changes one of its snapshots."""
     if place.startswith(("http://", "https://")):
         client = open_page_client(place)
-        name = client.find_run(run)
+        name = find_run(client, run)
 
         def change_live(snapshot_id: int) -> None:
             carry_out(client, name, kind, {"snapshotId": snapshot_id}, Console(stderr=True))

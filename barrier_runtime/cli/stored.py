@@ -68,7 +68,7 @@ def open_backend(url: str, key_file: Path | None = None) -> StateBackend:
 
 
 def signing_key(key_file: Path | None) -> bytes | None:
-    """Return the key in the file, or else in the environment, without blanks around it. None if there is neither.
+    """Return the key in the file, or else in the environment, without one line end. None if there is neither.
 
     Raises
     ------
@@ -77,7 +77,8 @@ def signing_key(key_file: Path | None) -> bytes | None:
     """
     if key_file is None and KEY_VARIABLE not in os.environ:
         return None
-    key = (os.environb[os.fsencode(KEY_VARIABLE)] if key_file is None else key_file.read_bytes()).strip()
+    key = os.environb[os.fsencode(KEY_VARIABLE)] if key_file is None else key_file.read_bytes()
+    key = key.removesuffix(b"\n").removesuffix(b"\r")
     if len(key) < SIGNING_KEY_BYTES_MIN:
         text = f"a signing key of {len(key)} bytes; it has at least {SIGNING_KEY_BYTES_MIN}, as of openssl rand -hex 32"
         raise typer.BadParameter(text, param_hint=KEY_VARIABLE if key_file is None else str(key_file))

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from barrier_runtime.cli.formatting import print_json, verdict_lines
-from barrier_runtime.cli.live_run import DEFAULT_ADDRESS, AddressArgument, LiveRunOption, open_page_client
+from barrier_runtime.cli.live_run import DEFAULT_ADDRESS, AddressArgument, LiveRunOption, find_run, open_page_client
 from barrier_runtime.cli.page_client import PageClient
 from barrier_runtime.cli.top_view import top_view
 from barrier_runtime.page.commands import Kind
@@ -70,7 +70,7 @@ def top(
     Example: `cutline top http://127.0.0.1:4640 --run bank`
     """
     client = open_page_client(address)
-    name = client.find_run(run)
+    name = find_run(client, run)
     console = Console()
     if as_json or once or not (console.is_terminal and sys.stdin.isatty()):
         document = client.document(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import weakref
@@ -107,6 +108,7 @@ class BarrierRuntime:
             raise ValueError(
                 "retainedSnapshots and maxConcurrentSnapshots must be at least 1, tolerableFailedSnapshots at least 0"
             )
+        _check_seconds(snapshotInterval, snapshotTimeout, minPause)
         if workers is not None and workers < 1:
             raise ValueError(f"workers is {workers}; a stage has at least one")
         self._settings = RuntimeSettings(
@@ -285,6 +287,16 @@ class BarrierRuntime:
 
     def _store(self, name: str) -> RunStore:
         return self._live[name][1] if name in self._live else RunStore(self._settings.records, name)
+
+
+def _check_seconds(interval: float | None, timeout: float, pause: float) -> None:
+    """Refuse times with which a run would only take snapshots, or would take none."""
+    if interval is not None and not 0 < interval < math.inf:
+        raise ValueError(f"snapshotInterval is {interval!r}; give seconds above 0, or None for no snapshots by time")
+    if not timeout > 0:
+        raise ValueError(f"snapshotTimeout is {timeout!r}; give seconds above 0")
+    if not 0 <= pause < math.inf:
+        raise ValueError(f"minPause is {pause!r}; give seconds from 0 on")
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

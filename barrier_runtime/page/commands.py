@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -152,7 +151,8 @@ class Commands:
         self._actions = actions
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._commands: deque[_Command] = deque(maxlen=COMMANDS_MAX)
+        #: oldest first; those that wait, and the newest that are done, at most `COMMANDS_MAX` together
+        self._commands: list[_Command] = []
         self._count = 0
 
     def submit(self, kind: Kind, arguments: Arguments) -> int | None:
@@ -169,11 +169,17 @@ class Commands:
             self._count += 1
             text = _TEXTS[kind][0].format(_object_of(arguments))
             command = _Command(self._count, kind.value, State.WAITING.value, text, snapshot_id)
+            self._forget_one()
             self._commands.append(command)
         self._on_change()
         work = (kind, arguments, command)
         threading.Thread(target=self._carry_out, args=work, name="cutline-page-command", daemon=True).start()
         return command.number
+
+    def _forget_one(self) -> None:
+        """Make room for a command. One that waits stays, because its client waits for its end."""
+        if len(self._commands) == COMMANDS_MAX:
+            self._commands.remove(next(each for each in self._commands if each.state != State.WAITING.value))
 
     def as_document(self) -> list[dict[str, Any]]:
         """Return the commands as plain data, oldest first."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import ast
-import random
+import hashlib
 import sys
 import time
+from functools import partial
 
 from tests.mutants.covering import covering_tests, import_lines
 from tests.mutants.mutations import Mutant, files_to_mutate, mutants_of
@@ -61,8 +62,13 @@ def _sample(chosen: argparse.Namespace) -> list[Mutant]:
     _show(f"{len(found):,} mutants in {len(files)} files")
     if chosen.all:
         return found
-    samples = [random.Random(seed).sample(range(len(found)), min(chosen.count, len(found))) for seed in chosen.seeds]
-    return [found[place] for place in dict.fromkeys(place for sample in samples for place in sample)]
+    chosen_by_seed = (sorted(found, key=partial(_rank, seed))[: chosen.count] for seed in chosen.seeds)
+    return list({(mutant.file, mutant.number): mutant for sample in chosen_by_seed for mutant in sample}.values())
+
+
+def _rank(seed: int, mutant: Mutant) -> bytes:
+    """The place of a mutant in the order of a seed. A changed file changes the places of its own mutants only."""
+    return hashlib.blake2b(f"{seed} {mutant.file} {mutant.number}".encode(), digest_size=8).digest()
 
 
 def _try_all(tree: Tree, mutants: list[Mutant], results: Results) -> None:

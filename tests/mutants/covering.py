@@ -23,7 +23,7 @@ from tests.mutants.tree import MUTATED, Fork, Message, Tree
 from tests.source_files import ROOT, python_files
 
 #: seconds within which the measured tests must send their next message
-_SILENCE_MAX_S = 300.0
+_SILENCE_MAX_S = 900.0
 
 #: Tests that read our code, because each mutant that changes its text would fail them. Importers of ROOT alone are
 #: measured, because ROOT leads to pages and to the modules of child processes.

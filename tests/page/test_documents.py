@@ -147,6 +147,22 @@ def test_commands_of_other_snapshots_wait_side_by_side() -> None:
     assert commands.as_document()[-1]["text"] == "snapshot 16 is pinned" and sorted(seen) == [*range(7, 17)]
 
 
+def test_a_command_that_waits_is_never_forgotten() -> None:
+    """However many are done behind it, because its client waits for its end; the oldest that is done makes room."""
+    may_go_on = threading.Event()
+    commands = Commands(
+        {Kind.SNAPSHOT: lambda: may_go_on.wait(30) and None, Kind.PIN: lambda snapshotId: None}, lambda: None
+    )
+    assert commands.submit(Kind.SNAPSHOT, {}) == 1
+    for each in range(2, COMMANDS_MAX + 4):
+        assert commands.submit(Kind.PIN, {"snapshotId": each}) == each
+        wait_for("the pin", lambda: commands.as_document()[-1]["state"] == "done")
+    assert [each["number"] for each in commands.as_document()] == [1, *range(5, COMMANDS_MAX + 4)]
+    assert commands.submit(Kind.SNAPSHOT, {}) is None
+    may_go_on.set()
+    wait_for("the snapshot", lambda: commands.as_document()[0]["state"] == "done")
+
+
 @pytest.mark.parametrize(
     ("kind", "texts", "found"),
     [

@@ -30,7 +30,7 @@ export function showNodes(body, run) {
 
 export function showEdges(body, run) {
   if (!body.closest("details").open) return;
-  const names = ["Edge", "Spread", "Messages/s", "Bytes/s", "Queued", "Back-pressure"];
+  const names = ["Edge", "Partitioning", "Messages/s", "Bytes/s", "Queued", "Back-pressure"];
   const rows = run.graph.edges.map((edge) => {
     const found = run.edges.find((each) => each.source === edge.source && each.target === edge.target);
     const head = [`${edge.source} → ${edge.target}`, `${edge.partitioning}, ${edge.alignment}`];

@@ -8,19 +8,24 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from barrier_runtime import BarrierRuntime, Page
-from barrier_runtime.cli import live_run, main, page_client, session
+from barrier_runtime.cli import live_run, main, page_client, run_command, session
+from barrier_runtime.cli.run_options import run_request
+from barrier_runtime.cli.stored import KEY_VARIABLE
 from barrier_runtime.driver.run import Run
 from barrier_runtime.page import app
 from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.server import RunPage, close_page, open_page
 from snapshot.errors import CutlineError, SnapshotAborted, SnapshotInUse
+from snapshot.stored.signed import SIGNING_KEY_BYTES_MIN
 from state_backends import FileSystemBackend
 from tests.barrier_runtime.driver.test_local_runs import counting
 from tests.barrier_runtime.invoking import invoke
@@ -148,7 +153,8 @@ def test_a_rescale_that_is_refused(run: Run, capsys: pytest.CaptureFixture[str])
     address = str(run.pageAddress)
     refused("rescale", address, "counts=2", kind=CutlineError, text="goes on: graph 'counting': there is no node count")
     refused("rescale", address, "count=5", kind=CutlineError, text="would need 5 slots at one time, and 4 are free")
-    refused("rescale", "bank", "count=2", "--page", address, kind=OSError, text="shows no run 'bank'")
+    unknown = invoke("rescale", "bank", "count=2", "--page", address)
+    assert unknown.exit_code == 2 and "shows no run 'bank'" in unknown.output
     for wrong in ("count", "count=two", "=2", "count=2,count=3"):
         assert invoke("rescale", address, wrong).exit_code == 2
     assert run.isActive and run.status["incarnation"] == 1
@@ -280,14 +286,48 @@ def test_a_quiet_stream_is_not_given_up() -> None:
     assert page_client.STREAM_SECONDS_MAX > 2 * app._ALIVE_SECONDS
 
 
-def test_the_token_goes_with_commands(leak_check: LeakCheck) -> None:
-    """Without it the page answers neither the stream nor the command."""
+def test_the_token_goes_with_commands(leak_check: LeakCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the page answers neither the stream nor the command. It may stand in the environment."""
     server = open_page(Page(port=0, token="secret"))
     page = server.show("orders", pipeline(), {Kind.PIN: lambda snapshotId: None})
     page.see(report(pipeline(), 1))
     assert invoke("snapshots", "pin", f"{page.address}?token=secret", 7).exit_code == 0
     refused("snapshots", "pin", page.address, 7, kind=PermissionError, text="wants its token")
+    monkeypatch.setenv("CUTLINE_PAGE_TOKEN", "secret")
+    assert invoke("snapshots", "pin", page.address, 7).exit_code == 0
     close_page(server)
+
+
+def test_a_run_that_the_page_does_not_show(fed: Callable[..., FedRun]) -> None:
+    """The exit code is that of wrong arguments, with what was meant."""
+    result = invoke("stop", fed({}).address, "--run", "order")
+    assert result.exit_code == 2 and "did you mean 'orders'?" in result.output
+
+
+class _Foreign(BaseHTTPRequestHandler):
+    """A server of somebody else, which answers any request with JSON, and closes."""
+
+    def do_GET(self) -> None:  # the name that the base class calls
+        self.send_response(503 if self.path.endswith("/busy/events") else 200)
+        self.end_headers()
+        self.wfile.write(b"" if self.path.endswith("/events") else b'{"status": "ok"}')
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Write nothing."""
+
+
+def test_something_else_at_the_address() -> None:
+    """Whatever answers there, the error says that it is no live page, or what it answers."""
+    with HTTPServer(("127.0.0.1", 0), _Foreign) as server:
+        threading.Thread(target=server.serve_forever, name="foreign").start()
+        client = page_client.PageClient(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ConnectionError, match="answers, but is no live page of a run"):
+            client.find_run(None)
+        with pytest.raises(ConnectionError, match="answers, but is no live page of a run"):
+            list(client.carry_out("orders", Kind.PIN, {}))
+        with pytest.raises(ConnectionError, match=r"/runs/busy/events answers 503"):
+            list(client.carry_out("busy", Kind.PIN, {}))
+        server.shutdown()
 
 
 # ---------------------------------------------------------------- a store
@@ -397,6 +437,10 @@ def test_a_graph_is_forked(store: Path) -> None:
         (("fork", "changed_jobs:upto_500", "--name", "counting"), "snapshots of its own"),
         (("fork", "changed_jobs:upto_500"), "Missing option '--name'"),
         (("run", "changed_jobs:upto_500", "--restore-from", "old"), "give latest, none, or the id of a snapshot"),
+        (("run", "changed_jobs:upto_500", "--restore-from", "5"), "has no snapshot 5; there are"),
+        (("run", "changed_jobs:upto_500", "--allow", "changedgraph"), "there are changedGraph, droppedMessages"),
+        (("run", "changed_jobs:upto_500", "--parallelism", "count"), "--parallelism count: 'count' is not NODE=NUMBER"),
+        (("run", "changed_jobs:upto_500", "--py-files", "."), "is a directory"),
     ],
 )
 def test_what_cannot_be_restored_is_refused(store: Path, arguments: tuple[str, ...], text: str) -> None:
@@ -405,6 +449,36 @@ def test_what_cannot_be_restored_is_refused(store: Path, arguments: tuple[str, .
     result = command(*arguments)
     assert result.exit_code == 2 and text in result.output, result.output
     assert ids(store) == before and [each["run"] for each in as_json("runs", store)] == ["counting"]
+
+
+def test_a_signed_run_is_restored_and_forked(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key reaches each reader of the store: the checks before the start, and the command that goes on."""
+    monkeypatch.setenv(KEY_VARIABLE, "\n" + "k" * SIGNING_KEY_BYTES_MIN + " ")
+    assert command("run", "changed_jobs:upto_500").exit_code == 0
+    restored = command("restore", "changed_jobs:upto_500")
+    assert restored.exit_code == 0 and "run counting finished" in restored.stdout, restored.output
+    forked = command("fork", "changed_jobs:upto_500", "--name", "fork", "--json")
+    place = f" --name fork --backend {FileSystemBackend(str(Path('store').absolute()))}"
+    assert json.loads(forked.stdout.splitlines()[-1])["goOn"].endswith(place), forked.output
+    monkeypatch.setenv(KEY_VARIABLE, "k" * SIGNING_KEY_BYTES_MIN)
+    assert "signed with another key" in str(command("restore", "changed_jobs:upto_500").exception)
+
+
+def test_the_printed_command_allows_the_same_until_there_is_a_snapshot(cluster: LocalCluster) -> None:
+    """Because a start without a snapshot of its own restores the same snapshot again. It names changed parallelism."""
+    options = ("--allow", "changedGraph", "--allow", "droppedMessages", "--parallelism", "count=3,total=1", "--workers", "3", "--json")
+    late = command("run", "changed_jobs:upto_3000", *options, "--name", "other")
+    assert late.exit_code == 0, (late.output, late.exception)
+    words = shlex.split(json.loads(late.stdout.splitlines()[-1])["goOn"])
+    assert words[:3] == ["cutline", "run", "changed_jobs:upto_3000"] and "--allow" not in words, late.output
+    assert words[words.index("--parallelism") + 1] == "count=3"
+    early = run_command._resume_command(
+        run_request(graph="m:g", allow=["changedGraph"], parallelism="count=2"),
+        ["cutline", "run", "m:g"],
+        cast("Run", SimpleNamespace(isActive=True, lastProgress=None, name="counting")),
+        counting(1),
+    )
+    assert early[3:7] == ["--allow", "changedGraph", "--name", "counting"]
 
 
 def test_the_printed_command_goes_on_with_a_fork(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm, signals
 from snapshot.errors import SnapshotAborted
 
 _DEADLINE_S = 30.0
-_SIGNALS = [signal.SIGINT, signal.SIGTERM]
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 class FakeRun:
@@ -69,7 +71,8 @@ def test_the_first_signal_stops_with_a_snapshot(number: int) -> None:
         until(lambda: stopping.count)
         assert not stopping.check() and not stopping.check()
     assert (run.stops, str(stopping.snapshot), stopping.first) == ([True], "the last snapshot", number)
-    again = "a second SIGTERM stops at once" if number == signal.SIGTERM else "press Ctrl-C again to stop at once"
+    name = signal.Signals(number).name
+    again = "press Ctrl-C again to stop at once" if number == signal.SIGINT else f"a second {name} stops at once"
     assert printed.getvalue() == f"stopping with a snapshot; {again}\n"
 
 
@@ -93,7 +96,7 @@ def test_the_second_signal_does_not_wait(first: int, second: int) -> None:
 
 @pytest.mark.parametrize("number", _SIGNALS)
 def test_a_last_snapshot_that_fails(number: int) -> None:
-    """After Ctrl-C a person decides; after SIGTERM nobody is there, and the run is stopped without a snapshot."""
+    """After Ctrl-C a person decides; after another signal nobody does, and the run is stopped without a snapshot."""
     run = FakeRun(SnapshotAborted("the disk is full\nTraceback (most recent call last):\n  File ..."))
     run.released.set()
     stopping, printed = interrupts(run)
@@ -102,11 +105,11 @@ def test_a_last_snapshot_that_fails(number: int) -> None:
         until(lambda: stopping.count)
         assert not stopping.check()
         until(lambda: "no snapshot: the disk is full. " in printed.getvalue())
-        if number == signal.SIGTERM:
+        if number != signal.SIGINT:
             until(stopping.check)
         else:
             assert not stopping.check()
-    assert run.stops == ([True, False] if number == signal.SIGTERM else [True])
+    assert run.stops == ([True] if number == signal.SIGINT else [True, False])
 
 
 @pytest.mark.parametrize("number", _SIGNALS)
@@ -150,3 +153,44 @@ def test_another_thread_may_run_the_command() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(enter).result(_DEADLINE_S)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+_HUNG_UP = """
+import sys, time
+from rich.console import Console
+from barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm
+
+class FakeRun:
+    def stop(self, **how):
+        open(sys.argv[1], "a").write(repr(how))
+
+with ended_by_sigterm(), Interrupts(FakeRun(), Console(), timeout=5.0) as stopping:
+    print("ready", flush=True)
+    while stopping.first is None:
+        time.sleep(0.01)
+    stopping.check()
+print("the run has stopped", flush=True)
+"""
+
+
+def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
+    """SIGHUP stops the run with a snapshot, and what is printed then fails nowhere."""
+    own, terminal = pty.openpty()
+    command = [sys.executable, "-c", _HUNG_UP, str(tmp_path / "stops")]
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, stdin=subprocess.DEVNULL) as process:
+        os.close(terminal)
+        assert os.read(own, 100).strip() == b"ready"
+        os.close(own)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(_DEADLINE_S) == 0
+    assert (tmp_path / "stops").read_text() == "{'withSnapshot': True, 'timeout': 5.0}"
+
+
+def test_nohup_is_heeded() -> None:
+    """Where SIGHUP is ignored, as below nohup, it stays ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_sigterm(), interrupts(FakeRun())[0]:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
