@@ -2,7 +2,8 @@
 
 The hash covers the messages and not their frames, because a replay divides them otherwise. It covers blocks of messages
 from one cut to the next, so that a difference has a place. Blocks are hashed by the receiver, which has the messages as
-values, whether they came by reference or as bytes.
+values, whether they came by reference or as bytes. They are hashed as they were before the node got them, because
+afterwards the node may change them.
 
 Numbers, text, bytes, lists, tuples, dicts, sets and arrays are hashed by value. Of any other object only the type
 counts, because equal objects need not have equal bytes.
@@ -10,8 +11,10 @@ counts, because equal objects need not have equal bytes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Final
 
 import msgpack
@@ -39,6 +42,42 @@ _DEPTH_MAX: Final = 64
 _BY_REPR: Final = ("datetime", "date", "time", "timedelta", "Decimal", "UUID", "complex", "Fraction")
 
 
+class PackedMessages:
+    """The bytes of messages, made before the node gets them, because afterwards they are the node's, which may change
+    them.
+
+    Parameters
+    ----------
+    messages : list
+        The next messages of the channel.
+    room : int
+        Number of messages until the present block ends. Bytes are kept in pieces that end where blocks do.
+    """
+
+    def __init__(self, messages: list[Any], room: int) -> None:
+        self._messages = messages
+        #: place of the first message that is left
+        self._first = 0
+        bounds = [0, *range(room, len(messages), BLOCK_MESSAGES), len(messages)]
+        parts = [messages] if len(bounds) == 2 else [messages[start:stop] for start, stop in pairwise(bounds)]
+        self._pieces = deque((len(part), packed(part)) for part in parts)
+
+    def __len__(self) -> int:
+        """Return the number of messages that are left."""
+        return len(self._messages) - self._first
+
+    def take(self, limit: int) -> tuple[list[Any], bytes]:
+        """Return the next messages of one piece, at most `limit`, and their bytes."""
+        count, data = self._pieces.popleft()
+        if limit < count:
+            data, rest = _divided(data, limit)
+            self._pieces.appendleft((count - limit, rest))
+            count = limit
+        some = self._messages[self._first : self._first + count]
+        self._first += count
+        return some, data
+
+
 class ChannelHash:
     """Hash of what one channel has delivered since the last cut."""
 
@@ -49,17 +88,32 @@ class ChannelHash:
 
     def add(self, messages: list[Any] | pa.RecordBatch) -> None:
         """Add the next messages of the channel, as the node gets them."""
-        rows = _row_hashes(messages) if isinstance(messages, pa.RecordBatch) else None
-        start, count = 0, len(messages) if rows is None else len(rows)
-        while start < count:
-            stop = min(count, start + self._room)
-            some = messages if (start, stop) == (0, count) else messages[start:stop]
-            self._hash.update(packed(some) if rows is None else rows[start:stop].tobytes())
-            self._note(some)
-            self._room -= stop - start
-            if not self._room:
-                self._close()
+        if not isinstance(messages, pa.RecordBatch):
+            return self.add_packed(self.pack(messages), len(messages))
+        rows, start = _row_hashes(messages), 0
+        while start < len(rows):
+            stop = min(len(rows), start + self._room)
+            self._extend(messages.slice(start, stop - start), rows[start:stop].tobytes(), stop - start)
             start = stop
+
+    def pack(self, messages: list[Any]) -> PackedMessages:
+        """Return the bytes of the next messages, for `add_packed`."""
+        return PackedMessages(messages, self._room)
+
+    def add_packed(self, ahead: PackedMessages, count: int) -> None:
+        """Add the next `count` messages of those that `pack` was given."""
+        while count:
+            some, data = ahead.take(min(count, self._room))
+            self._extend(some, data, len(some))
+            count -= len(some)
+
+    def _extend(self, some: list[Any] | pa.RecordBatch, data: bytes, count: int) -> None:
+        """Add messages of the present block."""
+        self._hash.update(data)
+        self._note(some)
+        self._room -= count
+        if not self._room:
+            self._close()
 
     def take(self) -> tuple[bytes, ...]:
         """Return the hashes of the blocks since the last call. The next message begins a block."""
@@ -125,6 +179,16 @@ def packed(messages: list[Any]) -> bytes:
         data = msgpack.packb(plain, default=_other, buf_size=_BUFFER_BYTES)
     count = len(messages)
     return data[1 if count < 16 else 3 if count < 65_536 else 5 :]  # without the length, which differs with the frame
+
+
+def _divided(data: bytes, count: int) -> tuple[bytes, bytes]:
+    """Return the bytes of the first `count` packed messages, and the others."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(data)
+    for _ in range(count):
+        unpacker.skip()
+    end = unpacker.tell()
+    return data[:end], data[end:]
 
 
 def _plain(value: Any, depth: int) -> Any:

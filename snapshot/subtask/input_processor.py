@@ -25,7 +25,7 @@ from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
-from snapshot.steps.message_hash import ChannelHash
+from snapshot.steps.message_hash import ChannelHash, PackedMessages
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
@@ -121,6 +121,8 @@ class InputProcessor:
         self._takes_batches = defines(node, "onBatch")
         #: the head frame and its decoded messages, or None; kept because several slices may share one frame
         self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
+        #: the head frame, and the bytes of its messages that the node has not got, or None
+        self._packed: tuple[AnyFrame, PackedMessages] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
@@ -153,14 +155,17 @@ class InputProcessor:
                     elif start:
                         messages = messages.slice(start)
                     done = self._handle_rows(messages)
+                    if self.hash is not None:
+                        self.hash.add(messages)
                 else:
+                    ahead = self._packed_ahead(frame, messages)
                     keys = frame.keys if isinstance(frame, ObjectFrame) else None
                     if start or len(messages) > limit:
                         messages = messages[start : start + limit]
                         keys = None if keys is None else keys[start : start + limit]
                     done = self._handle_messages(messages, keys)
-                if self.hash is not None:
-                    self.hash.add(messages if done == len(messages) else messages[:done])
+                    if self.hash is not None and ahead is not None:
+                        self.hash.add_packed(ahead, done)
         self.end.advance(done)
         return done
 
@@ -185,12 +190,12 @@ class InputProcessor:
             assert self.hash is not None
             if isinstance(parts[0], pa.RecordBatch):
                 batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-                self._handle_rows(batch)
                 self.hash.add(batch)
+                self._handle_rows(batch)
             else:
                 messages = list(chain.from_iterable(parts))
+                self.hash.add(messages)  # before the call, because the node may change the messages
                 self._handle_list(messages, None)
-                self.hash.add(messages)
         context.sender = None
         while count:
             count -= self._advance(count)
@@ -335,6 +340,15 @@ class InputProcessor:
             self._passed = frame.first + frame.count - 1 - self.end.processed
             self._decoded = (frame, self._shaped(messages))
         return self._decoded[1]
+
+    def _packed_ahead(self, frame: AnyFrame, messages: list[Any]) -> PackedMessages | None:
+        """Return what is to be hashed of a frame's messages that the node has not got, or None without a hash."""
+        if self.hash is None:
+            return None
+        left = frame.last - self.end.processed
+        if self._packed is None or self._packed[0] is not frame or len(self._packed[1]) != left:
+            self._packed = (frame, self.hash.pack(messages[len(messages) - left :]))
+        return self._packed[1]
 
     def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
         """Convert decoded messages to the form that the node's hooks accept."""

@@ -466,7 +466,17 @@ def test_a_signed_run_is_restored_and_forked(cluster: LocalCluster, monkeypatch:
 
 def test_the_printed_command_allows_the_same_until_there_is_a_snapshot(cluster: LocalCluster) -> None:
     """Because a start without a snapshot of its own restores the same snapshot again. It names changed parallelism."""
-    options = ("--allow", "changedGraph", "--allow", "droppedMessages", "--parallelism", "count=3,total=1", "--workers", "3", "--json")
+    options = (
+        "--allow",
+        "changedGraph",
+        "--allow",
+        "droppedMessages",
+        "--parallelism",
+        "count=3,total=1",
+        "--workers",
+        "3",
+        "--json",
+    )
     late = command("run", "changed_jobs:upto_3000", *options, "--name", "other")
     assert late.exit_code == 0, (late.output, late.exception)
     words = shlex.split(json.loads(late.stdout.splitlines()[-1])["goOn"])

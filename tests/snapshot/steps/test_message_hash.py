@@ -50,6 +50,39 @@ def test_frames_do_not_count(messages: list[Any], places: list[int]) -> None:
     assert hashes(messages) == hashes(*cut(messages, places))
 
 
+@settings(max_examples=scaled(100), deadline=None)
+@given(
+    messages=st.lists(VALUES, max_size=12),
+    places=st.lists(st.integers(0, 12)),
+    room=st.integers(1, 5),
+    close_at=st.integers(0, 12),
+)
+def test_messages_that_change_later(messages: list[Any], places: list[int], room: int, close_at: int) -> None:
+    """Messages that were packed ahead count as they were, in whatever parts they are taken, also behind a cut."""
+
+    def filled() -> ChannelHash:
+        channel = ChannelHash()
+        channel.add([0] * (BLOCK_MESSAGES - room))
+        return channel
+
+    ahead, whole = filled(), filled()
+    changed = [[message] for message in messages]
+    packed_ahead = ahead.pack(changed)
+    for each in changed:
+        each.append("changed")
+    found: list[tuple[bytes, ...]] = []
+    done = 0
+    for part in cut(messages, places):
+        ahead.add_packed(packed_ahead, len(part))
+        whole.add([[message] for message in part])
+        done += len(part)
+        assert len(packed_ahead) == len(messages) - done
+        if done == close_at:
+            found += [ahead.take(), whole.take()]
+            assert found[0] == found[1]
+    assert ahead.take() == whole.take()
+
+
 def test_long_streams_are_hashed_by_the_block() -> None:
     """A block ends where it ends, whatever the frames are; a difference is in its block only."""
     messages = [(number, f"word {number}") for number in range(3 * BLOCK_MESSAGES + 7)]

@@ -405,11 +405,32 @@ class BatchSink(ListSink):
         self.rows += [(row["word"], row["number"]) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("as_batches", [False, True])
-def test_a_sink_that_takes_many_at_a_time_is_left_out_of_a_replay(as_batches: bool) -> None:
-    """Its state is in the snapshot, so the lists and batches that its log names come again, and are dropped."""
+class MarkingSink(ListSink):
+    """Changes the messages that it gets, which are its own."""
+
+    def onMessage(self, message: dict[str, Any], context: Context) -> None:
+        self.rows.append((message["word"], message["number"]))
+        message.clear()
+
+
+class MarkingListsSink(MarkingSink):
+    """Takes messages in lists, and changes them."""
+
+    def onMessages(self, messages: Any, context: Context) -> None:
+        for message in messages:
+            self.onMessage(message, context)
+
+
+@pytest.mark.parametrize(
+    ("make", "as_batches"), [(ListsSink, False), (BatchSink, True), (MarkingSink, True), (MarkingListsSink, True)]
+)
+def test_a_sink_is_left_out_of_a_replay(make: type[ListSink], as_batches: bool) -> None:
+    """Its state is in the snapshot, so the lists and batches that its log names come again, and are dropped.
+
+    They are the same messages, whatever the sink did to them.
+    """
     graph = Graph("sunk").add("slices", Slices({"a": 400}, as_batches=as_batches))
-    graph.add("out", BatchSink() if as_batches else ListsSink())
+    graph.add("out", make())
     graph.connect("slices", "out", schema=SCHEMA if as_batches else None)
     simulator = Simulator(graph, [], seed=2, mode="inputLogging", snapshotInterval=0.05, restartPolicy=MANY)
     chance = random.Random(1)
