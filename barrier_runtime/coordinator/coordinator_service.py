@@ -204,6 +204,7 @@ class CoordinatorService:
             "incarnation": c.incarnation,
             "snapshots": list(c.history),
             "pending": c.pending,
+            "storeError": self._store.error,
             "aborted": [{"id": snapshot_id, "reason": reason} for snapshot_id, reason in aborted.newest],
             "abortedCount": aborted.count,
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in restarts.newest],

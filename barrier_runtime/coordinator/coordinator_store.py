@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from snapshot.coordinator.events import (
     AskStore,
@@ -22,10 +22,13 @@ from snapshot.coordinator.events import (
 from snapshot.coordinator.fence_answers import perform
 from snapshot.coordinator.fence_events import (
     Answer,
+    CheckForClaim,
     ClaimSeen,
+    DecideManifest,
     ManifestUndecided,
     ManifestWritten,
     StoreEffect,
+    Unanswered,
     WriteManifest,
 )
 from snapshot.errors import CutlineError
@@ -41,6 +44,9 @@ STORE_SECONDS_MAX = 300.0
 
 #: seconds between two attempts: at first, and at most
 _PAUSE_SECONDS = (0.05, 5.0)
+
+#: doublings of the first pause that lead beyond the longest
+_DOUBLINGS_MAX = 10
 
 #: Seconds that a part must be unused before removal: longer than any upload may take.
 ORPHAN_GRACE_SECONDS = 900.0
@@ -66,9 +72,15 @@ class CoordinatorStore:
         self._apart: tuple[int, tuple[int, ...]] = (0, ())
         #: {snapshot: snapshots whose local versions it lists}
         self._versions: dict[int, tuple[int, ...]] = {}
+        #: why the last call of the fence failed, or None after one that did not
+        self.error: str | None = None
+        #: calls of the fence that failed in a row, and that the fence repeats
+        self._silences = 0
 
     def answer(self, ask: AskStore) -> StoreAnswered:
         """Perform what the fence asks for, and the check behind a manifest that was written.
+
+        What the fence repeats is tried once, with a pause behind a failure, because a rollback must not wait for it.
 
         Raises
         ------
@@ -77,20 +89,35 @@ class CoordinatorStore:
         SnapshotCorrupt
             if a claim or a base is damaged.
         """
+        if ask.is_repeated:
+            assert isinstance(ask.effect, DecideManifest | CheckForClaim)
+            return StoreAnswered(self._perform_once(ask.effect))
         if not isinstance(ask.effect, WriteManifest):
             return StoreAnswered(self._perform(ask.effect))
         assert ask.manifest is not None
         answer = self._write_manifest(ask.effect, ask.manifest)
         if ask.check is None or not isinstance(answer, ManifestWritten):
             return StoreAnswered(answer)
-        check = self._perform(ask.check)
-        assert isinstance(check, ClaimSeen)
-        return StoreAnswered(answer, check)
+        check = self._perform_once(ask.check)
+        return StoreAnswered(answer, check if isinstance(check, ClaimSeen) else None)
 
     def _perform(self, effect: StoreEffect) -> Answer:
         for attempt in self._patiently():
             with attempt:
                 answer = perform(self.store, effect, None)
+        self.error = None
+        return answer
+
+    def _perform_once(self, effect: DecideManifest | CheckForClaim) -> Answer:
+        try:
+            answer = perform(self.store, effect, None)
+        except OSError as error:
+            pause = min(_PAUSE_SECONDS[0] * 2**self._silences, _PAUSE_SECONDS[1])
+            self._note(effect, error, f"tried again in {pause:g} s")
+            self._silences = min(self._silences + 1, _DOUBLINGS_MAX)
+            time.sleep(pause)
+            return Unanswered(effect)
+        self._silences, self.error = 0, None
         return answer
 
     def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
@@ -104,8 +131,10 @@ class CoordinatorStore:
                     manifest = store.read_manifest(snapshot_id)
         except FileNotFoundError:
             return ManifestUnreadable(f"{self.backend}: run {run!r} has no manifest of snapshot {snapshot_id}")
-        except (CutlineError, OSError) as error:
+        except CutlineError as error:
             return ManifestUnreadable(f"{error}. To go on from an older snapshot, submit with restoreFrom=<its id>")
+        except OSError as error:
+            return ManifestUnreadable(f"{error}. Submit again when the store answers")
         if isinstance(manifest, Aborted):
             return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} was aborted")
         if not is_held:
@@ -160,18 +189,19 @@ class CoordinatorStore:
 
         Empty where no snapshot lists any, or where one cannot be read, so that the needed versions are unknown.
         """
-        found: dict[int, None] = {}
-        for snapshot_id in dict.fromkeys((*snapshot_ids, *self._apart_from(snapshot_ids, claim))):
-            if snapshot_id not in self._versions:
-                try:
-                    manifest = self.store.read_manifest(snapshot_id)
-                except (CutlineError, OSError) as error:
-                    _logger.warning("local versions are not pruned: %s", error)
-                    return ()
-                records = () if isinstance(manifest, Aborted) else manifest.records
-                self._versions[snapshot_id] = tuple(each.version.snapshot_id for each in records if each.version)
-            found |= dict.fromkeys(self._versions[snapshot_id])
-        return tuple(sorted(found))
+        try:
+            stored = dict.fromkeys((*snapshot_ids, *self._apart_from(snapshot_ids, claim)))
+            known = self._versions
+            self._versions = {each: known[each] if each in known else self._listed_versions(each) for each in stored}
+        except (CutlineError, OSError) as error:
+            _logger.warning("local versions are not pruned: %s", error)
+            return ()
+        return tuple(sorted({version for versions in self._versions.values() for version in versions}))
+
+    def _listed_versions(self, snapshot_id: int) -> tuple[int, ...]:
+        manifest = self.store.read_manifest(snapshot_id)
+        records = () if isinstance(manifest, Aborted) else manifest.records
+        return tuple(each.version.snapshot_id for each in records if each.version)
 
     def collect_orphans(self, keep: tuple[int, ...], incarnation: int) -> None:
         """Remove unused parts of lower incarnations. Retry failed removals at the next call."""
@@ -200,17 +230,26 @@ class CoordinatorStore:
         try:
             return perform(self.store, effect, manifest)
         except OSError as error:
-            _logger.warning("manifest %d: not known to be written: %s", effect.snapshot_id, error)
+            self._note(effect, error, "not known to be written")
             return ManifestUndecided(effect)
+
+    def _note(self, effect: StoreEffect, error: OSError, what: str) -> None:
+        self.error = str(error)
+        _logger.warning("%s: %s: %s", effect, what, error)
 
     def _patiently(self) -> Retrying:
         return Retrying(
             retry=retry_if_exception(_may_pass),
             wait=wait_exponential(multiplier=_PAUSE_SECONDS[0], max=_PAUSE_SECONDS[1]),
             stop=stop_after_delay(STORE_SECONDS_MAX),
-            before_sleep=before_sleep_log(_logger, logging.WARNING),
+            before_sleep=self._before_sleep,
             reraise=True,
         )
+
+    def _before_sleep(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        self.error = str(error)
+        _logger.warning("the store has failed, and is asked again in %.2f s: %s", state.upcoming_sleep, error)
 
 
 def _may_pass(error: BaseException) -> bool:

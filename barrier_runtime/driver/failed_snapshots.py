@@ -1,4 +1,6 @@
-"""Lines for the console about snapshots that failed: each cause is printed once, and then counted.
+"""Lines for the console about snapshots that failed, or that wait for the store.
+
+Each cause of a failure is printed once, and then counted.
 
 A run goes on without snapshots when every `snapshotState` fails, so that a user would see nothing until the next
 restart loses hours of work.
@@ -27,6 +29,10 @@ REASON_CHARACTERS_MAX = 500
 _EXPECTED = re.compile(r"rolled back: |the run has ended: |snapshot \d+ was whole first$")
 
 
+#: seconds without an answer of the store after which the console says so; shorter silences are frequent
+SILENCE_SECONDS = 5.0
+
+
 class _Cause(NamedTuple):
     failures: int
     last: float  #: monotonic seconds of the last failure
@@ -40,9 +46,13 @@ class FailedSnapshots:
         self._seen = 0
         #: {reason without numbers: failures}, the most recent last
         self._causes: dict[str, _Cause] = {}
+        #: monotonic seconds when the store began to fail, or None; and whether that was printed
+        self._silent_since: float | None = None
+        self._told_silence = False
 
     def lines(self, status: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines to print about the snapshots that failed since the last call."""
+        """Yield the lines to print about the store, and about the snapshots that failed since the last call."""
+        yield from self._about_store(status.get("storeError"))
         aborted = history_of(status, "aborted")
         new = aborted.since(self._seen)
         self._seen = aborted.count
@@ -53,6 +63,18 @@ class FailedSnapshots:
                 yield f"snapshot {each['id']} failed: {reason}"
             elif _is_power_of_ten(count):
                 yield f"{count:,} snapshots failed for this reason, the last is {each['id']}: {reason}"
+
+    def _about_store(self, error: str | None) -> Iterator[str]:
+        now = time.monotonic()
+        if error is None:
+            if self._told_silence:
+                yield "the store answers again"
+            self._silent_since, self._told_silence = None, False
+            return
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if not self._told_silence and now >= self._silent_since + SILENCE_SECONDS:
+            self._told_silence = True
+            yield f"snapshots wait for the store, and the run goes on: {_one_line(error)}"
 
     def _count(self, reason: str) -> int:
         now, key = time.monotonic(), re.sub(r"\d+", "#", reason)

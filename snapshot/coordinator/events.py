@@ -212,6 +212,8 @@ class AskStore:
     manifest: Manifest | None
     #: check to perform after the manifest is written, because the fence asks for it next (PROTOCOL 7.2)
     check: CheckForClaim | None = None
+    #: whether one attempt is enough, because the run goes on while its store is away, and the fence asks again
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

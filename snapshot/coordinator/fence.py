@@ -41,6 +41,7 @@ from snapshot.coordinator.fence_events import (
     Stop,
     StoreEffect,
     TakeClaim,
+    Unanswered,
     Unpublished,
     WriteBase,
     WriteManifest,
@@ -180,6 +181,8 @@ class Fence:
                 return self._on_claim_checked(holder)
             case ManifestUndecided(asked):
                 return self._on_undecided(asked.snapshot_id)
+            case Unanswered(asked):
+                return self._ask(asked)
             case ManifestAborted(asked):
                 return [Unpublished(asked.snapshot_id), *self._next_in_queue()]
             case _:

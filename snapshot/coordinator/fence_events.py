@@ -240,6 +240,13 @@ class ManifestUndecided:
     asked: WriteManifest | DecideManifest
 
 
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The store has failed, and the run goes on meanwhile. The fence repeats the effect."""
+
+    asked: DecideManifest | CheckForClaim
+
+
 Answer = (
     ClaimsListed
     | ClaimTaken
@@ -251,5 +258,6 @@ Answer = (
     | ManifestWritten
     | ManifestAborted
     | ManifestUndecided
+    | Unanswered
 )
 FenceEvent = Start | Rollback | Publish | Answer

@@ -34,7 +34,7 @@ from snapshot.coordinator.deployment import (
     Unrecoverable,
 )
 from snapshot.coordinator.disk_placement import Placement
-from snapshot.coordinator.fence import Fence
+from snapshot.coordinator.fence import Fence, FenceState
 from snapshot.coordinator.outbox import Outbox
 from snapshot.coordinator.pending_snapshot import Initiator, SnapshotRequest
 from snapshot.coordinator.record_tracker import RecordTracker
@@ -366,7 +366,8 @@ class Coordinator:
                     manifest = self._tracker.manifests[snapshot_id]
                     self._outbox.put(events.AskStore(effect, manifest, self._fence.claim_check))
                 case _:
-                    self._outbox.put(events.AskStore(effect, None))
+                    is_repeated = self._fence.state is FenceState.PUBLISHING
+                    self._outbox.put(events.AskStore(effect, None, is_repeated=is_repeated))
 
     def _on_fenced(self, claim: Claim) -> None:
         if claim.owner == self._fence.owner:

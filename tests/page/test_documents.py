@@ -150,9 +150,11 @@ def test_commands_of_other_snapshots_wait_side_by_side() -> None:
 def test_a_command_that_waits_is_never_forgotten() -> None:
     """However many are done behind it, because its client waits for its end; the oldest that is done makes room."""
     may_go_on = threading.Event()
-    commands = Commands(
-        {Kind.SNAPSHOT: lambda: may_go_on.wait(30) and None, Kind.PIN: lambda snapshotId: None}, lambda: None
-    )
+
+    def take() -> None:
+        assert may_go_on.wait(30)
+
+    commands = Commands({Kind.SNAPSHOT: take, Kind.PIN: lambda snapshotId: None}, lambda: None)
     assert commands.submit(Kind.SNAPSHOT, {}) == 1
     for each in range(2, COMMANDS_MAX + 4):
         assert commands.submit(Kind.PIN, {"snapshotId": each}) == each

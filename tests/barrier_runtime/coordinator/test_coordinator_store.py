@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from barrier_runtime.coordinator import coordinator_store
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
 from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
+from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import (
     BaseWritten,
     CheckForClaim,
@@ -20,6 +22,7 @@ from snapshot.coordinator.fence_events import (
     ClaimSeen,
     ClaimsListed,
     ClaimTaken,
+    Continue,
     DecideManifest,
     HistoryListed,
     ListClaims,
@@ -27,10 +30,14 @@ from snapshot.coordinator.fence_events import (
     ManifestAborted,
     ManifestUndecided,
     ManifestWritten,
+    Publish,
+    Start,
     TakeClaim,
+    Unpublished,
     WriteBase,
     WriteManifest,
 )
+from snapshot.ids import first_snapshot_id
 from snapshot.stored.backend import StateBackend, StoreRefused
 from snapshot.stored.certificate import LocalVersion
 from snapshot.stored.contribution import parts_of
@@ -119,6 +126,68 @@ def test_a_manifest_whose_answer_was_lost_is_decided_by_reading_it() -> None:
     write, decide = WriteManifest(manifest.snapshot_id), DecideManifest(manifest.snapshot_id)
     assert store.answer(AskStore(write, manifest)).answer == ManifestUndecided(write)
     assert store.answer(AskStore(decide, None)).answer == ManifestWritten(decide)
+
+
+class _Away(MemoryBackend):
+    """A store that is away, or has lost its rights, for so many calls."""
+
+    def __init__(self, failures: int, error: OSError) -> None:
+        super().__init__()
+        self.failures = failures
+        self._error = error
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise self._error
+
+    def _get(self, path: str, offset: int, size: int | None) -> bytes:
+        self._fail()
+        return super()._get(path, offset, size)
+
+    def _files(self, prefix: str) -> list[str]:
+        self._fail()
+        return super()._files(prefix)
+
+    def _put_if_absent(self, path: str, chunks: Sequence[memoryview]) -> bool:
+        self._fail()
+        return super()._put_if_absent(path, chunks)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "away"), PermissionError(errno.EACCES, "no right")])
+def test_a_store_that_is_away_behind_a_snapshot_ends_no_run(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence asks for the same again, however long it takes; each call is one try, so a rollback does not wait."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    manifest = replace(make_manifest(), run=RUN)
+    fence, backend = Fence("owner", "instance"), _Away(0, error)
+    store = CoordinatorStore(backend, RUN)
+    effect: Any = fence.step(Start())[0]
+    while not isinstance(effect, Continue):
+        effect = fence.step(store.answer(AskStore(effect, None)).answer)[0]
+    snapshot_id = first_snapshot_id(effect.claim)
+    effect = fence.step(Publish(snapshot_id))[0]
+    backend.failures = 21
+    written = store.answer(AskStore(effect, replace(manifest, snapshot_id=snapshot_id), fence.claim_check))
+    effect, tries = fence.step(written.answer)[0], 0
+    while not isinstance(effect, Unpublished):
+        effect, tries = fence.step(store.answer(AskStore(effect, None, is_repeated=True)).answer)[0], tries + 1
+        assert (store.error is None) is (tries > 20)
+    assert effect == Unpublished(snapshot_id) and tries == 21
+    assert pauses[0] == 0.05 and pauses[-1] == 5.0 and len(pauses) == 20
+
+
+def test_a_check_behind_a_manifest_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest is written and is not written again; without an answer nothing is published."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    backend = _Away(0, OSError(errno.EIO, "away"))
+    store, manifest = CoordinatorStore(backend, RUN), replace(make_manifest(), run=RUN)
+    write, check = WriteManifest(manifest.snapshot_id), CheckForClaim(1)
+    monkeypatch.setattr(backend, "_put_if_absent", lambda *how: MemoryBackend._put_if_absent(backend, *how))
+    backend.failures = 1
+    assert store.answer(AskStore(write, manifest, check)) == StoreAnswered(ManifestWritten(write))
+    assert store.error is not None
+    assert store.answer(AskStore(check, None, is_repeated=True)) == StoreAnswered(ClaimSeen(check, None))
 
 
 def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
@@ -362,3 +431,17 @@ def test_listed_versions_are_those_of_all_stored_snapshots() -> None:
     plain = make_manifest()
     store.store.write_manifest(replace(plain, run=RUN, snapshot_id=6, pinned=False))
     assert store.versions_of((6,), 9) == ()
+
+
+def test_a_store_that_fails_at_the_versions_prunes_none() -> None:
+    """Also where the snapshots off the chain cannot be listed. What is remembered is that of the last call."""
+    backend = _Away(0, OSError(errno.EIO, "away"))
+    store = CoordinatorStore(backend, RUN)
+    for number in (1, 2):
+        store.store.write_manifest(replace(make_manifest(), run=RUN, snapshot_id=number, pinned=False))
+    assert store.versions_of((1, 2), 9) == ()
+    assert set(store._versions) == {1, 2}
+    store.versions_of((2,), 9)
+    assert set(store._versions) == {2}
+    backend.failures = 1
+    assert store.versions_of((2,), 10) == ()

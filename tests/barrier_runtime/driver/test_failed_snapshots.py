@@ -110,3 +110,19 @@ def test_what_is_no_failure() -> None:
         "overtaken": [False],
         "late": [True],
     }
+
+
+def test_a_store_that_is_away_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some seconds, because short silences are frequent; and once more when it answers again."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    failed = FailedSnapshots()
+
+    def said(at: float, error: str | None) -> list[str]:
+        now[0] = at
+        return list(failed.lines({**status((1, "rolled back: lost")), "storeError": error}))
+
+    assert said(0.0, "disk\nfull") == said(1.0, None) == said(2.0, "disk full") == said(6.9, "disk full") == []
+    assert said(7.0, "disk\nfull") == ["snapshots wait for the store, and the run goes on: disk full"]
+    assert said(99.0, "disk full") == []
+    assert said(100.0, None) == ["the store answers again"] and said(101.0, None) == []
