@@ -159,7 +159,8 @@ class Rescaler:
             except RunFailed as error:  # the run is passed on, or its supervisor meets the same error
                 _logger.debug("run %s: %s", before.run, error)
                 found = None
-            if found is not None and found.snapshot_id is None and closed is None:
+            if found is not None and found.snapshot_id is None:
+                # Also behind a snapshot, because a new coordinator instance does not know that the run is to stop.
                 if self._submissions.withdraw(successor):
                     successor.discard()
                     raise self._not_stopped(found)

@@ -313,15 +313,32 @@ class Run:
         """
         if not self.isActive:
             return None
-        snapshot = None
         if withSnapshot:
-            event = StopRequested(self._request(False, None, timeout))
-            snapshot = self._await_request(event, timeout)
-        else:
-            event = StopRequested(None)
-            self._request_stop(event)
+            return self._stop_with_snapshot(timeout)
+        while True:
+            # Repeated, because a new coordinator has not received the request.
+            with contextlib.suppress(RunOverError):
+                self._submissions.call(lambda client: client.post(StopRequested(None)))
+            if self._submissions.ended.wait(_MONITOR_SECONDS):
+                return None
+
+    def _stop_with_snapshot(self, timeout: float | None) -> Snapshot:
+        """Request the stop until the run has ended. Return the last snapshot.
+
+        A coordinator that is new, or that took over at a rescale, refuses a request that is late, and does not know
+        that the run is to stop. It gets a request of its own, without a deadline, because a snapshot was taken in time.
+        """
+        event = StopRequested(self._request(False, None, timeout))
+        snapshot = self._await_request(event, timeout)
         while not self._submissions.ended.wait(_MONITOR_SECONDS):
-            self._request_stop(event)
+            with contextlib.suppress(RunOverError, SnapshotAborted):
+                closed = self._closed_request(event)
+                if closed is None:
+                    continue
+                if closed.snapshot_id is None:
+                    event = StopRequested(self._request(False, None, None))
+                elif closed.snapshot_id != snapshot.id:
+                    snapshot = self._store.read_snapshot(closed.snapshot_id, self._codec)
         return snapshot
 
     def _repr_html_(self) -> str:
@@ -346,14 +363,6 @@ class Run:
         deadline = None if timeout is None else time.monotonic() + timeout
         chosen = None if initiators is None else tuple(initiators)
         return SnapshotRequest(secrets.randbits(62), pinned, chosen, deadline)
-
-    def _request_stop(self, event: StopRequested) -> None:
-        """Request the stop. Call repeatedly, because a new coordinator has not received the request."""
-        with contextlib.suppress(RunOverError):
-            if event.request is not None:
-                self._submissions.call(lambda client: client.request(event))
-            else:
-                self._submissions.call(lambda client: client.post(event))
 
     def _set_pinned(self, snapshot_id: int, is_pinned: bool) -> None:
         try:

@@ -442,7 +442,7 @@ class Coordinator:
         if request is None:
             self._end(Outcome.STOPPED, "stopped by the driver")
         else:
-            self._termination.stop_request = request.request_id
+            self._termination.stop_requests.add(request.request_id)
             self._on_requested(request)
 
     def _trigger_waiting(self) -> None:

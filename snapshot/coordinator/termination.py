@@ -25,8 +25,8 @@ class RunTermination:
     """
 
     def __init__(self, subtasks: Sequence[Subtask]) -> None:
-        #: id of the driver's request for the snapshot after which the run stops, or None
-        self.stop_request: int | None = None
+        #: ids of the driver's requests for a snapshot after which the run stops; several callers may stop it
+        self.stop_requests: set[int] = set()
         #: whether that snapshot is published. The run then ends after all commits, whatever fails until then
         self.is_stopping = False
         #: monotonic deadline of the commits; None while the last snapshot is not published or not deployed
@@ -36,7 +36,7 @@ class RunTermination:
 
     def is_last(self, requests: Sequence[SnapshotRequest], *, is_final: bool) -> bool:
         """Return whether the run ends with the snapshot that was just published for `requests`."""
-        self.is_stopping |= not is_final and any(request.request_id == self.stop_request for request in requests)
+        self.is_stopping |= not is_final and any(request.request_id in self.stop_requests for request in requests)
         return is_final or self.is_stopping
 
     def await_commits(self, until: float) -> None:

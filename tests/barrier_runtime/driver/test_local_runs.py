@@ -13,6 +13,7 @@ from barrier_runtime import BarrierRuntime
 from barrier_runtime.driver.run import Run
 from barrier_runtime.page.settings import Page
 from snapshot import END, Context, Graph, Node, Sink, Source
+from snapshot.coordinator.events import CloseRequest, SnapshotRequested, StopRequested
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted, SnapshotInUse
 from snapshot.node import End
@@ -168,6 +169,34 @@ def test_a_run_is_stopped_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> 
     assert finished.status["incarnation"] > run.status["incarnation"]
     assert made.runs() == ["counting"]
     assert [each.id for each in made.snapshots("counting")] == [each.id for each in finished.snapshots()]
+
+
+def test_a_stop_reaches_a_coordinator_that_does_not_know_it(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot was published, and then another coordinator refuses the request as late. The run ends all the same."""
+    run = runtime(cluster, tmp_path).submit(counting(_ENDLESS))
+    wait_until(lambda: sent(run) > 0)
+    asked = run._client.request
+    first: list[int] = []
+    answered: list[CloseRequest] = []
+
+    def other_coordinator(event: StopRequested) -> CloseRequest | None:
+        assert event.request is not None
+        first[:] = first or [event.request.request_id]
+        if event.request.request_id != first[0]:
+            assert event.request.deadline is None
+            return asked(event)
+        if answered:
+            return CloseRequest(first[0], None, "its deadline has passed")
+        found = asked(SnapshotRequested(event.request))
+        answered.extend([found] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(run._client, "request", other_coordinator)
+    last = run.stop(withSnapshot=True, timeout=_DEADLINE_S)
+    assert not run.isActive and run.status["outcome"] == "stopped" and answered[0].snapshot_id is not None
+    assert last is not None and last.id == run.status["snapshots"][-1] > answered[0].snapshot_id
 
 
 def test_a_run_starts_where_it_is_told(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -376,6 +376,17 @@ def test_a_stop_with_a_snapshot_is_not_forgotten(fails: str) -> None:
     assert len(led.sent(effects, control.Finish)) == 2
 
 
+def test_two_callers_stop_the_run() -> None:
+    """The first snapshot of any of them is the last one."""
+    led = Led().run()
+    led.step(events.StopRequested(order(1)))
+    led.step(events.StopRequested(order(2)))
+    led.acknowledge(FIRST)
+    assert led.coordinator.phase is Phase.FINISHING and led.closed()[1] == FIRST
+    led.committed(FIRST)
+    assert led.coordinator.outcome is Outcome.STOPPED and set(led.closed()) == {1, 2}
+
+
 def test_a_stop_whose_snapshot_fails_leaves_the_run_running() -> None:
     """Whoever ordered it learns why, and may order again."""
     led = Led().run()
