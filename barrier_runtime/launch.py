@@ -41,8 +41,6 @@ class WorkerLaunch:
     limits: SubtaskLimits
     #: whether to refuse pickle in messages and states
     safe: bool
-    #: folder to which output buffers of cycles spill
-    spill_folder: str
     #: log level of the workers
     log_level: int
     #: whether subtasks record trace events

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
-import tempfile
 import threading
 import time
 import weakref
@@ -314,7 +313,6 @@ class Submitter:
             backend=backend,
             limits=SubtaskLimits(),
             safe=settings.safe,
-            spill_folder=tempfile.gettempdir(),
             log_level=logging.getLogger("cutline").getEffectiveLevel(),
             trace=settings.trace,
             keyed_state=settings.keyed_state_of(compiled.topology.mode),

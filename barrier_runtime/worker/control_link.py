@@ -82,8 +82,13 @@ class ControlLink:
         self._worker = worker
         self._heartbeats = heartbeats
         self._reactor = reactor
-        #: results of the connecting thread: a connection, or the error after which no attempt follows
-        self._made: deque[ControlConnection | ChannelError] = deque()
+        #: results of the connecting thread: a connection and the peer of its heartbeats, or the error after which no
+        #: attempt follows
+        self._made: deque[tuple[ControlConnection, Identity] | ChannelError] = deque()
+        #: peer of the heartbeats of `connection`, the very object, because all coordinator instances are equal
+        self._beats_to: Identity | None = None
+        #: peer whose heartbeats have ended, of another connection: one that is gone, or one that is not taken yet
+        self._silent: Identity | None = None
         self._connect()
 
     def take_connection(self) -> ControlConnection | None:
@@ -99,8 +104,10 @@ class ControlLink:
         made = self._made.popleft()
         if isinstance(made, ChannelError):
             raise made
-        self.connection = made
-        return made
+        self.connection, self._beats_to = made
+        if self._beats_to is self._silent:
+            self.lose("its heartbeats have ended")
+        return self.connection
 
     def send(self, *messages: Message) -> None:
         """Send messages to the coordinator together. Drop the messages while the coordinator is absent."""
@@ -139,6 +146,13 @@ class ControlLink:
             self.lose(str(error))
             return []
 
+    def lose_silent(self, peer: Identity, reason: str) -> None:
+        """Lose the connection whose heartbeats go to `peer`. A later connection stays."""
+        if peer is self._beats_to:
+            self.lose(reason)
+        else:
+            self._silent = peer
+
     def lose(self, reason: str) -> None:
         """Close the connection and connect to the coordinator again in the background."""
         if self.connection is None:
@@ -146,7 +160,8 @@ class ControlLink:
         _logger.warning("the coordinator is lost (%s); data goes on, looking for it again", reason)
         self._reactor.remove(self.connection)
         self.connection.close()
-        self.connection = None
+        self.connection = self._beats_to = None
+        self._heartbeats.remove(COORDINATOR)
         self._connect()
 
     def close(self) -> None:
@@ -154,7 +169,9 @@ class ControlLink:
         self.pump()
         deadline = time.monotonic() + FAREWELL_SECONDS_MAX
         while self.connection is not None and self.wants_write and (left := deadline - time.monotonic()) > 0:
-            select.select([], [self.connection], [], left)
+            poll = select.poll()  # because select() takes no descriptor above 1023
+            poll.register(self.connection, select.POLLOUT)
+            poll.poll(left * 1000)
             self.pump()
         if self.connection is not None:
             self.connection.close()
@@ -164,14 +181,15 @@ class ControlLink:
 
     def _connect_now(self) -> None:
         launch = self._launch
-        made: ControlConnection | ChannelError
+        made: tuple[ControlConnection, Identity] | ChannelError
         try:
             own = line_identity(launch.run, self._worker)
             dial = (launch.coordinator, own, COORDINATOR)
             sock, peer = connect(*dial, Purpose.CONTROL, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
-            made = ControlConnection(sock, own, peer)
+            connection = ControlConnection(sock, own, peer)
             sock, peer = connect(*dial, Purpose.HEARTBEAT, launch.secret, timeout=COORDINATOR_SECONDS_MAX, waits=True)
             self._heartbeats.add(sock, own, peer)
+            made = connection, peer
         except ChannelError as error:
             made = error
         self._made.append(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable
 from random import Random
@@ -43,7 +44,7 @@ def make_machines(
     incarnation = parts.deploy.incarnation
 
     def spill_of(channel: ChannelId) -> SpillFile:
-        return SpillFile(str(channel), launch.spill_folder)
+        return SpillFile(str(channel), tempfile.gettempdir())
 
     def chance_of(subtask: Subtask) -> Random:
         # The random state is stored in snapshots. Before the first snapshot a rollback may start with other numbers.

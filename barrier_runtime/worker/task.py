@@ -22,6 +22,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import select
 import signal
 import sys
@@ -66,6 +67,12 @@ SHORT_RUNS_MAX = 8
 
 #: bytes of an error text that a broken worker may send to the driver
 LAST_WORDS_BYTES_MAX = 16 * 1024
+
+#: seconds between two looks for orphans that have ended while the worker runs
+_REAP_SECONDS = 5.0
+
+#: open files that a worker may have, where the hard limit allows it
+_DESCRIPTORS = 65_536
 
 #: Seconds to wait for killed processes to end. The limit exists because a process in a system call cannot be killed.
 ORPHAN_SECONDS_MAX = 10.0
@@ -172,8 +179,17 @@ def _run_worker(launch: WorkerLaunch, number: int, reaper: int) -> int:
     if os.getppid() != reaper:
         return ExitCode.QUIT
     configure(f"{launch.run} worker-{number}", launch.log_level)
+    _allow_descriptors()
     tune_interpreter()
     return Worker(launch, number).run()
+
+
+def _allow_descriptors() -> None:
+    """Raise the limit of open files, because each channel that spills in a cycle, and each peer, takes some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _set_process_option(option: int, value: int) -> None:
@@ -207,8 +223,16 @@ def _watch(pid: int, above: int) -> int | None:
         poll.register(parent, select.POLLIN)
         if os.getppid() != above:  # because the pid may belong to another process by now
             return None
-        ready = [descriptor for descriptor, _ in poll.poll()]
+        while not (ready := [descriptor for descriptor, _ in poll.poll(_REAP_SECONDS * 1000)]):
+            _reap(besides=pid)
         return os.waitpid(pid, 0)[1] if child in ready else None
+
+
+def _reap(besides: int) -> None:
+    """Take the exit codes of orphans that have ended, because they count against the limit of processes until then."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != besides:
+            os.waitpid(ended.si_pid, 0)
 
 
 def _kill_orphans() -> None:

@@ -217,7 +217,7 @@ class Worker:
 
     def _on_lost_peer(self, peer: Identity, reason: str) -> None:
         if peer.name == COORDINATOR:
-            self._control.lose(reason)
+            self._control.lose_silent(peer, reason)
         else:
             self._step(PeerLost(peer.incarnation, f"{peer.name}: {reason}"))
 

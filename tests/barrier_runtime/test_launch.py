@@ -13,7 +13,7 @@ from snapshot.errors import GraphError
 from snapshot.subtask.limits import SubtaskLimits
 
 _LAUNCH = WorkerLaunch(
-    "run", "000001", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, "", 0, False
+    "run", "000001", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, 0, False
 )
 
 

@@ -260,7 +260,33 @@ def test_a_lines_name_is_used_once(service: Service) -> None:
 def _launch(service: Service) -> WorkerLaunch:
     """What a worker of the run is started with."""
     address = Address("127.0.0.1", service.port, "", "")
-    return WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", SubtaskLimits(), False, "", 0, trace=True)
+    return WorkerLaunch(RUN, NEWEST, address, SECRET, 1, b"", b"", SubtaskLimits(), False, 0, trace=True)
+
+
+def test_heartbeats_that_end_late_leave_the_next_line(service: Service) -> None:
+    """A busy worker learns late that the heartbeats of a lost line have ended. Its new line stays, with its own."""
+    heartbeats, reactor = Heartbeats(lambda peer, reason: None), Reactor()
+    link = ControlLink(_launch(service), 0, heartbeats, reactor)
+    service.turn_until("the line", link.take_connection)
+    before = link._beats_to
+    assert before is not None
+    link.lose("the coordinator is gone")
+    service.turn_until("the next line", link.take_connection)
+    now, connection = link._beats_to, link.connection
+    assert now is not None and now == before
+    link.lose_silent(before, "late")
+    assert link.connection is connection
+    link.lose_silent(now, "in time")
+    assert link.connection is None
+    service.turn_until("the last line", lambda: link._made)
+    made = link._made[0]
+    assert isinstance(made, tuple)
+    link.lose_silent(made[1], "before it is taken")
+    assert link.take_connection() is None
+    service.turn_until("another line", link.take_connection)
+    link.close()
+    heartbeats.close()
+    reactor.close()
 
 
 def test_what_a_worker_sends_last_is_heard_whole(service: Service) -> None:

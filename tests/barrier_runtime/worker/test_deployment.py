@@ -22,7 +22,7 @@ from snapshot.subtask.limits import SubtaskLimits
 from snapshot.worker.restored_parts import RestoredParts
 
 LAUNCH = WorkerLaunch(
-    "r", "1", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, "", 0, False
+    "r", "1", Address("127.0.0.1", 1, "", ""), bytes(32), 1, b"", b"", SubtaskLimits(), False, 0, False
 )
 HOLDER = Subtask("holder")
 

@@ -39,7 +39,7 @@ def fork_and_raise():
 nowhere = Address("127.0.0.1", 1, "", "")
 built = pickle.dumps(Forking())
 limits, level = SubtaskLimits(), logging.INFO
-launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, "", level, False)
+launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, level, False)
 try:
     host_worker(launch.encode(), 3)
 except RunFailed as error:
@@ -131,7 +131,7 @@ def start_processes():
 def run_task():
     limits, nowhere = SubtaskLimits(), Address("127.0.0.1", 1, "", "")
     built = pickle.dumps(Starting())
-    launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, "", logging.INFO, False)
+    launch = WorkerLaunch("run", "000001", nowhere, bytes(32), 1, built, b"", limits, False, logging.INFO, False)
     try:
         host_worker(launch.encode(), 3)
     finally:
@@ -199,3 +199,36 @@ def test_processes_of_user_code_end_with_the_worker(case: str) -> None:
     program = _TREE.format(case=case, deadline=_DEADLINE_S)
     with Script(program, timeout_s=2 * _DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
         assert script.read_until("left:") == "left: nothing"
+
+
+_REAPS = """
+import os
+from barrier_runtime.worker import task
+
+task._REAP_SECONDS = 0.01
+task._set_process_option(task._PR_SET_CHILD_SUBREAPER, 1)
+reading, writing = os.pipe()
+worker = os.fork()
+if not worker:
+    for number in range(5):
+        if not os.fork():
+            if not os.fork():  # an orphan as soon as its parent ends
+                os.write(writing, b"x")
+                os._exit(number)
+            os._exit(0)
+        os.wait()
+    deadline = task.time.monotonic() + 30
+    while True:
+        with open(f"/proc/{os.getppid()}/task/{os.getppid()}/children") as children:
+            if children.read().split() == [str(os.getpid())] or task.time.monotonic() > deadline:
+                break
+    os._exit(7 if task.time.monotonic() < deadline else 8)
+status = task._watch(worker, os.getppid())
+print("left with", os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_orphans_that_end_are_gone_while_the_worker_runs() -> None:
+    """A node may leave a process behind for each message; none of them stays as a zombie. The worker's code is kept."""
+    with Script(_REAPS, timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
+        assert script.read_until("left with").endswith("left with 7")
