@@ -20,6 +20,7 @@ from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import encoded_frame
 from snapshot.channel.object_frame import AnyFrame
+from snapshot.channel.recent_largest import RecentLargest
 from snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
@@ -108,8 +109,9 @@ class OutputBuffer:
         self.on_marker_taken: Callable[[ChannelId, Marker], None] | None = None
         self._backpressure = backpressure
         self._sets_backpressure = False
-        #: bytes at which the buffer is full; grows with the size of its frames, unless they can be spilled
-        self._full_at = BUFFER_BYTES_MAX // buffer_divisor(siblings)
+        #: bytes at which the buffer is full, at least; more with large frames, unless they can be spilled
+        self._base_bytes = self._full_at = BUFFER_BYTES_MAX // buffer_divisor(siblings)
+        self._largest = RecentLargest()
         self._spill = spill
         #: frames in order, with the aligned markers between them
         self._queue: deque[AnyFrame | Marker] = deque()
@@ -134,7 +136,7 @@ class OutputBuffer:
         if self._spill is None:
             self._queue.append(frame)
             self.buffered_bytes += frame.size
-            self._full_at = max(self._full_at, self.frames_min * frame.size)
+            self._full_at = max(self._base_bytes, self.frames_min * self._largest.add(frame.size))
             if self._sets_backpressure or self.buffered_bytes >= self._full_at:
                 self._set_backpressure()
         elif len(self._spill) or self.buffered_bytes >= self._full_at:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from channels.credits import ReceivingCredit, SendingCredit
 from channels.limits import CREDIT_GRANT_DIVISOR, LOCAL_FRAMES, WINDOW_FRAMES
+from snapshot.channel.recent_largest import FRAMES, RecentLargest
 from snapshot.errors import ChannelError
 
 WINDOW_BYTES = 100
@@ -41,6 +42,32 @@ def test_both_sides_agree(steps: list[tuple[str, int]], frames: int) -> None:
             sender.grant(grants.popleft())
         assert sum(queued) < max(WINDOW_BYTES, frames * largest) + max(largest, 1)
     assert sender.balance >= WINDOW_BYTES - WINDOW_BYTES // CREDIT_GRANT_DIVISOR
+
+
+def test_the_room_of_a_large_frame_goes_with_it() -> None:
+    """Behind it small frames get the usual window, however slow the receiver is; no sender is stopped for ever."""
+    sender, receiver = SendingCredit(WINDOW_BYTES), ReceivingCredit(WINDOW_BYTES)
+    queued: deque[int] = deque()
+
+    def send(size: int) -> None:
+        sender.spend(size)
+        receiver.receive(size)
+        queued.append(size)
+
+    def process() -> None:
+        sender.grant(receiver.free(queued.popleft()))
+
+    send(10_000)
+    for _ in range(2 * FRAMES):
+        if sender.balance > 0:
+            send(10)
+    process()  # the large frame
+    for _ in range(5 * FRAMES):
+        while sender.balance > 0:
+            send(10)
+        assert sum(queued) <= max(WINDOW_BYTES, 10 * 2 * FRAMES)
+        process()
+    assert sum(queued) <= WINDOW_BYTES
 
 
 def test_small_grants_wait_for_company() -> None:
@@ -89,3 +116,12 @@ def test_credit_that_was_never_spent_is_refused() -> None:
     credit.spend(10)
     with pytest.raises(ChannelError, match="only 10 are spent"):
         credit.grant(11)
+
+
+@given(st.lists(st.integers(0, 9), max_size=5 * FRAMES))
+def test_the_largest_of_the_newest(sizes: list[int]) -> None:
+    """It is the largest of at least so many frames, and of at most twice as many."""
+    recent = RecentLargest()
+    for end, size in enumerate(sizes, 1):
+        found = recent.add(size)
+        assert max(sizes[max(0, end - FRAMES) : end]) <= found <= max(sizes[max(0, end - 2 * FRAMES) : end])
