@@ -134,9 +134,7 @@ class DataPlane:
 
     def next_wake(self) -> float | None:
         """Return the time of the next timer or poll, or None when none is due."""
-        wakes = [
-            wake for m in self.machines.values() if not m.backpressure.closed and (wake := m.next_wake()) is not None
-        ]
+        wakes = [wake for m in self.machines.values() if (wake := m.next_wake()) is not None]
         return min(wakes, default=None)
 
     @property

@@ -424,15 +424,13 @@ class SubtaskMachine:
         return self._parts.keyed.needs_sweep and self._parts.keyed.is_due
 
     def next_wake(self) -> float | None:
-        """Return the time of the next timer or poll, which may be in the past. None without timers and polls."""
-        if self.status is not Status.RUNNING or self._replayer is not None:
+        """Return the time of the next timer or poll that is allowed now, which may be in the past. None without any.
+
+        A replay waits for no time, so it is `runnable` or waits for messages.
+        """
+        if self._replayer is not None:
             return None
-        due = [
-            at
-            for at in (self._parts.timers.next_at(), self._poll_at if not self._exhausted else None)
-            if at is not None
-        ]
-        return min(due) - self._lead if due else None
+        return min((at for at in (self.next_timer_at(), self.next_poll_at()) if at is not None), default=None)
 
     @property
     def idle(self) -> bool:
