@@ -141,6 +141,8 @@ class CoordinatorService:
         with self._beginning:
             if not self._has_begun:
                 self._has_begun = True
+                # Anew, because the instance of a rescale waits, and the one before it may be restarted meanwhile.
+                self._started_at = time.monotonic()
                 self.post(Begin())
 
     def post(self, event: Event) -> None:
@@ -209,6 +211,7 @@ class CoordinatorService:
             "abortedCount": aborted.count,
             "restarts": [{"timestamp": restart.at, "reason": restart.reason} for restart in restarts.newest],
             "restartCount": restarts.count,
+            "restart_delay": c.restart_delay(time.monotonic()),
             "workers": c.workers,
             "coordinator_start": self._started_at,
             "has_begun": self._has_begun,

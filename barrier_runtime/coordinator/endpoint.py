@@ -99,7 +99,7 @@ class Endpoint:
         """Counts of refused connections, by the name of the reason."""
         if self._listener is None:
             return {}
-        return {refusal.name: count for refusal, count in self._listener.refused.items()}
+        return {refusal.name: count for refusal, count in self._listener.refused.copy().items()}
 
     @property
     def is_deserted(self) -> bool:

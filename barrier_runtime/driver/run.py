@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from barrier_runtime.driver.coordinator_client import CoordinatorClient
 from barrier_runtime.driver.failed_snapshots import FailedSnapshots
+from barrier_runtime.driver.interruptible import ctrl_c_ends_waiting
 from barrier_runtime.driver.invariant_monitor import InvariantMonitor, InvariantQueue
 from barrier_runtime.driver.progress_report import Polled, progress_report, share_reports
 from barrier_runtime.driver.rescaling import Rescaler
@@ -80,6 +81,8 @@ class Run:
         self._invariant_queue = InvariantQueue(self._invariant_monitor)
         self._failed_snapshots = FailedSnapshots()
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT_PROGRESS_MAX)
+        #: the last error of the monitor, which is logged once, or ""
+        self._trouble = ""
         actions: Actions = {
             Kind.SNAPSHOT: self.takeSnapshot,
             Kind.STOP: partial(self.stop, withSnapshot=True),
@@ -129,6 +132,7 @@ class Run:
         """Return the error of a failed run. Return None while the run is active, or if it finished or was stopped."""
         return None if self.isActive else self._submissions.error_of_end()
 
+    @ctrl_c_ends_waiting()
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Block until the run has ended.
 
@@ -154,6 +158,7 @@ class Run:
 
     # ---------------------------------------------------------------- snapshots
 
+    @ctrl_c_ends_waiting()
     def takeSnapshot(
         self, *, pinned: bool = False, initiators: Collection[Subtask] | None = None, timeout: float | None = None
     ) -> Snapshot:
@@ -221,6 +226,7 @@ class Run:
         """
         self._set_pinned(snapshotId, False)
 
+    @ctrl_c_ends_waiting()
     def deleteSnapshot(self, snapshotId: int) -> None:
         """Remove a published snapshot. Parts that other snapshots need stay. Also for a run that has ended.
 
@@ -266,6 +272,7 @@ class Run:
             raise RunFailed(f"run {self.name!r} has ended, and its coordinator was lost with the trace")
         return opened(kept)
 
+    @ctrl_c_ends_waiting()
     def rescale(self, parallelism: Mapping[str, int], *, timeout: float | None = None) -> Snapshot:
         """Go on with other numbers of subtasks: stop with a snapshot, and start from it in the same session.
 
@@ -296,6 +303,7 @@ class Run:
         """
         return self._rescaler.rescale(parallelism, timeout)
 
+    @ctrl_c_ends_waiting()
     def stop(self, *, withSnapshot: bool = False, timeout: float | None = None) -> Snapshot | None:
         """End the run and wait for the end.
 
@@ -443,12 +451,20 @@ class Run:
         try:
             status = self._client.status()
             self._supervisor.obey(status)
+            self._submissions.note(status)
+            polled = self._note(self._submissions.shown(status, self._submissions.present), before)
         except RunFailed as error:
             _logger.warning("run %s: ending its stage: %s", self.name, error)
-            self._supervisor.cancel()  # because no coordinator is left that would send Quit to the workers
+            # Because no coordinator is left that would send Quit to the workers.
+            self._supervisor.cancel(f"its coordinator did not answer: {error}")
             return before
-        self._submissions.note(status)
-        return self._note(self._submissions.shown(status, self._submissions.present), before)
+        except Exception as error:  # any type, because without its monitor a run hangs, and nobody learns why
+            if self._trouble != repr(error):
+                self._trouble = repr(error)
+                _logger.exception("run %s: its monitor failed, and tries again", self.name)
+            return before
+        self._trouble = ""
+        return polled
 
     def _note(self, status: dict[str, Any], before: Polled | None) -> Polled:
         polled = Polled(time.monotonic(), status)

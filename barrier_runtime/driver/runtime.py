@@ -275,10 +275,14 @@ class BarrierRuntime:
         pinned = [] if page is None else [each.id for each in pinned_off_chain(self._store(name), ())]
         ensure_ray(self._ray_address)
         submission = submitter.prepare(compiled, waits=False)
-        store = RunStore(self._reachable(submission.client, name), name)
-        submission.launch()
-        codec = Codec(safe=settings.safe)
-        return Run(submission, submitter, store, codec, compiled.invariants, page=page, pinned=pinned), store
+        try:
+            store = RunStore(self._reachable(submission.client, name), name)
+            submission.launch()
+            codec = Codec(safe=settings.safe)
+            return Run(submission, submitter, store, codec, compiled.invariants, page=page, pinned=pinned), store
+        except BaseException:  # Ctrl-C too, because nobody else would end what has started
+            submission.discard()
+            raise
 
     def _reachable(self, client: CoordinatorClient, name: str) -> StateBackend:
         """Return the backend through which the driver reads the run's files."""

@@ -35,6 +35,9 @@ _GIVE_UP_SECONDS = 0.02
 #: Seconds between two checks whether the coordinator has bound its port, which takes milliseconds.
 _UNBOUND_SECONDS = 0.05
 
+#: Seconds between two looks at the run while a restart delay passes, because the run may be stopped meanwhile.
+_DELAY_SECONDS = 0.25
+
 #: outcomes of a coordinator instance after which the run continues
 _GOES_ON = (None, Outcome.SUPERSEDED.value)
 
@@ -116,8 +119,9 @@ class Supervisor:
             self._cancelled = self._launch
             self.cancel()
 
-    def cancel(self) -> None:
-        """Cancel the stage at once."""
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the stage at once. With a reason the stage is submitted again, if its coordinator answers again."""
+        self._move = reason or self._move
         cancel_stage(self._spark, self.group)
 
     def _supervise(self) -> None:
@@ -127,6 +131,9 @@ class Supervisor:
                 port = self.status["port"]
                 if port is None:  # because workers cannot reach the coordinator yet
                     time.sleep(_UNBOUND_SECONDS)
+                    continue
+                if self.status["restart_delay"] > 0:  # of the restart policy, after a stage that failed
+                    time.sleep(min(self.status["restart_delay"], _DELAY_SECONDS))
                     continue
                 number += 1
                 self._run_stage(f"{number:06}", port)
@@ -149,7 +156,8 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001  # any type: Spark's clients differ
             reason = self._move or f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
             self.stage_failures = [*self.stage_failures, reason][-HISTORY_MAX:]
-            final = None if self._cancelled == launch else why_final(self._spark, error)
+            is_ours = self._cancelled == launch or bool(self._move)
+            final = None if is_ours else why_final(self._spark, error)
             if final is not None:
                 self._give_up(final)
         self._client.post(StageEnded(launch, reason))

@@ -185,6 +185,9 @@ class Deployment:
         if worker not in self._registry:
             return None
         self._registry.remove(worker)
+        if self.phase is Phase.GATHERING and self._until is not None:
+            # Anew, because while all were there only the restart delay counted, which may be longer.
+            self._until = max(self._until, self._outbox.now + self._settings.regathering_timeout)
         return self._broken(f"worker {worker} was lost: {reason}") if self.phase in DEPLOYED else None
 
     def failed(self, worker: int, incarnation: int, reason: str, culprit: Culprit | None) -> DeploymentResult | None:

@@ -79,6 +79,8 @@ class Coordinator:
         self.outcome: Outcome | None = None
         self.reason = ""
         self._fence = fence
+        #: removals that were requested before this instance knew the history
+        self._early_removals: list[RemovalRequest] = []
         #: whether restored data was unusable, and a new claim was taken to check that the run still has this owner
         self._has_doubted = False
         self._termination = RunTermination(settings.topology.subtasks)
@@ -356,6 +358,9 @@ class Coordinator:
                     self._retention.take_over(history)
                     self._tracker.take_block(claim, history)
                     self._on_deployment_result(self._deployment.claimed(claim, effect.snapshot_id))
+                    early, self._early_removals = self._early_removals, []
+                    for request in early:
+                        self._on_removal_requested(request)
                 case fencing.Published(snapshot_id):
                     self._on_published(snapshot_id)
                 case fencing.Unpublished(snapshot_id):
@@ -374,6 +379,10 @@ class Coordinator:
             self._end(Outcome.SUPERSEDED, f"claim {claim.number} is of another life of this coordinator")
         else:
             self._end(Outcome.FENCED, f"claim {claim.number} took the run: it was submitted again elsewhere")
+
+    def restart_delay(self, now: float) -> float:
+        """Return the seconds until the restart policy lets subtasks restart, or 0."""
+        return max(0.0, self._restarts.not_before - now)
 
     # ---------------------------------------------------------------- rollback and end
 
@@ -602,7 +611,9 @@ class Coordinator:
         self._remove_next()
 
     def _on_removal_requested(self, request: RemovalRequest) -> None:
-        if self._retention.request(request):
+        if self.phase is Phase.CLAIMING and not self.history:
+            self._early_removals.append(request)  # because this instance does not know the history yet
+        elif self._retention.request(request):
             self._remove_next()
         else:
             reason = f"the history has no snapshot {request.snapshot_id}, or the run continues from it"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from barrier_runtime import BarrierRuntime
+from barrier_runtime.driver import runtime as runtime_module
 from barrier_runtime.driver.run import Run
 from barrier_runtime.page.settings import Page
 from snapshot import END, Context, Graph, Node, Sink, Source
@@ -197,6 +202,67 @@ def test_a_stop_reaches_a_coordinator_that_does_not_know_it(
     last = run.stop(withSnapshot=True, timeout=_DEADLINE_S)
     assert not run.isActive and run.status["outcome"] == "stopped" and answered[0].snapshot_id is not None
     assert last is not None and last.id == run.status["snapshots"][-1] > answered[0].snapshot_id
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_run(cluster: LocalCluster, tmp_path: Path) -> None:
+    """pyspark's own handler of Ctrl-C would cancel the stage of the run. It is there again after the waiting."""
+
+    def pysparks(number: int, frame: FrameType | None) -> None:
+        raise AssertionError("all jobs are cancelled")
+
+    pysparks.__module__ = "pyspark.core.context"
+    before = signal.signal(signal.SIGINT, pysparks)
+    try:
+        run = runtime(cluster, tmp_path).submit(counting(_ENDLESS))
+        wait_until(lambda: sent(run) > 0)
+        pressed = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+        pressed.start()
+        with pytest.raises(KeyboardInterrupt):
+            run.awaitTermination()
+        pressed.join()
+        assert signal.getsignal(signal.SIGINT) is pysparks
+        taken = run.takeSnapshot(timeout=_DEADLINE_S)
+        assert run.isActive and run.status["incarnation"] == 1 and taken.id in run.status["snapshots"]
+        run.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_monitor_that_fails_goes_on(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that nobody foresaw is logged once, and the run is watched again as soon as it is gone."""
+    run = runtime(cluster, tmp_path).submit(counting(_ENDLESS))
+    wait_until(lambda: sent(run) > 0)
+    failures: list[None] = []
+
+    def broken(status: Any) -> Any:
+        failures.append(None)
+        raise RuntimeError("dictionary changed size during iteration")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._supervisor, "obey", broken)
+        wait_until(lambda: len(failures) > 3)
+    known = run.lastProgress
+    wait_until(lambda: run.lastProgress != known)
+    assert [r.levelname for r in caplog.records if "its monitor failed" in r.getMessage()] == ["ERROR"]
+    run.stop()
+
+
+def test_what_a_submit_has_started_ends_with_it(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the start and the end of `submit` leaves no run behind that nobody owns."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(runtime_module, "Run", _interrupted)
+        runtime(cluster, tmp_path).submit(counting(_ENDLESS))
+    assert all(actor.is_dead for actor in cluster.ray.actors) and not cluster.spark.workers
+    run = runtime(cluster, tmp_path).submit(counting(200))
+    assert run.awaitTermination(_DEADLINE_S)
+
+
+def _interrupted(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_run_starts_where_it_is_told(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ class Script:
         self.port: int | None = 7
         self.ports: list[int] = []
         self.breaks: Exception | None = None
+        #: what is left of a restart delay at each question, and the sleeps that followed
+        self.delays: list[float] = []
+        self.sleeps: list[float] = []
         #: what each question gets, the last one again and again
         self._outcomes = list(outcomes)
 
@@ -46,7 +49,7 @@ class Script:
         if self.breaks is not None:
             raise self.breaks
         outcome = self._outcomes.pop(0) if len(self._outcomes) > 1 else self._outcomes[0]
-        return status(outcome, port=self.port)
+        return status(outcome, port=self.port, restart_delay=self.delays.pop(0) if self.delays else 0.0)
 
     def make_launch(self, token: str, port: int) -> bytes:
         """Encode the token; keep the port."""
@@ -76,7 +79,11 @@ class Script:
 
 
 def status(
-    outcome: str | None, cancelled_launch: str = "", newest_launch: str = "999999", port: int | None = 7
+    outcome: str | None,
+    cancelled_launch: str = "",
+    newest_launch: str = "999999",
+    port: int | None = 7,
+    restart_delay: float = 0.0,
 ) -> dict[str, Any]:
     """A coordinator's status, as far as the supervisor reads it."""
     return {
@@ -85,6 +92,7 @@ def status(
         "cancelled_launch": cancelled_launch,
         "newest_launch": newest_launch,
         "port": port,
+        "restart_delay": restart_delay,
     }
 
 
@@ -93,7 +101,7 @@ def supervised(*outcomes: str | None, is_session_stopped: bool = False) -> Itera
     """Supervise a scripted run; each question for its outcome gets the next one."""
     script = Script(outcomes)
     session = cast(Any, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None if is_session_stopped else 1), _jsc=1))
-    clock = SimpleNamespace(monotonic=lambda: script.now, sleep=lambda seconds: None)
+    clock = SimpleNamespace(monotonic=lambda: script.now, sleep=script.sleeps.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "run_stage", script.run_stage)
         patch.setattr(module, "cancel_stage", lambda spark, group: script.cancelled.append(group))
@@ -150,6 +158,31 @@ def test_a_failed_stage_is_submitted_again() -> None:
             StageEnded("000002", "its tasks returned"),
         ]
         assert supervisor.stage_failures == ["OSError: executor lost"]
+
+
+def test_a_failed_stage_waits_for_the_restart_delay() -> None:
+    """Else an executor that is ill for a moment uses up all restarts. The run may end meanwhile, so it is asked."""
+    with supervised(*[None] * 5, "finished") as (script, supervisor):
+        assert launched(script) == "000001"
+        script.delays = [0.6, 0.2, 0.1, 0.0]
+        script.ends.put(OSError("executor lost"))
+        assert launched(script) == "000002"
+        assert script.sleeps == [0.25, 0.2, 0.1]
+        script.ends.put(None)
+        end_of(supervisor)
+
+
+def test_a_stage_whose_coordinator_was_silent_is_submitted_again() -> None:
+    """If the coordinator answers again; the run is not given up, and the reason is told."""
+    with supervised(None, None, "finished") as (script, supervisor):
+        launched(script)
+        supervisor.cancel("its coordinator did not answer")
+        assert script.cancelled == ["cutline-sums-7f"]
+        script.ends.put(RuntimeError(CANCELLED))
+        assert launched(script) == "000002"
+        assert script.given_up() == [] and script.posted[1] == StageEnded("000001", "its coordinator did not answer")
+        script.ends.put(None)
+        end_of(supervisor)
 
 
 def test_a_stage_that_returned_is_submitted_again_while_the_run_goes_on() -> None:

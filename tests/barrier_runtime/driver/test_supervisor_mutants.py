@@ -21,7 +21,17 @@ MUTANTS = (
     Mutant("errors are cut", Supervisor, _STAGE, "[:_REASON_CHARACTERS_MAX]", ""),
     Mutant("failures are kept", Supervisor, _STAGE, "[*self.stage_failures, reason]", "[]"),
     Mutant("what is final is given up", Supervisor, _STAGE, "self._give_up(final)", "pass"),
-    Mutant("what it cancelled itself is not", Supervisor, _STAGE, "None if self._cancelled == launch else ", ""),
+    Mutant("what it cancelled itself is not", Supervisor, _STAGE, "None if is_ours else ", ""),
+    Mutant("nor what a silent coordinator cost", Supervisor, _STAGE, "or bool(self._move)", ""),
+    Mutant("a reason is kept", Supervisor, "cancel", "reason or self._move", "self._move"),
+    Mutant("a delay passes", Supervisor, "_supervise", '["restart_delay"] > 0', '["restart_delay"] > 9'),
+    Mutant(
+        "the run is asked meanwhile",
+        Supervisor,
+        "_supervise",
+        '["restart_delay"], _DELAY_SECONDS',
+        '["restart_delay"], 9',
+    ),
     Mutant("it is given up until it is over", Supervisor, "_give_up", "while not self._is_over()", "for _ in range(1)"),
     Mutant("a run is not over while it goes on", Supervisor, "_is_over", "not in _GOES_ON", "is not None"),
     Mutant("the last status is kept", Supervisor, "_is_over", "self.status = ", "self.other = "),
@@ -53,7 +63,7 @@ MUTANTS = (
 
 def test_without_a_mutant_all_pass() -> None:
     """The scenarios are those of `test_supervisor`, so that a mutant that fails them is found by it."""
-    require_all_pass(test_supervisor, 18)
+    require_all_pass(test_supervisor, 20)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)

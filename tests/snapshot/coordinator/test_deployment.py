@@ -218,6 +218,20 @@ def test_what_is_missing_because_the_run_was_taken_is_no_damage() -> None:
     assert led.coordinator.outcome is Outcome.FENCED
 
 
+def test_a_worker_that_dies_in_a_long_delay_has_its_time_to_come_back() -> None:
+    """The deadline of the registrations passed while all were there and waited; it was not meant for this."""
+    led = Led(replace(SETTINGS, restart_policy=RestartPolicy(delay=60.0, maxDelay=60.0))).run()
+    for _ in range(2):  # the first failure of a row has no delay
+        led.fail()
+        led.register(0, 1)
+    led.pass_time(30.0)
+    led.step(events.WorkerLost(1, "killed"))
+    assert of_kind(led.pass_time(4.0), events.CancelStage) == []
+    led.register(1)
+    led.pass_time(30.0)
+    assert led.coordinator.phase is Phase.RESTORING
+
+
 def test_delays_grow_and_patience_ends() -> None:
     """The first restart is at once, others wait; too many in a row fail the run, which says the last reason."""
     led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=2, delay=1.0))).run()

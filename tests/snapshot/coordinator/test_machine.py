@@ -228,6 +228,23 @@ def test_a_removal_is_requested_and_answered() -> None:
     assert late.snapshot_id is None and late.reason
 
 
+def test_a_removal_waits_until_the_history_is_known() -> None:
+    """A new instance does not refuse what it cannot know yet."""
+    first = Led().run()
+    for number in range(2):
+        first.step(events.SnapshotRequested(order(number)))
+        first.acknowledge(FIRST + number)
+    led = Led(store=first.store, instance="A2", holds_store=True)
+    for number, snapshot_id in ((10, FIRST), (11, FIRST + 7)):
+        assert led.step(events.RemovalRequested(RemovalRequest(number, snapshot_id))) == []
+    effects = []
+    while led.held:
+        effects += led.perform_held()
+    assert of_kind(effects, events.DeleteSnapshots) == [events.DeleteSnapshots((FIRST,))]
+    (refused,) = of_kind(effects, events.CloseRequest)
+    assert (refused.request_id, refused.snapshot_id) == (11, None)
+
+
 def test_a_changed_pin_is_reported() -> None:
     """The reports show the pin as it is now, and retention asks again for a snapshot that it had left."""
     led = Led().run()
