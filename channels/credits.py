@@ -12,19 +12,18 @@ Restored messages never came over the link, so they cost no credit and give none
 from __future__ import annotations
 
 from channels.limits import CREDIT_GRANT_DIVISOR, CREDIT_WINDOW_BYTES, WINDOW_FRAMES
-from snapshot.channel.recent_largest import RecentLargest
+from snapshot.channel.output_buffer import FrameRoom
 from snapshot.errors import ChannelError
 
 
 class SendingCredit:
     """Sender's account of one channel's credit."""
 
-    __slots__ = ("_base_bytes", "_frames", "_largest", "_spent_bytes", "_window_bytes", "balance")
+    __slots__ = ("_frames", "_room", "_spent_bytes", "balance")
 
     def __init__(self, window_bytes: int = CREDIT_WINDOW_BYTES, frames: int = WINDOW_FRAMES) -> None:
-        self._base_bytes = self._window_bytes = window_bytes
         self._frames = frames
-        self._largest = RecentLargest()
+        self._room = FrameRoom(window_bytes)
         #: bytes that were sent, and are not given back
         self._spent_bytes = 0
         #: bytes that may still be sent; below zero after a frame larger than the balance, or behind large frames
@@ -33,10 +32,9 @@ class SendingCredit:
     def spend(self, frame_bytes: int) -> None:
         """Spend credit on a frame that leaves. The balance must be positive before."""
         assert self.balance > 0
-        wanted = self._frames * self._largest.add(frame_bytes)
-        self._window_bytes = wanted if wanted > self._base_bytes else self._base_bytes
         self._spent_bytes += frame_bytes
-        self.balance = self._window_bytes - self._spent_bytes
+        self._room.add(self._frames * frame_bytes)
+        self.balance = self._room.bytes - self._spent_bytes
 
     def grant(self, granted_bytes: int) -> None:
         """Add credit that the receiver gave back. Raises ChannelError if the receiver gave more than it got."""

@@ -46,9 +46,9 @@ class FailedSnapshots:
         self._seen = 0
         #: {reason without numbers: failures}, the most recent last
         self._causes: dict[str, _Cause] = {}
-        #: monotonic seconds when the store began to fail, or None; and whether that was printed
-        self._silent_since: float | None = None
-        self._told_silence = False
+        #: monotonic seconds when the store began to fail, or None; and whether this was printed
+        self._failing_since: float | None = None
+        self._is_printed = False
 
     def lines(self, status: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines to print about the store, and about the snapshots that failed since the last call."""
@@ -67,13 +67,13 @@ class FailedSnapshots:
     def _about_store(self, error: str | None) -> Iterator[str]:
         now = time.monotonic()
         if error is None:
-            if self._told_silence:
+            if self._is_printed:
                 yield "the store answers again"
-            self._silent_since, self._told_silence = None, False
+            self._failing_since, self._is_printed = None, False
             return
-        self._silent_since = now if self._silent_since is None else self._silent_since
-        if not self._told_silence and now >= self._silent_since + SILENCE_SECONDS:
-            self._told_silence = True
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        if not self._is_printed and now >= self._failing_since + SILENCE_SECONDS:
+            self._is_printed = True
             yield f"snapshots wait for the store, and the run goes on: {_one_line(error)}"
 
     def _count(self, reason: str) -> int:

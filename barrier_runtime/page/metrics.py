@@ -57,6 +57,8 @@ _GAUGES = {
     "store_bytes": ("Bytes in memory of these keys.", ["run", "node", "state"]),
     "store_cells_left": ("Cells of an aggregate's present snapshot that are not written.", ["run", "node"]),
     "store_available": ("1 if the last calls of an aggregate's store succeeded, else 0.", ["run", "node"]),
+    "record_age_seconds": ("Mode channelLogs: since the oldest newest record of a node's subtasks.", ["run", "node"]),
+    "records_failed": ("Mode channelLogs: records of a node that failed since the last that did not.", ["run", "node"]),
     "snapshot_timestamp_seconds": ("When the newest published snapshot was started.", ["run"]),
     "snapshot_duration_seconds": ("Of the newest published snapshot, from its start to its publication.", ["run"]),
     "snapshot_phase_seconds": ("The same by phase, of its slowest subtask.", ["run", "phase"]),
@@ -107,7 +109,7 @@ def _samples(view: RunView) -> Iterator[tuple[str, list[str], float]]:
     for edge in document["edges"]:
         yield "edge_queued_messages", [edge["source"], edge["target"]], edge["queued"]
         yield "edge_backpressure_ratio", [edge["source"], edge["target"]], edge["backPressure"]
-    yield from _of_stores(document["mode"])
+    yield from _of_mode(document["mode"])
     if view.snapshots.newest is not None:
         yield from _of_snapshot(view.snapshots.newest)
 
@@ -127,7 +129,7 @@ def _of_run(document: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float
         yield "user_metric", [name], count
 
 
-def _of_stores(mode: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]]:
+def _of_mode(mode: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]]:
     if mode.get("itemsBehind") is not None:
         yield "items_behind", [], mode["itemsBehind"]
     for name, store in mode.get("stores", {}).items():
@@ -136,6 +138,9 @@ def _of_stores(mode: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]
             yield "store_bytes", [name, state], store[f"{state}Bytes"]
         yield "store_cells_left", [name], store["cellsLeft"]
         yield "store_available", [name], not store["error"]
+    for name, records in mode.get("nodes", {}).items():
+        yield "record_age_seconds", [name], records["recordAge"]
+        yield "records_failed", [name], records["failed"]
 
 
 def _of_snapshot(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str], float]]:

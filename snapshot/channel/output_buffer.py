@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from snapshot.channel.channel_cuts import SentCut
 from snapshot.channel.frame import Frame, Marker
 from snapshot.channel.frame_codec import encoded_frame
 from snapshot.channel.object_frame import AnyFrame
-from snapshot.channel.recent_largest import RecentLargest
 from snapshot.ids import ChannelId
 
 #: Bytes in an out-buffer at which its subtask gets no next event, if `BUFFER_FRAMES_MIN` frames wait too
@@ -75,6 +74,38 @@ def _nobody() -> None:
     """Do nothing."""
 
 
+#: Frames that count at least for a `FrameRoom`; up to twice as many do. So many small frames may wait in the room of a
+#: large one.
+ROOM_FRAMES: Final = 32
+
+
+class FrameRoom:
+    """Room of a buffer or a window for frames that wait: it grows with large frames, and shrinks behind them.
+
+    Parameters
+    ----------
+    base_bytes : int
+        The least room.
+    """
+
+    __slots__ = ("_base_bytes", "_before", "_left", "_now", "bytes")
+
+    def __init__(self, base_bytes: int) -> None:
+        self.bytes = self._base_bytes = base_bytes
+        #: most bytes that a frame of the present block of frames wants, and of the block before
+        self._now = self._before = 0
+        self._left = ROOM_FRAMES
+
+    def add(self, wanted_bytes: int) -> None:
+        """Note one more frame, which wants so many bytes of room."""
+        if not self._left:
+            self._before, self._now, self._left = self._now, 0, ROOM_FRAMES
+        self._left -= 1
+        if wanted_bytes > self._now:
+            self._now = wanted_bytes
+        self.bytes = max(self._base_bytes, self._now, self._before)
+
+
 class OutputBuffer:
     """Frames and markers that one channel has sent and its link has not taken.
 
@@ -109,9 +140,8 @@ class OutputBuffer:
         self.on_marker_taken: Callable[[ChannelId, Marker], None] | None = None
         self._backpressure = backpressure
         self._sets_backpressure = False
-        #: bytes at which the buffer is full, at least; more with large frames, unless they can be spilled
-        self._base_bytes = self._full_at = BUFFER_BYTES_MAX // buffer_divisor(siblings)
-        self._largest = RecentLargest()
+        #: bytes at which the buffer is full; more with large frames, unless they can be spilled
+        self._room = FrameRoom(BUFFER_BYTES_MAX // buffer_divisor(siblings))
         self._spill = spill
         #: frames in order, with the aligned markers between them
         self._queue: deque[AnyFrame | Marker] = deque()
@@ -136,10 +166,10 @@ class OutputBuffer:
         if self._spill is None:
             self._queue.append(frame)
             self.buffered_bytes += frame.size
-            self._full_at = max(self._base_bytes, self.frames_min * self._largest.add(frame.size))
-            if self._sets_backpressure or self.buffered_bytes >= self._full_at:
+            self._room.add(self.frames_min * frame.size)
+            if self._sets_backpressure or self.buffered_bytes >= self._room.bytes:
                 self._set_backpressure()
-        elif len(self._spill) or self.buffered_bytes >= self._full_at:
+        elif len(self._spill) or self.buffered_bytes >= self._room.bytes:
             self._spill.append(encoded_frame(frame))
         else:
             self._queue.append(frame)
@@ -243,7 +273,7 @@ class OutputBuffer:
         return frame
 
     def _set_backpressure(self) -> None:
-        full = self.buffered_bytes >= self._full_at
+        full = self.buffered_bytes >= self._room.bytes
         if full is not self._sets_backpressure:
             self._sets_backpressure = full
             self._backpressure.closed += 1 if full else -1

@@ -85,20 +85,24 @@ class ChannelHash:
         self._blocks: list[bytes] = []
         self._hash = blake2b(digest_size=_DIGEST_BYTES)
         self._room = BLOCK_MESSAGES
+        #: what `pack` has made last, of which list
+        self._ahead: tuple[list[Any], PackedMessages] | None = None
 
     def add(self, messages: list[Any] | pa.RecordBatch) -> None:
         """Add the next messages of the channel, as the node gets them."""
         if not isinstance(messages, pa.RecordBatch):
-            return self.add_packed(self.pack(messages), len(messages))
+            return self.add_packed(PackedMessages(messages, self._room), len(messages))
         rows, start = _row_hashes(messages), 0
         while start < len(rows):
             stop = min(len(rows), start + self._room)
             self._extend(messages.slice(start, stop - start), rows[start:stop].tobytes(), stop - start)
             start = stop
 
-    def pack(self, messages: list[Any]) -> PackedMessages:
-        """Return the bytes of the next messages, for `add_packed`."""
-        return PackedMessages(messages, self._room)
+    def pack(self, messages: list[Any], left: int) -> PackedMessages:
+        """Return the bytes of the last `left` of `messages`, for `add_packed`. The same list is packed once."""
+        if self._ahead is None or self._ahead[0] is not messages or len(self._ahead[1]) != left:
+            self._ahead = (messages, PackedMessages(messages[len(messages) - left :], self._room))
+        return self._ahead[1]
 
     def add_packed(self, ahead: PackedMessages, count: int) -> None:
         """Add the next `count` messages of those that `pack` was given."""

@@ -25,7 +25,7 @@ from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
-from snapshot.steps.message_hash import ChannelHash, PackedMessages
+from snapshot.steps.message_hash import ChannelHash
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
@@ -121,8 +121,6 @@ class InputProcessor:
         self._takes_batches = defines(node, "onBatch")
         #: the head frame and its decoded messages, or None; kept because several slices may share one frame
         self._decoded: tuple[AnyFrame, list[Any] | pa.RecordBatch] | None = None
-        #: the head frame, and the bytes of its messages that the node has not got, or None
-        self._packed: tuple[AnyFrame, PackedMessages] | None = None
         #: number of messages passed to the hook together, or a list and its iterator, or None while a frame is decoded
         self._passed: int | tuple[list[Any], Iterator[Any]] | None = None
 
@@ -158,7 +156,9 @@ class InputProcessor:
                     if self.hash is not None:
                         self.hash.add(messages)
                 else:
-                    ahead = self._packed_ahead(frame, messages)
+                    ahead = None
+                    if self.hash is not None:
+                        ahead = self.hash.pack(messages, frame.last - self.end.processed)
                     keys = frame.keys if isinstance(frame, ObjectFrame) else None
                     if start or len(messages) > limit:
                         messages = messages[start : start + limit]
@@ -340,15 +340,6 @@ class InputProcessor:
             self._passed = frame.first + frame.count - 1 - self.end.processed
             self._decoded = (frame, self._shaped(messages))
         return self._decoded[1]
-
-    def _packed_ahead(self, frame: AnyFrame, messages: list[Any]) -> PackedMessages | None:
-        """Return what is to be hashed of a frame's messages that the node has not got, or None without a hash."""
-        if self.hash is None:
-            return None
-        left = frame.last - self.end.processed
-        if self._packed is None or self._packed[0] is not frame or len(self._packed[1]) != left:
-            self._packed = (frame, self.hash.pack(messages[len(messages) - left :]))
-        return self._packed[1]
 
     def _shaped(self, messages: list[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
         """Convert decoded messages to the form that the node's hooks accept."""

@@ -428,9 +428,13 @@ class SubtaskMachine:
 
         A replay waits for no time, so it is `runnable` or waits for messages.
         """
-        if self._replayer is not None:
+        if self.status is not Status.RUNNING or self._replayer is not None or self.backpressure.closed:
             return None
-        return min((at for at in (self.next_timer_at(), self.next_poll_at()) if at is not None), default=None)
+        due = self._parts.timers.next_at()
+        may_poll = not (self._exhausted or (self._ends.inner_output_channels and self._spilling))
+        if may_poll and (due is None or self._poll_at < due):
+            due = self._poll_at
+        return None if due is None else due - self._lead
 
     @property
     def idle(self) -> bool:

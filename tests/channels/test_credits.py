@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from channels.credits import ReceivingCredit, SendingCredit
 from channels.limits import CREDIT_GRANT_DIVISOR, LOCAL_FRAMES, WINDOW_FRAMES
-from snapshot.channel.recent_largest import FRAMES, RecentLargest
+from snapshot.channel.output_buffer import ROOM_FRAMES, FrameRoom
 from snapshot.errors import ChannelError
 
 WINDOW_BYTES = 100
@@ -58,14 +58,14 @@ def test_the_room_of_a_large_frame_goes_with_it() -> None:
         sender.grant(receiver.free(queued.popleft()))
 
     send(10_000)
-    for _ in range(2 * FRAMES):
+    for _ in range(2 * ROOM_FRAMES):
         if sender.balance > 0:
             send(10)
     process()  # the large frame
-    for _ in range(5 * FRAMES):
+    for _ in range(5 * ROOM_FRAMES):
         while sender.balance > 0:
             send(10)
-        assert sum(queued) <= max(WINDOW_BYTES, 10 * 2 * FRAMES)
+        assert sum(queued) <= max(WINDOW_BYTES, 10 * 2 * ROOM_FRAMES)
         process()
     assert sum(queued) <= WINDOW_BYTES
 
@@ -118,10 +118,11 @@ def test_credit_that_was_never_spent_is_refused() -> None:
         credit.grant(11)
 
 
-@given(st.lists(st.integers(0, 9), max_size=5 * FRAMES))
-def test_the_largest_of_the_newest(sizes: list[int]) -> None:
-    """It is the largest of at least so many frames, and of at most twice as many."""
-    recent = RecentLargest()
+@given(st.lists(st.integers(0, 9), max_size=5 * ROOM_FRAMES))
+def test_the_room_is_that_of_the_newest_frames(sizes: list[int]) -> None:
+    """It is what the largest of at least so many frames wants, and of at most twice as many, or the least room."""
+    room = FrameRoom(3)
     for end, size in enumerate(sizes, 1):
-        found = recent.add(size)
-        assert max(sizes[max(0, end - FRAMES) : end]) <= found <= max(sizes[max(0, end - 2 * FRAMES) : end])
+        room.add(size)
+        newest, most = (sizes[max(0, end - count) : end] for count in (ROOM_FRAMES, 2 * ROOM_FRAMES))
+        assert max(3, *newest) <= room.bytes <= max(3, *most)

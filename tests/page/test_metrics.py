@@ -74,6 +74,15 @@ def test_stores_have_metrics(show: ShowPage) -> None:
     assert _samples(page.address)["cutline_store_available", "ledger"] == 1
 
 
+def test_records_have_metrics(show: ShowPage) -> None:
+    """In mode channelLogs, where a run has few snapshots to watch."""
+    page = show(Page(port=0))
+    node = {"records": 7, "recordAge": 1.5, "recordMs": 3.0, "logBytes": 9, "waitsFor": [], "failed": 2}
+    page.see(report(pipeline(), 1, mode={"name": "channelLogs", "recovery": None, "nodes": {"ledger": node}}))
+    found = _samples(page.address)
+    assert (found["cutline_record_age_seconds", "ledger"], found["cutline_records_failed", "ledger"]) == (1.5, 2)
+
+
 def test_labels_have_names(show: ShowPage) -> None:
     """Rules and dashboards select by them."""
     page = show(Page(port=0))

@@ -67,7 +67,7 @@ def test_messages_that_change_later(messages: list[Any], places: list[int], room
 
     ahead, whole = filled(), filled()
     changed = [[message] for message in messages]
-    packed_ahead = ahead.pack(changed)
+    packed_ahead = ahead.pack(changed, len(changed))
     for each in changed:
         each.append("changed")
     found: list[tuple[bytes, ...]] = []
