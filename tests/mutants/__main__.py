@@ -74,7 +74,7 @@ def _rank(seed: int, mutant: Mutant) -> bytes:
 def _try_all(tree: Tree, mutants: list[Mutant], results: Results) -> None:
     import_libraries()
     covering = Covering(covering_tests(tree, _KEPT / "coverage", _show), _importers(), import_lines(tree))
-    todo = [mutant for mutant in mutants if results.reason(mutant) is None and not results.is_killed(mutant)]
+    todo = [mutant for mutant in mutants if results.reason(mutant) is None and not results.is_settled(mutant)]
     todo.sort(key=results.is_known)  # survivors of earlier runs come last
     begun_at = time.monotonic()
     for done, mutant in enumerate(todo, 1):

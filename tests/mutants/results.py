@@ -16,6 +16,8 @@ from tests.source_files import ROOT
 #: share of the mutants that are not equivalent, of which tests must kill this much
 WANTED = 0.95
 
+_COUNT_AGAINST = (Verdict.SURVIVED, Verdict.NOT_COVERED)
+
 
 class Results:
     """Outcomes by mutant. Those of a file that has changed since are forgotten."""
@@ -29,10 +31,10 @@ class Results:
                 entry = json.loads(line)
                 self._outcomes[entry["key"]] = Outcome(Verdict(entry["verdict"]), entry["why"])
 
-    def is_killed(self, mutant: Mutant) -> bool:
-        """Whether a kept outcome says that a test kills it."""
+    def is_settled(self, mutant: Mutant) -> bool:
+        """Whether a kept outcome says that a test kills it, or that the type checker refuses it."""
         outcome = self._outcomes.get(_key(mutant))
-        return outcome is not None and outcome.verdict is Verdict.KILLED
+        return outcome is not None and outcome.verdict in (Verdict.KILLED, Verdict.REFUSED)
 
     def is_known(self, mutant: Mutant) -> bool:
         """Whether an outcome is kept."""
@@ -56,7 +58,7 @@ class Results:
         for mutant, kind, why in self._known(mutants):
             for package in (mutant.package, "all"):
                 counts.setdefault(package, Counter())[kind] += 1
-            if kind not in (Verdict.KILLED, "equivalent"):
+            if kind in _COUNT_AGAINST:
                 survivors.append(f"{kind} ({why})\n{mutant.diff()}\n")
         shares = {package: _share(count) for package, count in counts.items()}
         heads = (*Verdict, "equivalent")
@@ -75,7 +77,7 @@ class Results:
 
 
 def _share(count: Counter[str]) -> float:
-    return count[Verdict.KILLED] / max(1, sum(count[verdict] for verdict in Verdict))
+    return count[Verdict.KILLED] / max(1, sum(count[verdict] for verdict in (Verdict.KILLED, *_COUNT_AGAINST)))
 
 
 def _key(mutant: Mutant) -> str:

@@ -27,6 +27,8 @@ class Verdict(StrEnum):
     KILLED = "killed"
     SURVIVED = "survived"
     NOT_COVERED = "not covered"
+    #: no test kills it, and the type checker refuses it, as a compiler would; so it is no program, and does not count
+    REFUSED = "refused"
 
 
 class Outcome(NamedTuple):
@@ -86,13 +88,15 @@ def _within(tests: list[CoveringTest], seconds: float) -> Iterator[CoveringTest]
 
 
 def try_mutant(tree: Tree, mutant: Mutant, tests: list[CoveringTest]) -> Outcome:
-    """Run the tests until one fails."""
-    if not tests:
-        return Outcome(Verdict.NOT_COVERED, "no quick test executes this line")
+    """Run the tests until one fails. Then ask the type checker about a mutant that is not killed."""
     with tree.mutated(mutant.file, mutant.code()):
         for chosen in filter(None, (tests[:_NEAREST], tests[_NEAREST:])):
             if killer := _killer(tree, chosen):
                 return Outcome(Verdict.KILLED, killer)
+        if error := tree.type_error(mutant.file):
+            return Outcome(Verdict.REFUSED, error)
+    if not tests:
+        return Outcome(Verdict.NOT_COVERED, "no quick test executes this line")
     return Outcome(Verdict.SURVIVED, f"{len(tests)} tests pass")
 
 
