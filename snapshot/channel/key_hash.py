@@ -170,7 +170,7 @@ def _hash_encoded(column: pa.DictionaryArray) -> Hashes:
     if places.null_count:
         hashes = np.append(hashes, np.uint64(_NONE))
         places = pc.fill_null(places.cast(pa.int64()), len(values))
-    found: Hashes = hashes[places.to_numpy(zero_copy_only=False)]
+    found: Hashes = hashes[places.to_numpy()]
     return found
 
 

@@ -381,7 +381,7 @@ class _Plan:
         restored = self._unnamed_state_of(subtask)
         if not restored.is_known:
             return restored
-        names = (subtask.node, self._topology.former_names.get(subtask.node, subtask.node))
+        names = (subtask.node, self._topology.former_names.get(subtask.node))
         listed = (*(entry.handle for entry in restored.rows), *restored.own, *restored.steps)
         return replace(
             restored,

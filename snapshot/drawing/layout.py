@@ -131,7 +131,7 @@ def _block(topology: Topology, component: Component) -> _Block:
     angles = [2 * pi * number / count for number in range(count)]
     nodes = {node: Point(-radius * cos(angle), -radius * sin(angle)) for node, angle in zip(order, angles, strict=True)}
     depth = max(point.y for point in nodes.values())
-    return _Block(nodes, 1 + 2 * radius, 1 + 2 * depth if count > 2 else 1.0)
+    return _Block(nodes, 1 + 2 * radius, 1 + 2 * depth)
 
 
 def _round(topology: Topology, component: Component) -> list[str]:

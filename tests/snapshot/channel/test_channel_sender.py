@@ -89,7 +89,7 @@ def test_messages_sent_together_are_framed_by_kind() -> None:
     assert values(frames) == [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", [5]), 6, {"f": 7}]
 
 
-@pytest.mark.parametrize("width", [1, 100, 20_000])
+@pytest.mark.parametrize("width", [1, 100, 20_000, 40_000])
 def test_messages_sent_together_fill_frames_as_single_ones_do(width: int) -> None:
     """Whatever their size, frames are full and not much more, also the first one after it changed."""
     end = sender()

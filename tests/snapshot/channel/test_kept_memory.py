@@ -85,6 +85,16 @@ def test_blocks_beyond_need_are_not_used_in_turn() -> None:
     assert 0 < memory.idle_bytes < four_idle / 3
 
 
+def test_a_growing_state_gives_back_what_it_outgrew_and_no_more() -> None:
+    """Of four small blocks that were in use at once, a block of twice their size replaces two."""
+    memory = KeptMemory()
+    at_once = [memory.copy(of(number)) for number in range(4)]
+    del at_once
+    four_idle = memory.idle_bytes
+    larger = memory.copy(of(5, 2 * SIZE))
+    assert larger.nbytes == 2 * SIZE and memory.idle_bytes == four_idle // 2
+
+
 def test_a_small_state_that_grows_does_not_cost_a_large_one_its_block() -> None:
     """Only what is too small makes room for a new block."""
     memory = KeptMemory()

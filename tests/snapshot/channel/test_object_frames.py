@@ -20,7 +20,7 @@ from snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from snapshot.channel.open_objects import OBJECT_FRAME_BYTES_TARGET, UNWEIGHED_MAX, OpenObjects, memory_of
 from snapshot.channel.output_buffer import BUFFER_BYTES_MAX, BackpressureFlag
 from snapshot.channel.serialization import Codec
-from snapshot.channel.shapes import TEXT_MAX, VALUES_MAX, Shapes
+from snapshot.channel.shapes import TEXT_MAX, VALUES_MAX, Shapes, function
 from snapshot.ids import ChannelId, Subtask
 from tests.snapshot.hosted import values
 
@@ -123,6 +123,19 @@ def test_what_can_change_or_is_large_is_encoded(message: Any) -> None:
     end.send(message)
     end.seal()
     assert isinstance(end.buffer.take(), Frame)
+
+
+def test_the_written_check_has_every_shape() -> None:
+    """It finds messages of each shape that was learnt, of tuples of any width, and leaves all others."""
+    shapes = Shapes()
+    learnt = [1, "x", (), (1,), ("x", 1), (1, "x"), (1, (2, 3)), (1, 2, 3)]
+    for message in learnt:
+        shapes.fits(message)
+    lines = shapes.lines(lambda has_shape, may_go: [f"if {has_shape} and {may_go}:", " return True"])
+    is_found = function("is_found", "m", [*lines, "return False"], shapes.names())
+    assert [message for message in learnt if not is_found(message)] == []
+    others = [1.5, (1.5,), ("x", "x"), (1, (2,)), (1, 2, 3, 4), "x" * (TEXT_MAX + 1), ("x" * (TEXT_MAX + 1), 1)]
+    assert [message for message in others if is_found(message)] == []
 
 
 def test_order_is_kept_between_objects_and_bytes() -> None:

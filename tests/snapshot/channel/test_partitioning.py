@@ -156,9 +156,12 @@ def test_a_column_that_is_no_key_is_refused(parallelism: int) -> None:
 
 
 def test_a_missing_key_column_is_named() -> None:
-    """With the columns that there are."""
+    """With the columns that there are, or the word that there are none."""
+    hashed = partitioner(Partitioning.HASH, "letter", 0, 2)
     with pytest.raises(TypeError, match="no key column 'letter'; it has word, number, row"):
-        partitioner(Partitioning.HASH, "letter", 0, 2).split(batch_of([("a", 1)]))
+        hashed.split(batch_of([("a", 1)]))
+    with pytest.raises(TypeError, match=r"no key column 'letter'; it has none$"):
+        hashed.split(pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([]))))
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 7, 64, 1_000, KEY_GROUPS])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReshapedEdge, Route
 from snapshot.coordinator import deploy_chunks as module
 from snapshot.coordinator.control import Deploy, DeployTaken, RestoredSubtask
 from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, DeploymentAssembler, deploy_chunks
@@ -95,6 +96,14 @@ def test_an_entry_is_a_piece() -> None:
     assembler = DeploymentAssembler()
     *_, whole = [assembler.take(Deploy(3, each, has_more=each is not cut[-1])) for each in cut]
     assert whole is not None and whole.subtasks == (plan,)
+
+
+def test_rerouted_channels_weigh_as_others() -> None:
+    """Subtasks with 3,000 channels of a reshaped edge each, 3 MB by the estimate, are deployed one by one."""
+    old, new = (OldChannel(sample.PQ, 0),) * 1_500, (NewChannel(sample.PQ, 0, ChannelEnd.OPEN),) * 1_500
+    edge = ReshapedEdge("P", "Q", 0, Route.WHOLE, 1, 1, 0, old, new)
+    plan = [replace(of_megabytes(node, None, []), reshaped=(edge,)) for node in range(3)]
+    assert deploy_chunks(plan) == [(each,) for each in plan]
 
 
 def test_a_worker_without_subtasks_is_deployed_too() -> None:

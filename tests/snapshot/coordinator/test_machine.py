@@ -20,9 +20,12 @@ from snapshot.coordinator.fence_events import (
 from snapshot.coordinator.machine import Outcome, Phase
 from snapshot.coordinator.retention import RemovalRequest
 from snapshot.ids import Subtask
+from snapshot.plan.modes import ChannelLogs
 from snapshot.stored.history import Claim
-from tests.snapshot.led import ENDED, OVER, POLICY, SETTINGS, Led, of_kind, order
-from tests.snapshot.sample import P, Q
+from snapshot.stored.independent_record import IndependentRecord, first_record_number
+from snapshot.stored.layout import record_path
+from tests.snapshot.led import BUSY, ENDED, OVER, POLICY, RUN, SETTINGS, Led, of_kind, order, record
+from tests.snapshot.sample import TOPOLOGY, P, Q
 
 FIRST = 1_000_000
 
@@ -202,6 +205,24 @@ def test_a_removal_waits_for_a_lower_snapshot() -> None:
     assert (led.coordinator.history, led.coordinator.pending) == ([FIRST, FIRST + 2], [FIRST + 1])
     effects = led.feed(0, control.SnapshotDeclined(1, FIRST + 1, P, "no space"))
     assert of_kind(effects, events.DeleteSnapshots) == [events.DeleteSnapshots((FIRST,))]
+
+
+def test_replaced_records_are_removed_and_one_removal_is_pending() -> None:
+    """The first record that a newer one replaces is removed at once; those of meanwhile go together afterwards."""
+    led = Led(replace(SETTINGS, topology=replace(TOPOLOGY, mode=ChannelLogs()))).run()
+    parts = [record(TOPOLOGY, P, 1, first_record_number(1) + number, BUSY) for number in range(4)]
+
+    def removed(event: events.Event) -> list[tuple[str, ...]]:
+        return [effect.paths for effect in of_kind(led.step(event), events.RemoveRecords)]
+
+    def announce(number: int) -> list[tuple[str, ...]]:
+        new = IndependentRecord(RUN, first_record_number(1) + number, parts[number], (), (), 0)
+        return removed(events.WorkerMessageReceived(0, control.RecordAnnounced(1, new, 0.1)))
+
+    paths = [record_path(part.state) for part in parts]
+    assert [announce(number) for number in range(4)] == [[], [(paths[0],)], [], []]
+    assert removed(events.RecordsRemoved()) == [(paths[1], paths[2])]
+    assert removed(events.RecordsRemoved()) == []
 
 
 def test_a_removal_is_requested_and_answered() -> None:

@@ -235,6 +235,17 @@ def test_a_run_is_refused_whose_partition_is_gone() -> None:
     }
 
 
+def test_a_source_that_lists_nothing_any_more_has_lost_all_partitions() -> None:
+    """A stored partition is refused by name where the source has no hook now, and dropped where that is allowed."""
+    files: dict[str, bytes] = {}
+    _submitted(["a", "b"], files, is_over=False)
+    topology = build(_graph(True), "unaligned").topology
+    with pytest.raises(RestoreRefused, match="source 'files' read the partitions 'a', 'b', which are no longer listed"):
+        plan_restore(topology, _newest(files), (), {})
+    plan = plan_restore(topology, _newest(files), ("droppedState",), {})
+    assert [each.partitions for each in plan] == [(), (), None]
+
+
 def test_a_rollback_lists_nothing_again() -> None:
     """The list of the submission stays, because subtasks that list anew might see different lists."""
     _listed[:] = ["a", "b"]
