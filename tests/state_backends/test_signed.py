@@ -213,6 +213,17 @@ def test_large_files_are_signed_without_a_copy() -> None:
     assert sum(chunk.nbytes for chunk in inner.chunks) == 14 + 3 * 33 + 7 + len(large)
 
 
+def test_a_name_that_is_no_utf_8_is_signed_too() -> None:
+    """Python lists such a file with half a surrogate pair in its name. It is read, or refused by its name, as any."""
+    files: dict[str, bytes] = {}
+    path, backend = "folder/\udcff", backend_over(files)
+    assert backend.put_if_absent(path, [b"content"])
+    assert backend.get(path) == b"content"
+    files[path] += b"x"
+    with pytest.raises(SnapshotCorrupt, match=path):
+        backend.get(path)
+
+
 # ---- without a key, and with it
 
 

@@ -42,7 +42,6 @@ class WatchedSubtask:
     made: NodeAttributes
     #: names that `snapshotState` and `restoreState` use
     snapshot_names: list[str]
-    has_snapshot_state: bool
     is_source: bool
     #: values after the restore, or the fresh start, and `open`; None: the node failed before
     begun: NodeAttributes | None = None
@@ -85,7 +84,6 @@ class _ProbedSubtask(Observer):
             self._incarnation,
             node_attributes(node, self._codec),
             names_in_hooks(node),
-            defines(node, "snapshotState"),
             isinstance(node, Source),
         )
         self._probe.subtasks[self._incarnation, self._subtask] = self._watched

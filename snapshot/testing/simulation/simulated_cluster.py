@@ -77,7 +77,7 @@ class SimulatedCluster:
             if worker.driver.outcome in (Outcome.FINISHED, Outcome.STOPPED):
                 worker.drain_inbox()
 
-    def request_snapshot(self, *, stops: bool, pinned: bool = False) -> None:
+    def request_snapshot(self, *, stops: bool, pinned: bool) -> None:
         """Let the driver request a snapshot, or a stop after a snapshot."""
         self._requests += 1
         stops = stops and self.driver.stop_request is None

@@ -119,23 +119,22 @@ class SimulatedCoordinator:
                 del self.connections[number]
                 self.step(events.WorkerLost(number, "its connection ended"))
             return
-        if isinstance(message, control.WorkerRegistered) and not self._take_in(number, connection, message.launch):
-            return
+        if isinstance(message, control.WorkerRegistered):
+            self._take_in(number, connection, message.launch)
         if self.connections.get(number) is connection:
             self._take(number, message)
 
-    def _take_in(self, number: int, connection: Connection, launch: str) -> bool:
-        """Register a worker and drop an older connection of its number. Return False for a worker of an ended stage."""
+    def _take_in(self, number: int, connection: Connection, launch: str) -> None:
+        """Register a worker and drop an older connection of its number. Dismiss a worker of an ended stage."""
         if launch != self.driver.launch:
             # PROTOCOL 6.4: a worker of an older stage must not replace the newer stage's worker of the same number.
             connection.send_to_worker(control.Quit("its stage is over"))
-            return False
+            return
         former = self.connections.get(number)
         self.connections[number] = connection
         if former is not None and former is not connection:
             former.disconnect()
             self.step(events.WorkerLost(number, "it connected anew"))
-        return True
 
     def _take(self, number: int, message: control.WorkerMessage) -> None:
         self._note(message)

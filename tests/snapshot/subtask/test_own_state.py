@@ -154,6 +154,20 @@ def test_deltas_for_a_class_that_cannot_apply_them_are_refused() -> None:
         own_state(Old()).restore(None, stored(changes), 7, needs_base=False)
 
 
+def test_an_older_state_is_refused_by_a_class_that_cannot_migrate_it() -> None:
+    """The error names both versions and the hook to write. Without a state there is nothing to migrate."""
+
+    class Newer(Seen):
+        stateVersion = 2
+
+    own = OwnState(Newer(), SUBTASK, Codec(), GROUPS, from_version=1)
+    own.check_version(has_state=False)
+    with pytest.raises(
+        RestoreRefused, match=r"^seen\[0\] has states of version 1 .* stateVersion is 2: define migrateState\(state"
+    ):
+        own.check_version(has_state=True)
+
+
 @pytest.mark.parametrize(
     ("pairs", "fault"),
     [

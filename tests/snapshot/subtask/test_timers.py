@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.subtask.timers import NO_KEY, Timers
+from snapshot.subtask.timers import NO_KEY, Timers, checked_seconds
 
 
 def fired(timers: Timers, now: float) -> list[tuple[float, object]]:
@@ -73,3 +74,9 @@ def test_a_timer_that_is_set_anew_for_ever_takes_no_more_memory() -> None:
     assert len([*timers.each()]) == 1
     assert len(timers._heap) < 200
     assert fired(timers, 10_000.0) == [(10_000.0, "session")]
+
+
+def test_a_time_that_is_no_number_is_named() -> None:
+    """The error shows the value and its type, because a str of digits looks like a number."""
+    with pytest.raises(TypeError, match=r"seconds are an int or a float, not '5', a str"):
+        checked_seconds("5")

@@ -41,6 +41,7 @@ from snapshot.testing.steps import (
     Tick,
     Transmit,
 )
+from snapshot.trace_events import Kind
 from state_backends import MemoryBackend
 from state_backends.verify import verify_run
 from tests.run_size import FACTOR, scaled
@@ -121,6 +122,8 @@ def test_a_fork_goes_on_by_itself() -> None:
         settings: dict[str, Any] = {"mode": ChannelLogs(INTERVAL), "files": files, "restartPolicy": MANY}
         history = Simulator(graph, seed, faults=3, restoreFrom=origin, **settings).run()
         assert history.outcome is Outcome.FINISHED, history.reason
+        deployed = next(event for event in history.events if event.kind is Kind.DEPLOYED)
+        assert deployed.snapshot_id == 0, "the origin's snapshot is none of the fork"
         for snapshot in history.snapshots:
             assert all(
                 handle.run == graph.name for record in snapshot.manifest.records for handle in record.all_handles

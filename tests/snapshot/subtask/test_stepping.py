@@ -1,0 +1,34 @@
+"""What a subtask that restores its log is to repeat."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from snapshot import InputLogging
+from snapshot.channel.serialization import Codec
+from snapshot.ids import Subtask
+from snapshot.steps.determinants import At, Cut, Opened, encode_step
+from snapshot.subtask.stepping import Stepping
+
+
+@pytest.mark.parametrize(("behind", "repeated"), [(None, [1, 2, 3]), (1, [2, 3]), (2, [3])])
+def test_steps_up_to_the_restored_state_are_left_out(behind: int | None, repeated: list[int]) -> None:
+    """The state of a snapshot has the step that ends with its cut. Without a state all steps are repeated."""
+    seeds: list[str] = []
+    context = SimpleNamespace(run="run", now=0.0, steps_left=0, seed_random=seeds.append)
+    stepping = Stepping(
+        Subtask("node"), cast("Any", context), Codec(), (), {},
+        mode=InputLogging(), keeps_state=False, spill_of=lambda _: None,
+    )  # fmt: skip
+    steps = [encode_step([At(1.0), Opened("run"), At(1.0), Cut(1, (), (), ())])]
+    steps += [encode_step([At(1.0), Cut(number, (), (), ())]) for number in (2, 3)]
+    stepping.restore([memoryview(step) for step in steps], behind)
+    assert stepping.replay is not None
+    found = []
+    while (head := stepping.replay.head) is not None:
+        found += [head.snapshot_id] if isinstance(head, Cut) else []
+        stepping.replay.done()
+    assert found == repeated
