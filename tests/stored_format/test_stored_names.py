@@ -1,19 +1,19 @@
-"""The complete set of stored names, literally: a rename in the code must not change them.
+"""The stored names, literally, in records and files: a rename in the code must not change them.
 
-A new field makes a test here fail. Decide then how an old store, which lacks the field, is read.
+`tests.snapshot.stored.test_keys` lists the keys of the tables. A new field makes a test here fail. Decide then how an
+old store, which lacks the field, is read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pyarrow as pa
-import pytest
 
 from barrier_runtime.dataframes import input_log, staging
 from snapshot.channel.frame import PayloadKind
@@ -22,7 +22,7 @@ from snapshot.ids import ChannelId, Subtask
 from snapshot.operators.groups import TOTALS, Aggregates
 from snapshot.plan.modes import InputLogging
 from snapshot.plan.topology import KEY_GROUPS, Partitioning
-from snapshot.stored import envelope, keys, layout, manifest, part, run_store
+from snapshot.stored import envelope, layout, manifest, part, run_store
 from snapshot.stored.certificate import (
     ChannelWaves,
     ListEntry,
@@ -34,7 +34,6 @@ from snapshot.stored.certificate import (
 )
 from snapshot.stored.checkpoint import Checkpoint
 from snapshot.stored.history import Base, Claim
-from snapshot.stored.keys import StoredArray, StoredMap
 from snapshot.stored.manifest import SUBTASK_RECORD, decode_manifest, encode_manifest
 from snapshot.stored.node_state import NodeState
 from snapshot.stored.part import HANDLE, PartKind
@@ -51,34 +50,9 @@ from snapshot.trace_events import Kind
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
 from tests.snapshot.sample import PQ
+from tests.snapshot.stored.test_keys import BEFORE, NAMES
 from tests.stored_format.generate import FIXTURES, FORMAT_1
 from tests.stored_format.generate_live import FORMAT_1_LIVE
-
-#: {record: its stored names, in the stored order}
-NAMES = {
-    "MANIFEST": (
-        "run snapshot_id incarnation claim timestamp duration final pinned topology records edited_from recovery"
-    ),
-    "RECOVERY_REPORT": "subtasks",
-    "SUBTASK_RECOVERY": "subtask record checkpoint logs",
-    "REPLAYED_LOG": "sender relation first last",
-    "INDEPENDENT_RECORD": "run number record log checkpoint requested",
-    "ABORTED": "run snapshot_id",
-    "SUBTASK_RECORD": "subtask incarnation handles sent received standing groups rows own waves steps base version",
-    "HANDLE": (
-        "kind run incarnation snapshot_id subtask channel first last size checksum path offset inline groups rows"
-    ),
-    "SUBTASK_STATUS": "ended passive has_timers outer_inputs_ended uncommitted partitions own_state",
-    "TOPOLOGY": "name nodes edges components key_groups mode",
-    "NODE": (
-        "name parallelism component is_source is_sink guarantee class_name acts_on_end formerly state_version "
-        "migrations is_aggregate"
-    ),
-    "EDGE": "source target partitioning alignment in_cycle reason key on_error",
-    "ALIGNMENT": "aligned timeout",
-    "COMPONENT": "nodes cyclic",
-    "NODE_STATE": "state random timers now ended_inputs exhausted ended uncommitted partitioners log_run",
-}
 
 #: records that no fixture has
 NEW = ("RECOVERY_REPORT", "SUBTASK_RECOVERY", "REPLAYED_LOG", "INDEPENDENT_RECORD")
@@ -98,9 +72,6 @@ ADDED = {
 #: {record: names that format 2 added}
 ADDED_IN_2 = {"TOPOLOGY": ["key_groups"]}
 
-#: {name: name in format 1}
-BEFORE = {"partitioning": "spread"}
-
 
 def names(record: str) -> list[str]:
     """The stored names of a record."""
@@ -112,20 +83,7 @@ def usual(record: str) -> list[str]:
     return [name for name in names(record) if name not in ADDED.get(record, ())]
 
 
-# ---------------------------------------------------------------- the tables
-
-
-def test_each_table_is_listed_here() -> None:
-    """No table of keys is left out."""
-    tables = {name for name, value in vars(keys).items() if name.isupper() and isinstance(value, dict)}
-    assert tables == {*NAMES, "EDGE_BEFORE"}
-    assert keys.EDGE_BEFORE == BEFORE
-
-
-@pytest.mark.parametrize("record", NAMES)
-def test_keys(record: str) -> None:
-    """The keys of a record, in the order in which they are stored."""
-    assert list(getattr(keys, record).values()) == names(record)
+# ---------------------------------------------------------------- records
 
 
 def _maps() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -370,63 +328,3 @@ def test_prepared_files(tmp_path: Any) -> None:
     assert list(prepared) == ["staged", "published", "rows", "size_bytes"]
     assert prepared["staged"].startswith("_staging/run/out/0/00000001-")
     assert prepared["published"].startswith("part-00000-00000001000001-")
-
-
-# ---------------------------------------------------------------- how a table works
-
-
-@dataclass(frozen=True)
-class Renamed:
-    """A record whose fields are called otherwise than what is stored."""
-
-    graph: str
-    number: int = 0
-
-
-RENAMED = {"graph": "name", "number": "index"}
-
-
-def test_a_renamed_field_keeps_its_key() -> None:
-    """The key of a field is the table's, both ways."""
-    table = StoredMap(Renamed, RENAMED, write={"graph": str.upper}, read={"graph": str.lower})
-    assert table.write(Renamed("a", 1)) == {"name": "A", "index": 1}
-    assert table.read({"name": "A", "index": 1}) == Renamed("a", 1)
-
-
-def test_the_stored_order_is_not_the_fields_order() -> None:
-    """Fields may be moved about in a class; an array keeps its order."""
-    table = StoredArray(Renamed, ("number", "graph"), write={"graph": str.upper}, read={"graph": str.lower})
-    assert table.write(Renamed("a", 1)) == [1, "A"]
-    assert table.read([1, "A"]) == Renamed("a", 1)
-
-
-def test_a_missing_key_is_the_default() -> None:
-    """A field that came later has a default, for the stores before it."""
-    assert StoredMap(Renamed, RENAMED).read({"name": "a"}) == Renamed("a", 0)
-
-
-@pytest.mark.parametrize("stored", [{}, {"index": 1}, {"name": "a", "graph": "b"}, [], None, "name"])
-def test_another_map_is_refused(stored: Any) -> None:
-    """A key too few, a key too many, or no map."""
-    with pytest.raises(TypeError, match="Renamed"):
-        StoredMap(Renamed, RENAMED).read(stored)
-
-
-@pytest.mark.parametrize("stored", [[], [1], [1, "a", 2]])
-def test_another_array_is_refused(stored: Any) -> None:
-    """A value too few or too many."""
-    with pytest.raises(ValueError, match="Renamed"):
-        StoredArray(Renamed, ("number", "graph")).read(stored)
-
-
-@pytest.mark.parametrize("table", [{"graph": "name"}, {**RENAMED, "more": "more"}, {"graph": "x", "number": "x"}])
-def test_a_table_has_each_field_once(table: dict[str, str]) -> None:
-    """A new or renamed field is found when its module is imported."""
-    with pytest.raises(AssertionError):
-        StoredMap(Renamed, table)
-
-
-def test_an_array_has_each_field() -> None:
-    """A missing field is found when its module is imported."""
-    with pytest.raises(AssertionError):
-        StoredArray(Renamed, ("graph",))

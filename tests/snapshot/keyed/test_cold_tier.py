@@ -13,12 +13,13 @@ from snapshot.graph import Graph
 from snapshot.ids import Subtask
 from snapshot.keyed.encoding import CHUNK_ROWS
 from snapshot.keyed.memtable import Memtable
-from snapshot.keyed.row_store import Steps
+from snapshot.keyed.row_store import Steps, removing
 from snapshot.keyed.segment import Segment, no_rows
 from snapshot.node import Context, Node, Source
 from snapshot.subtask.machine import SubtaskMachine
 from snapshot.subtask.replaying import Replayer
 from snapshot.subtask.reports import RowsSealed
+from snapshot.testing.cold_memory import MemoryRowStore
 from tests.snapshot.hosted import Hosted
 from tests.snapshot.keyed.cold_tiers import LateTier
 from tests.snapshot.keyed.keyed_subtask import KeyedSubtask, encoded
@@ -50,6 +51,25 @@ def test_a_sealed_row_is_read_until_it_is_stored() -> None:
     assert tier.memtables
     assert not state._table.live  # type: ignore[attr-defined]
     assert state.getAll(["a"]) == ["b"]
+
+
+def test_an_entry_of_a_map_is_read_wherever_its_row_is() -> None:
+    """From a memtable and from the store, by the entry alone. What was never written is absent."""
+    tier = LateTier(cached_rows=1)
+    subtask = KeyedSubtask(lambda: tier)
+    entries = subtask.map()
+    subtask.states.opened()
+    with subtask.key("a"):
+        entries.updateValue("b", 1)
+    tier.seal()
+    for has_memtables in (True, False):
+        tier.turn()
+        assert (bool(tier.memtables), entries._table.live) == (has_memtables, {})  # type: ignore[attr-defined]
+        with subtask.key("a"):
+            assert (entries.getValue("b"), entries.getValue("c")) == (1, None)
+        with subtask.key("c"):
+            assert not entries.containsKey("b")
+        tier.writer.finish()
 
 
 def test_a_write_goes_to_the_cache_too() -> None:
@@ -274,6 +294,16 @@ def test_a_busy_store_gets_no_rows() -> None:
         if not tier.memtables:
             break
     assert tier.rows.rows
+
+
+def test_a_removal_waits_for_a_busy_store() -> None:
+    """Some time between two attempts, because a writer that asks without a pause takes the time of all others."""
+    store = MemoryRowStore()
+    store.rows |= {b"a": b"1", b"b": b"2"}
+    store.refusals = 3
+    *waits, last = removing(store, [b"a"])
+    assert len(waits) == 3 and all(wait is not None and 0.0 < wait < 0.1 for wait in waits)
+    assert (last, store.rows) == (None, {b"b": b"2"})
 
 
 def test_a_replay_frees_rows_too() -> None:

@@ -142,13 +142,16 @@ def test_a_key_has_one_slot_in_every_form() -> None:
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)):
         state.addAll(pa.array([b"a"], kind), [1])
     state.addAll(pa.array([None, 2**63], pa.uint64()), [1, 1])
+    mixed = pa.array([2**63, 1, None, 1], pa.uint64())  # some of its keys have no column of their own
+    state.addAll(mixed, [1] * 4)
     state.addAll([pa.array([1], pa.int8()), pa.array(["a"])], [1])
     state.addAll([(1, "a")], [1])
     counts = dict.fromkeys(KEYS, 3)
-    counts |= {1: 6 + len(ones), "a": 3 + len(texts), b"a": 7, None: 4, 2**63: 4, (1, "a"): 5}
+    counts |= {1: 8 + len(ones), "a": 3 + len(texts), b"a": 7, None: 5, 2**63: 5, (1, "a"): 5}
     assert dict(state.items()) == counts
     assert rows(subtask.capture_segment()) == counts
     assert state.getAll(KEYS) == [counts[key] for key in KEYS]
+    assert state.getAll(mixed) == [counts[key] for key in (2**63, 1, None, 1)]
 
 
 def test_what_is_no_key_or_no_number_is_refused_by_name() -> None:

@@ -159,6 +159,12 @@ def test_each_fault_has_a_name(body: bytes, fault: str) -> None:
         decode_piece(body, "piece 7")
 
 
+def test_whole_seconds_may_be_stored_as_integers() -> None:
+    """The time of a cut, and a time-to-live."""
+    segment = decode_piece(bodies(ABC, states=[["total", 3, 60, 1]], now=7), "piece")
+    assert (segment.now, type(segment.now), segment.states[0].ttl) == (7.0, float, 60)
+
+
 def test_a_piece_may_lie_anywhere() -> None:
     """A piece inside a part begins at any address."""
     (piece,) = pieces_of(segment_of({"a": 1}))

@@ -149,6 +149,8 @@ def test_rows_and_totals_may_come_together() -> None:
         {"k": 1, "count(v)": 1, "sum(v)": 10},
         {"k": 2, "count(v)": 6, "sum(v)": 14},
     ]
+    with pytest.raises(NodeError, match=r"cannot be aggregated: there is no one column 'v' in \['k', 'count\(v\)'"):
+        node.onBatch(totals.replace_schema_metadata(None), context)  # rows, in spite of the same columns
     with pytest.raises(NodeError, match=r"'count\(v\)' is a column of string, which are no counts"):
         node.onBatch(pa.record_batch({"k": [1], "count(v)": ["x"], "sum(v)": [1]}, metadata=TOTALS), context)
     with pytest.raises(NodeError, match=r"they are totals \['k', 'count\(w\)'\], where \['k', 'count\(v\)', 'sum"):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -149,7 +151,8 @@ def test_each_column_counts(column: str) -> None:
 DIFFERENT: list[tuple[Any, Any]] = [
     (1, 2), (1, "1"), ("a", b"a"), ([1, 2], [2, 1]), ({"a": 1}, {"a": 2}), (None, 0), (2**70, 2**70 + 1),
     ({1, 2}, {1, 3}), (np.array([1, 2]), np.array([2, 1])), (np.array([1, 2]), np.array([1.0, 2.0])),
-    (NEW, NEWER), (Decimal(1), Decimal(2)),
+    (NEW, NEWER), (NEW.date(), NEWER.date()), (datetime.time(1), datetime.time(2)), (NEW - OLD, NEWER - OLD),
+    (Decimal(1), Decimal(2)), (1j, 2j), (UUID(int=1), UUID(int=2)), (Fraction(1, 2), Fraction(1, 3)),
     ("\ud800", "\ud801"), ({"a": 2**70}, {"b": 2**70}), (1.0, 2.0),
 ]  # fmt: skip
 

@@ -43,15 +43,19 @@ def test_the_sequence_of_dict_items_does_not_count(items: dict[str, Any], chance
     assert value_hash([items, {"inner": (items,)}]) == value_hash([dict(shuffled), {"inner": (dict(shuffled),)}])
 
 
+class Couple(Pair):
+    """A value of another class with the same attributes."""
+
+
 DIFFERENT = [
     *(None, 0, 1, -1, 2**70, 0.5, "", "a", b"a", "\ud800", True),
     *([], [1], [[1]], [1, 2], [2, 1], {}, {1: 2}, {2: 1}, {1: [2]}, set(), {1}, {1, 2}, {"a"}, {"a": 1}),
-    *(Pair(1), Pair(2), Pair(1, [2]), Pair(1, [3]), Pair({"a": 1}), Pair(Pair(1))),
+    *(Pair(1), Pair(2), Pair(1, [2]), Pair(1, [3]), Pair({"a": 1}), Pair(Pair(1)), Couple(1)),
 ]
 
 
 def test_different_values_have_different_hashes() -> None:
-    """The attributes of a user's object among them, and the sequence of a list."""
+    """The class and the attributes of a user's object among them, and the sequence of a list."""
     assert len({value_hash(each) for each in DIFFERENT}) == len(DIFFERENT)
     assert value_hash(Pair(1, {"a": 1, "b": 2})) == value_hash(Pair(1, {"b": 2, "a": 1}))
 

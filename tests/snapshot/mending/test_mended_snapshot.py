@@ -1,0 +1,38 @@
+"""The records of an edited snapshot, where no run shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from snapshot import Snapshot
+from snapshot.mending.mended_snapshot import MendedSnapshot
+from snapshot.stored.certificate import ChannelWaves
+from snapshot.stored.memory_files import MemoryFiles
+from snapshot.stored.run_store import RunStore
+from tests.snapshot import sample
+from tests.snapshot.sample import PQ, QP
+
+
+@pytest.mark.parametrize(
+    ("where", "waves"),
+    [
+        (lambda message: message in ((4, "four"), {"x": 6}), ((5, 1), (8, 2))),
+        (lambda message: message in ("three", (4, "four")), ((8, 2),)),
+        (lambda message: True, None),
+    ],
+)
+def test_waves_stay_with_their_messages(
+    where: Callable[[Any], bool], waves: tuple[tuple[int, int], ...] | None
+) -> None:
+    """An edited channel has them by the new numbers of what is left. Other channels keep theirs (PROTOCOL 6.11)."""
+    p, q = sample.records()
+    back = (ChannelWaves(QP, ((2, 1),)),)
+    records = (replace(p, waves=back), replace(q, waves=(ChannelWaves(PQ, ((4, 1), (8, 2))),)))
+    store = RunStore(MemoryFiles({}), sample.RUN)
+    snapshot = Snapshot(sample.manifest(records), store.read_stored, sample.CODEC)
+    manifest = MendedSnapshot(snapshot).dropMessages(("P", "Q"), where).store_parts(store, 8, 8_000_000)
+    assert [each.waves for each in manifest.records] == [back, None if waves is None else (ChannelWaves(PQ, waves),)]
