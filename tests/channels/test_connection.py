@@ -31,7 +31,7 @@ from channels.wire import (
 from snapshot.channel.channel_receiver import ChannelReceiver
 from snapshot.channel.channel_sender import FRAME_BYTES_TARGET, ChannelSender
 from snapshot.channel.frame import Frame, Marker, PayloadKind
-from snapshot.channel.output_buffer import BackpressureFlag
+from snapshot.channel.output_buffer import FULL_CHANNELS, BackpressureFlag
 from snapshot.channel.serialization import Codec
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
@@ -100,6 +100,18 @@ def test_a_sender_without_credit_is_found_out(raw: tuple[socket.socket, Connecti
     send_line(peer, *large, data_frame(0, INCARNATION, values(WINDOW_FRAMES + 1)))
     with pytest.raises(ChannelError, match="channel 0: a frame came without credit"):
         receive_line(connection, WINDOW_FRAMES + 2)
+
+
+def test_the_credit_of_one_of_many_channels_is_whole_bytes(raw: tuple[socket.socket, Connection]) -> None:
+    """A third of the window, rounded down as the sender does, may be held, and not one frame more."""
+    peer, connection = raw
+    connection.attach_receiving(1, siblings=3 * FULL_CHANNELS)
+    share = WINDOW_BYTES // 3
+    sizes = [share // 4] * 4 + [share % 4, 1]
+    frames = [data_frame(1, INCARNATION, values(number, bytes(size))) for number, size in enumerate(sizes, 1)]
+    send_line(peer, *frames)
+    with pytest.raises(ChannelError, match=f"channel 1: .*credit: {share:,} of {share:,} bytes are taken"):
+        receive_line(connection, len(sizes))
 
 
 @pytest.mark.parametrize(("first", "what"), [(1, "a repeat"), (3, "a gap")])

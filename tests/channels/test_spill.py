@@ -67,6 +67,18 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     spill.close()
 
 
+def test_a_file_is_full_at_16_mib(tmp_path: Path) -> None:
+    """So few files are open, and no more than that much of the disk is held in vain."""
+    before = len(os.listdir("/proc/self/fd"))
+    spill = SpillFile("a->b", str(tmp_path))
+    counts = []
+    for number, size in enumerate((8 * 1024 * 1024, 8 * 1024 * 1024 - 1, HEADER_BYTES, HEADER_BYTES), 1):
+        spill.append(Frame(number, 1, PayloadKind.VALUES, bytes(size - HEADER_BYTES)))
+        counts.append(len(os.listdir("/proc/self/fd")) - before)
+    assert counts == [1, 1, 1, 2]
+    spill.close()
+
+
 def test_the_cap_is_a_named_error(tmp_path: Path) -> None:
     """It names the channel and the setting; what waits is still there."""
     spill = SpillFile("a[0]->b[1]", str(tmp_path), bytes_max=1000)

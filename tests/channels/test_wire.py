@@ -14,6 +14,7 @@ from channels.wire import (
     credit_of,
     data_frame,
     frame_of,
+    header_of,
     marker_frame,
     marker_of,
     stamps_frame,
@@ -31,6 +32,11 @@ def test_what_a_frame_means_survives(frame: Frame, marker: Marker, granted_bytes
     assert frame_of(data_frame(1, 1, frame)) == frame
     assert marker_of(marker_frame(1, 1, marker)) == marker
     assert credit_of(credit_frame(1, 1, granted_bytes)) == granted_bytes
+
+
+def test_a_frame_begins_with_the_name_and_the_version() -> None:
+    """They are the first bytes that a peer of another version reads."""
+    assert header_of(credit_frame(1, 1, 5))[:5] == b"CUTL\x01"
 
 
 @pytest.mark.parametrize("wire", [(0, 1, 0), (1, 0, 0), (1, 1, 9)])

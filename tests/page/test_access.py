@@ -70,6 +70,7 @@ def test_orders_come_from_the_page_or_from_no_page(show: ShowPage) -> None:
     host = address.split("/")[2]
     good = {"X_Cutline_Request": "1", "Host": host}
     assert ask(address, ORDER, method="POST", **good).status == 202
+    assert "needs the header x-cutline-request," in ask(address, ORDER, method="POST", Host=host).text
     for headers in (
         {"Host": host},
         {**good, "Origin": "http://evil.example"},
@@ -95,6 +96,19 @@ def test_what_is_not_there(show: ShowPage) -> None:
     assert unknown.status == 404 and "there is no command 'none'; there are snapshot, stop, stop-now" in unknown.text
     wrong = ask(address, "/api/runs/orders/pin?snapshot=1", method="POST", X_Cutline_Request="1")
     assert (wrong.status, wrong.text) == (400, "pin has no argument 'snapshot'; it has snapshotId\n")
+
+
+def test_each_file_has_its_type(show: ShowPage) -> None:
+    """A browser must not guess the type, so it takes no script, style or image of another type."""
+    address = show(LOCAL).address
+    for name, media_type in (
+        ("page.css", "text/css; charset=utf-8"),
+        ("run.html", "text/html; charset=utf-8"),
+        ("run.js", "text/javascript; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+        ("vendor/uPlot.LICENSE", "text/plain; charset=utf-8"),
+    ):
+        assert ask(address, f"/static/{name}").headers["content-type"] == media_type, name
 
 
 def test_an_unknown_address_leads_back(show: ShowPage) -> None:

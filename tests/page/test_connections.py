@@ -7,6 +7,7 @@ import errno
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from barrier_runtime import Page
-from barrier_runtime.page import connections
+from barrier_runtime.page import app, connections, server
 from barrier_runtime.page.connections import LoopErrors
 from benchmarks.live import wait_for
 from tests.leaks import LeakCheck
@@ -148,6 +149,33 @@ def test_more_readers_than_are_served_are_refused_by_name(
     assert answer.status == 503 and "close some windows" in answer.text
     readers.pop().close()
     wait_for("room", lambda: ask(address, "/api/runs").status == 200)
+
+
+def test_the_end_of_the_server_ends_streams_behind_their_last_byte(show: ShowPage, sockets: ExitStack) -> None:
+    """The reader of a run that has not ended gets a whole answer, not a broken one."""
+    page = show(Page(port=0))
+    reader = _connect(page.address, sockets)
+    reader.sendall(b"GET /api/runs/orders/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    received = reader.recv(1 << 16)
+    page.close()
+    while data := reader.recv(1 << 16):
+        received += data
+    assert received.startswith(b"HTTP/1.1 200 ") and received.endswith(b"\r\n0\r\n\r\n")
+
+
+def test_an_answer_under_way_does_not_hold_the_end(
+    show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends after its farewell, and ends the connection of an answer that has not ended until then."""
+    monkeypatch.setattr(server, "_FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr(app, "_POLL_SECONDS", _NEVER_SECONDS)  # so that the stream does not see that the server ends
+    page = show(Page(port=0))
+    reader = _connect(page.address, sockets)
+    reader.sendall(b"GET /api/runs/orders/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert reader.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    page.close()
+    assert "cutline-page" not in [thread.name for thread in threading.enumerate()]
+    wait_for("the end of the connection", lambda: _closed([reader]))
 
 
 def test_malformed_requests_are_not_logged(show: ShowPage, caplog: pytest.LogCaptureFixture) -> None:

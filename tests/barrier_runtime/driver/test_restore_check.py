@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from barrier_runtime.driver.restore_check import check_restore, origin_of, plan_of
+from barrier_runtime.driver.restore_check import Origin, check_restore, origin_of, plan_of
 from snapshot import Context, Graph, Sink, Source
 from snapshot.errors import RestoreRefused
 from snapshot.plan.compiled_graph import CompiledGraph, build
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Manifest
 from snapshot.stored.run_store import RunStore
+from snapshot.stored.snapshot import Snapshot
 from snapshot.stored.topology_record import record_of_topology
 from state_backends import MemoryBackend
 from tests.snapshot import sample
@@ -100,6 +101,13 @@ def test_what_would_repeat_output_is_refused(bases: tuple[int | None, ...], rest
         check_restore(sample.RUN, compiled, origin, (), lambda run: store)
     if "going back" in refusal:
         check_restore(sample.RUN, compiled, origin, ("repeatedOutput",), lambda run: store)
+
+
+def test_a_snapshot_is_restored_by_its_own_run_and_forked_by_others() -> None:
+    """Its own run goes back to its id. Another run starts from it until that run has a snapshot of its own."""
+    snapshot = Snapshot(sample.manifest(), lambda handle: b"", sample.CODEC)
+    assert origin_of(snapshot, sample.RUN) == Origin(sample.SNAPSHOT_ID, None)
+    assert origin_of(snapshot, "another") == Origin("latest", (sample.RUN, sample.SNAPSHOT_ID))
 
 
 def test_a_plan_is_what_the_check_finds() -> None:
