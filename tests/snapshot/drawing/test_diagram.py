@@ -236,3 +236,11 @@ def test_without_matplotlib_it_says_what_to_do(no_matplotlib: None) -> None:
     with pytest.raises(ImportError, match=r"cutline\[pictures\]"):
         diagram.svg()
     assert 'pip install "cutline[pictures]"' in words(sample_history()._repr_html_())[0]
+
+
+def test_a_notebook_shows_the_last_events(no_matplotlib: None) -> None:
+    """Of a long trace only so many that they are readable, and the words beside the drawing say which."""
+    scribe = sample_scribe()
+    for _ in range(300 - len(scribe.history.events)):
+        scribe.note(Kind.FAULT, text="fault")
+    assert ": events 101 to 300 of 300" in scribe.history._repr_html_()

@@ -45,6 +45,11 @@ def _as_if_taken(holder: Holder, claim: StoreClaim) -> StoreClaim:
     return StoreClaim(claim.run, min(holder.number, claim.number))
 
 
+def _as_if_replaced_last(holder: Holder, claim: StoreClaim) -> StoreClaim:
+    """Obey the claim that was replaced last, and fence all claims below it."""
+    return StoreClaim(claim.run, claim.number + (claim.number == holder.number - 1))
+
+
 def _as_if_own(holder: Holder, claim: StoreClaim) -> StoreClaim:
     return StoreClaim(holder.run or claim.run, claim.number)
 
@@ -57,6 +62,7 @@ lower_claims_commit = _with_claim_of(_as_if_highest, "commit")
 lower_claims_roll_back = _with_claim_of(_as_if_highest, "rollBack")
 other_runs_take = _with_claim_of(_as_if_own, "take")
 claims_write_untaken = _with_claim_of(_as_if_taken, "write")
+replaced_claims_write = _with_claim_of(_as_if_replaced_last, "write")
 
 
 def claims_are_compared_after_writing(patch: Patch) -> None:

@@ -20,6 +20,7 @@ _MUTANTS = {
     "lower_claims_write": "lower claims can write no more",
     "lower_claims_commit": "lower claims can write no more",
     "lower_claims_roll_back": "lower claims can write no more",
+    "replaced_claims_write": "lower claims can write no more",
     "other_runs_take": "belongs to another run",
     "claims_write_untaken": "has not taken the store",
     "claims_are_compared_after_writing": "Nothing was written then",
@@ -109,13 +110,24 @@ def test_the_store_in_memory_passes() -> None:
     _check(MemoryStore(), scaled(100))
 
 
+def test_sequences_of_calls_pass() -> None:
+    """Random calls with all keys that `==` takes for one, without the other checks, which take longer."""
+    trial = store_trial.StoreTrial(_maker(MemoryStore()))
+    store_sequences.check_sequences(trial, 20)
+    assert trial.committed >= 20
+
+
 def _check(store: MemoryStore, examples: int) -> None:
+    checkStore(_maker(store), examples=examples)
+
+
+def _maker(store: MemoryStore) -> Callable[[], MemoryStore]:
     def maker() -> MemoryStore:
         connection = MemoryStore()
         connection._id = store._id
         return connection
 
-    checkStore(maker, examples=examples)
+    return maker
 
 
 @pytest.mark.parametrize("name", _MUTANTS)

@@ -21,7 +21,9 @@ from snapshot.testing import (
     restoreEquivalence,
     steps,
 )
+from snapshot.testing.checkers import Verdict
 from snapshot.testing.diagnosis.diagnose import Mistake
+from snapshot.testing.trial import Run, Trial
 from tests.run_size import scaled
 from tests.snapshot.testing.broken import (
     Averages,
@@ -125,6 +127,21 @@ def test_output_that_is_never_the_same_is_found_without_faults() -> None:
     assert pasted(failed.value.text) == []
     assert "orders: non-determinism" in failed.value.text
     assert "in the run without faults" in failed.value.text
+
+
+def test_a_failure_that_does_not_come_again_is_told() -> None:
+    """Nodes that are not deterministic may fail once only. The search has no second example, and tells the first."""
+    refused: list[Run] = []
+
+    def judge(run: Run) -> Verdict | None:
+        if refused or not run.history.schedule:
+            return None
+        refused.append(run)
+        return Verdict("judge", False, "refused once")
+
+    with pytest.raises(CheckFailed, match="refused once") as failed:
+        Trial(through(Averages())).demand(judge, faults=0, examples=20)
+    assert repr(refused[0].history.schedule[0]) in failed.value.text
 
 
 class Forever(Node):

@@ -294,6 +294,25 @@ def test_a_graph_that_never_ends_is_cut_off() -> None:
     assert history.reason.startswith("cut off after 500 steps: driver A: running")
 
 
+def test_without_a_choice_the_seed_is_zero() -> None:
+    """A simulator that is told nothing repeats the history of seed 0, and no other."""
+    unchosen, zero, one = (Simulator(line(), *choose).run().events for choose in ((), (0,), (1,)))
+    assert unchosen == zero != one
+
+
+def test_steps_print_as_they_are_written() -> None:
+    """A schedule that is printed pastes into a test, so nothing that its author must say is left out."""
+    steps = [
+        *(Poll("numbers"), Deliver("P", "Q[1]", marker=True), Tick(), Tick(0.5), InProcess(0, Poll("numbers"))),
+        *(RequestSnapshot(), RequestSnapshot(stop=True), RequestSnapshot(pinned=True)),
+    ]
+    assert repr(steps) == (
+        "[Poll('numbers'), Deliver('P', 'Q[1]', marker=True), Tick(), Tick(seconds=0.5), "
+        "InProcess(0, Poll('numbers')), "
+        "RequestSnapshot(), RequestSnapshot(stop=True), RequestSnapshot(pinned=True)]"
+    )
+
+
 # ---------------------------------------------------------------- what cannot be
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import groupby
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -24,6 +25,7 @@ from snapshot.testing import (
     judge,
     schedules,
 )
+from snapshot.testing.steps import Initiate
 from tests.run_size import scaled
 from tests.snapshot.testing.broken import Averages, ForgetsCount, SharesLedger, through
 from tests.snapshot.testing.test_conservation import Account, bank, money
@@ -79,6 +81,22 @@ def test_faults_come_when_they_are_asked_for(data: st.DataObject) -> None:
     graph = through(Averages())
     assert not any(isinstance(step, Fault) for step in data.draw(schedules(graph)))
     assert isinstance(data.draw(faults(graph)), Fault)
+
+
+def test_snapshots_are_numbered_upwards() -> None:
+    """Subtasks that initiate side by side start one snapshot. Anything between them makes the next snapshot."""
+
+    def ids(schedule: list[Step]) -> list[list[int]]:
+        """The ids of each group of initiators that stand side by side."""
+        groups = groupby(schedule, lambda step: isinstance(step, Initiate))
+        return [[step.snapshotId for step in group if isinstance(step, Initiate)] for begins, group in groups if begins]
+
+    def has_both(schedule: list[Step]) -> bool:
+        return len(found := ids(schedule)) > 1 and max(map(len, found)) > 1
+
+    chosen = settings(_FAST, max_examples=200, phases=[Phase.generate])
+    drawn = find(schedules(through(Averages())), has_both, settings=chosen)
+    assert [{*group} for group in ids(drawn)] == [{number} for number in range(1, len(ids(drawn)) + 1)]
 
 
 def test_an_exploration_neither_shrinks_nor_is_hurried() -> None:

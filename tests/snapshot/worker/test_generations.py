@@ -459,6 +459,25 @@ def test_one_large_inline_segment_does_not_keep_the_others_from_being_merged() -
     assert merges and 0 < len(found) <= 300
 
 
+def test_own_segments_behind_restored_ones_are_merged_by_their_own_number() -> None:
+    """Where the newest are merged, those are left alone that are not among the newest, own and restored ones."""
+
+    def newest(sizes: Sequence[SegmentSize], inline_bytes_max: int) -> tuple[int, int] | None:
+        return (len(sizes) - 2, len(sizes)) if len(sizes) >= 3 else None
+
+    restored = tuple(entry(f"restored-{n}", n, n, incarnation=5) for n in (1, 2))
+    host = Host(GenerationLog(SUBTASK, "run", restored, 1_000, choose=newest), captures=2)
+    host.files = {"restored-1": (1,), "restored-2": (2,)}
+    for snapshot_id in (11, 12, 13):
+        host.capture(snapshot_id, changes=True)
+        for _ in ("encode", "store"):
+            host.perform(0, fails=False)
+        host.acknowledge()
+    [task] = host.tasks
+    assert isinstance(task, CompactRows) and (task.first, task.last, task.is_whole) == (2, 3, False)
+    assert [host.files[each.handle.path or ""] for source in task.sources for each in source] == [(4,), (5,)]
+
+
 def test_a_restored_log_is_not_merged_anew_again_and_again() -> None:
     """The newest parts are merged by themselves where they reach into restored ones. So little is written twice."""
     size = 1_000

@@ -20,6 +20,7 @@ from snapshot.stored.list_rules import ListEntry
 from snapshot.stored.memory_files import MemoryFiles
 from snapshot.stored.part import PartKind
 from snapshot.stored.run_store import RunStore
+from snapshot.worker import row_tasks
 from snapshot.worker.generations import CompactRows, EncodeRows, MergeRows, StoreRows
 from snapshot.worker.row_tasks import RowsEncoded, RowsMerged, RowsRefused, RowsStored, RowWork
 from state_backends import row_spool
@@ -93,6 +94,22 @@ def test_rows_on_the_local_disk_are_stored_as_those_in_memory(tmp_path: Path, mo
         found.append((each.state(*stored), each.state(each.compacted(*stored))))
     assert found[0] == found[1] and found[0][0] == found[0][1] != {}
     assert not [*tmp_path.rglob("*.rows")]
+    spool.close()
+
+
+def test_rows_on_the_local_disk_are_merged_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as a piece has are in memory at a time, and another thread may run between two ranges."""
+    monkeypatch.setattr(row_spool, "MEMORY_BYTES_MAX", 0)
+    monkeypatch.setattr(row_tasks, "_SPOOLED_RANGE_BYTES_MAX", 2_000)
+    spool = FileSpool(tmp_path, "1-waiting")
+    place = Place(spool=spool)
+    captures = [place.encoded(number, dict.fromkeys(range(400), number)) for number in (1, 2)]
+    segments = tuple(each.rows for each in captures if isinstance(each, RowsEncoded))
+    bytes_ = sum(ref.size for rows in segments for ref in rows)
+    place.pauses = 0
+    merged = place.work.perform(MergeRows(SUBTASK, 1, 2, segments))
+    assert isinstance(merged, RowsMerged)
+    assert len(merged.rows) == place.pauses >= bytes_ // 2_000 > 3
     spool.close()
 
 

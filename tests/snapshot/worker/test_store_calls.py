@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from snapshot.coordinator.control import RestoredSubtask
 from snapshot.errors import Fenced, RestoreRefused
 from snapshot.ids import Subtask
 from snapshot.operators.aggregate_store import StoreClaim
@@ -13,11 +14,18 @@ from snapshot.operators.monoids import Count
 from snapshot.testing.simulation.kept_totals import KeptTotals
 from snapshot.testing.simulation.totals import SimulatedStore, StoreConnection
 from snapshot.worker.difference_log import CommitTotals, TotalsTask, WriteTotals
-from snapshot.worker.store_calls import StoreCalls, opening
+from snapshot.worker.store_calls import StoreCalls, claim_of, opening
 
 ME = Subtask("sums")
 OLD, NEW = StoreClaim("g", 1), StoreClaim("g", 2)
 KEYS = [f"key {number}" for number in range(5)]
+
+
+def test_a_claim_has_the_former_names_of_its_node() -> None:
+    """The store of a node that was renamed belongs to it, and those of other nodes that were renamed do not."""
+    renames = (("sum", "sums"), ("total", "totals"))
+    restored = RestoredSubtask(ME, None, (), (), (), renames=renames)
+    assert claim_of("g", restored, 2) == StoreClaim("g/sums", 2, ("g/sum",))
 
 
 def open_store(store: SimulatedStore, claim: StoreClaim = OLD, snapshot_id: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -134,6 +135,20 @@ def test_a_server_that_hangs(served: Served) -> None:
     store.commit(_CLAIM, 2)
     assert store.current(["a", "b"]) == [2, 2]
     store.close()
+
+
+def test_a_redis_that_does_not_let_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One attempt of five seconds, and then an error that may pass, because the caller knows when to try again."""
+    seconds = []
+
+    def connect(self: socket.socket, address: object) -> None:
+        seconds.append(self.gettimeout())
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    store = RedisStore("redis://127.0.0.1/0")
+    _fails(store, lambda: store.get("a"))
+    assert seconds == [5.0]
 
 
 def test_a_write_is_cut_off(served: Served) -> None:

@@ -95,6 +95,19 @@ def test_a_redis_that_refuses(redis_server: RedisServer) -> None:
         assert place in str(store)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:6380/1?password=secret&db=3", "redis://host:6380/1?db=3"),
+        ("rediss://host/0", "rediss://host/0"),
+        ("unix://user:secret@/run/redis.sock?db=2", "unix:///run/redis.sock?db=2"),
+    ],
+)
+def test_the_name_of_a_redis(url: str, shown: str) -> None:
+    """It has the prefix, and of the URL all that says where the keys are, and no password."""
+    assert str(RedisStore(url, prefix="counts")) == f"Redis keys counts at {shown}"
+
+
 def test_a_redis_without_memory(redis_server: RedisServer) -> None:
     """A server that is full raises an error that may pass. It has written nothing, and goes on when it has memory."""
     store = RedisStore(redis_server.url, prefix="full")
