@@ -120,7 +120,8 @@ def _is_fresh(kept: Path, path: Path) -> bool:
 def _load(kept: Path) -> Iterator[CoveringTest]:
     if kept.exists():
         for name, (seconds, lines) in json.loads(kept.read_text())["tests"].items():
-            yield CoveringTest(name, seconds, {file: int(bits, 16) for file, bits in lines.items()})
+            # Files without lines are left out, because coverage.py also names files that no test executed.
+            yield CoveringTest(name, seconds, {file: int(bits, 16) for file, bits in lines.items() if bits != "0"})
 
 
 def _measure(tree: Tree, files: list[str], kept: Path, show: Callable[[str], None]) -> None:
