@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -15,13 +16,15 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
+from barrier_runtime.cli import top
 from barrier_runtime.cli.formatting import age_text, rate_text
+from barrier_runtime.cli.page_client import PageClient
 from barrier_runtime.cli.top_view import share, top_view
 from barrier_runtime.page.commands import Kind
 from barrier_runtime.page.run_view import RunView
@@ -196,6 +199,53 @@ def test_numbers_are_short() -> None:
 
 
 # ---------------------------------------------------------------- live
+
+
+class FlakyPage(PageClient):
+    """Has one run. Answers unless it is away. A snapshot that was ordered is always still being taken."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.is_away = False
+
+    def document(self, run: str) -> dict[str, Any]:
+        if self.is_away:
+            raise ConnectionError("the page is away")
+        view = RunView(run, pipeline(), {})
+        view.see(busy_report(1))
+        return view.document()
+
+    def send(self, run: str, kind: Kind, arguments: Mapping[str, str]) -> int | None:
+        return None
+
+
+def test_a_page_that_answers_again_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss is told until the next answer, and what became of an order until something else is to be told."""
+    page, output = FlakyPage(), io.StringIO()
+    screens: list[str] = []
+    steps = iter([("s", False), (None, True), (None, False), ("q", False)])
+
+    class Keys:
+        """Before each key, the screen is kept, and the page goes away or comes back."""
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def pressed(self, timeout: float) -> str | None:
+            screens.append(output.getvalue())
+            output.truncate(output.seek(0))
+            key, page.is_away = next(steps)
+            return key
+
+    monkeypatch.setattr(top, "Keyboard", Keys)
+    console = Console(file=output, force_terminal=True, color_system=None, width=100, height=40)
+    assert top._Watch(page, "orders", console).until_quit()["name"] == "orders"
+    facts = ("still being taken", "connection lost 0 s ago; the page is away")
+    assert [[fact in screen for fact in facts] for screen in screens] == [
+        *([False, False], [True, False], [False, True], [False, False])
+    ]
 
 
 class Terminal:

@@ -33,6 +33,14 @@ def test_a_long_table_says_how_much_is_left_out(more: int) -> None:
     assert [each for each in shown if "more" in str(each)] == [f"and {more} more, see --json"] * bool(more)
 
 
+@pytest.mark.parametrize(("later", "said"), [(1, "no rollback between them"), (3, "incarnation 1 -> 3")])
+def test_a_rollback_is_told(later: int, said: str) -> None:
+    """Two snapshots of one incarnation have no rollback between them, and others name both incarnations."""
+    of_two = record(0)
+    of_two["after"]["incarnation"] = later
+    assert list(difference_tables(of_two))[1] == f"8 B -> 8 B, {said}"
+
+
 def test_a_state_that_is_new_is_green() -> None:
     """As lines that are added are in other tools."""
     [table] = [each for each in difference_tables(record(1)) if isinstance(each, Table)]

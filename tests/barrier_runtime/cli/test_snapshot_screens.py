@@ -57,7 +57,18 @@ run other: 9 files, 1 snapshots that can be restored
 _RUNS = f"""\
 run    snapshots   newest   age     size  pinned
 bank           3  {THIRD}  AGE  2.7 KiB       1
+done           1  {FIRST}  AGE    902 B          finished
 other          1  {FIRST}  AGE    907 B       1
+"""
+_SHOWN = f"""\
+<snapshot {FIRST} of run 'bank'>  of TIME, 902 B, pinned
+subtask  state  ended
+P[0]     177 B
+Q[0]     176 B
+
+channel       sent  processed  in flight
+P[0] -> Q[0]     8          2          6
+Q[0] -> P[0]     2          1          1
 """
 
 
@@ -87,8 +98,15 @@ def test_a_difference(stored: Path, before: int, after: int, expected: str) -> N
 
 
 def test_runs(stored: Path) -> None:
-    """One row for each run."""
+    """One row for each run. A run is finished if its newest snapshot is the result."""
+    write(stored, "done", STATES[0], final=True, pinned=False)
     assert printed("runs", stored) == _RUNS
+
+
+def test_a_snapshot(stored: Path) -> None:
+    """A row for each subtask, and a row for each channel."""
+    shown = printed("snapshots", "show", stored, FIRST, "--run", "bank")
+    assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", shown) == _SHOWN
 
 
 def test_what_was_verified(stored: Path) -> None:

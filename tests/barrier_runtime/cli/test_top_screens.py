@@ -134,12 +134,25 @@ def test_a_screen(changes: dict[str, Any], width: int, height: int | None, expec
     assert "".join(f"{line.rstrip()}\n" for line in drawn(_document(**changes), width, height)) == expected
 
 
-def _coloured(document: dict[str, Any], note: str = "") -> dict[str, str]:
-    """{text: style} of all words that have a style, but those of headings."""
+def _styled(document: dict[str, Any], note: str = "") -> dict[str, str]:
+    """{text: style} of all words that have a style."""
     console = Console(width=200, height=60, color_system="standard", force_terminal=True)
     segments = console.render(top_view(document, 200, 60, note))
     found = {segment.text.strip(): str(segment.style) for segment in segments if segment.style is not None}
-    return {text: style for text, style in found.items() if text and style not in ("none", "bold")}
+    return {text: style for text, style in found.items() if text and style != "none"}
+
+
+def _coloured(document: dict[str, Any], note: str = "") -> dict[str, str]:
+    """{text: style} of all words that have a style, but those of headings."""
+    return {text: style for text, style in _styled(document, note).items() if style != "bold"}
+
+
+def test_headings_are_bold() -> None:
+    """The headings of all three tables stand out from the rows."""
+    found = _styled(_document())
+    headings = ("node", "ended", "edge", "queued", "back-pressure", "snapshot", "in flight", "slowest")
+    assert [found[heading] for heading in headings] == ["bold"] * len(headings)
+    assert "sessions" not in found and "clicks -> sessions" not in found
 
 
 def test_what_is_wrong_is_red() -> None:
@@ -171,6 +184,22 @@ def test_stores_have_a_line_each() -> None:
     assert text[0].rstrip() == "orders  running  2 min, incarnation 1, mode monoidClocks, 1,234 items behind, 2 workers"
     negotiated = drawn(_document(mode={**mode, "itemsBehind": None}), 120, 24)
     assert "mode monoidClocks, 2 workers" in negotiated[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "log 2.0 KiB"),
+        ({"versions": 1}, "log 2.0 KiB, versions 3.0 KiB"),
+        ({"stepsLeft": 7}, "log 2.0 KiB, 7 steps to repeat"),
+        ({"versions": 1, "stepsLeft": 7}, "log 2.0 KiB, versions 3.0 KiB, 7 steps to repeat"),
+    ],
+)
+def test_a_mode_of_steps_is_in_the_head(changes: dict[str, int], said: str) -> None:
+    """The size of the log, that of versions if there are any, and how many steps are still to be repeated."""
+    mode = {"name": "inputLogging", "logBytes": 2048, "versions": 0, "versionBytes": 3072, "stepsLeft": 0, **changes}
+    head = drawn(_document(mode=mode), 120, 24)[0].rstrip()
+    assert head == f"orders  running  2 min, incarnation 1, mode inputLogging, {said}, 2 workers"
 
 
 @pytest.mark.parametrize(("outcome", "style"), [("finished", "green"), ("failed", "red"), ("stopped", "yellow")])

@@ -171,6 +171,7 @@ def test_a_pin_waits_for_the_removal_before_it(leak_check: LeakCheck) -> None:
         store.write_manifest(replace(sample.manifest(snapshot_id=snapshot_id), pinned=False))
     service = _service(backend)
     _wait_until(lambda: service.status()["snapshots"] == [first, second])
+    assert service.status()["pending"] == []
     assert service.request(RemovalRequested(RemovalRequest(1, first))) is None
     assert backend.is_removing.wait(_DEADLINE_S)
     with ThreadPoolExecutor(2) as pool:

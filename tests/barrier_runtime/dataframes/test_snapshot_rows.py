@@ -21,6 +21,7 @@ from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.certificate import ListEntry
 from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend
+from tests.snapshot import sample
 from tests.snapshot.mending.mended_runs import in_memory, opened, simulated
 from tests.stored_format.generate import FIXTURES, FORMAT_1
 from tests.stored_format.generate_2 import FIXTURES_2, FORMAT_2
@@ -135,6 +136,17 @@ def test_any_division_gives_the_same_rows(snapshot: Snapshot, monkeypatch: pytes
     monkeypatch.setattr(snapshot_rows, "_BATCH_ROWS", 2)
     assert len(plan(edited, None)) > 8
     assert sorted(map(repr, rows_of(edited))) == sorted(map(repr, whole))
+
+
+@pytest.mark.parametrize(("more", "tasks"), [(0, 1), (1, 2)])
+def test_a_task_reads_16_mib(more: int, tasks: int) -> None:
+    """Small parts are read together up to the bound, and with a byte more by two tasks. The plan reads no part."""
+    first, *others = sample.records()
+    small = sum(handle.size for record in (first, *others) for handle in record.handles) - first.state.size
+    state = replace(first.state, size=16 * 1024 * 1024 - small + more)
+    records = (replace(first, handles=(state, *first.handles[1:])), *others)
+    stored = Snapshot(sample.manifest(records), lambda handle: b"", sample.CODEC)
+    assert len(plan(stored, None)) == tasks
 
 
 def test_clips_of_a_rescaled_list_are_read_only(snapshot: Snapshot) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,31 @@ def test_a_snapshot_that_fails_stops_nothing(cluster: LocalCluster, tmp_path: Pa
 
 def _fail(self: Count, snapshotId: int, timestamp: float) -> Any:
     raise OSError("the disk is full")
+
+
+def test_a_last_snapshot_must_begin_in_time(
+    narrow: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits for another snapshot, the timeout ends the rescale, and the run goes on."""
+    run = runtime(narrow, tmp_path, maxConcurrentSnapshots=1).submit(counting(_ENDLESS))
+    may_end = threading.Event()
+
+    def hold(self: Count, snapshotId: int, timestamp: float) -> Any:
+        may_end.wait(_DEADLINE_S)
+        return self.counts
+
+    monkeypatch.setattr(Count, "snapshotState", hold)
+    monkeypatch.setattr(run._rescaler, "_take_snapshot", lambda timeout: None)
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(run.takeSnapshot)
+        wait_until(lambda: len(run.status["pending"]) == 1)
+        rescaled = pool.submit(run.rescale, _SAME, timeout=0.0)
+        wait([rescaled], _DEADLINE_S / 3)
+        may_end.set()
+    with pytest.raises(SnapshotAborted, match="'counting' is not rescaled: none could be started in time"):
+        rescaled.result()
+    assert run.isActive and run.snapshots()[-1].id == other.result().id
+    run.stop()
 
 
 def test_ctrl_c_ends_the_waiting_only(narrow: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
