@@ -284,7 +284,7 @@ class Run:
         parallelism : mapping of str to int
             New number of subtasks, by node. Other nodes keep theirs.
         timeout : float or None
-            Seconds that each of the two snapshots may take; None: no limit.
+            Seconds that the first of the two snapshots may take, and that the last may wait to begin; None: no limit.
 
         Returns
         -------

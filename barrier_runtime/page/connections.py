@@ -132,6 +132,13 @@ class PageServerLoop(uvicorn.Server):
         for each in sockets or []:
             each.listen(_LISTEN_BACKLOG)  # because asyncio has set the queue's length to its accepts in a turn
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the server. Abort what is left after its farewell, because a peer that does not read holds its socket."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in this turn of the loop the sockets are closed
+
 
 class LoopErrors:
     """Handler of an event loop's errors: logs an error at once, and the same error once a minute with its count.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from barrier_runtime import Page
@@ -176,6 +177,22 @@ def test_an_answer_under_way_does_not_hold_the_end(
     page.close()
     assert "cutline-page" not in [thread.name for thread in threading.enumerate()]
     wait_for("the end of the connection", lambda: _closed([reader]))
+
+
+def test_an_answer_that_nobody_reads_ends_with_the_server(
+    show: ShowPage, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is still there, and its connection is closed with all that waits in it."""
+    monkeypatch.setattr(server, "_FAREWELL_SECONDS", 0.1)
+    page = show(Page(port=0))
+    page.see(report(pipeline(), 1, reason="x" * 32_000_000))
+    reader = _connect(page.address, sockets)
+    port = reader.getsockname()[1]
+    reader.sendall(b"GET /api/runs/orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert reader.recv(12) == b"HTTP/1.1 200"
+    page.close()
+    ends = [each for each in psutil.Process().net_connections("tcp") if each.raddr and each.raddr.port == port]
+    assert ends == [], "the server's end is open"
 
 
 def test_malformed_requests_are_not_logged(show: ShowPage, caplog: pytest.LogCaptureFixture) -> None:
