@@ -92,7 +92,7 @@ class Storage:
         versions: LocalVersions | None = None,
         aggregate_of: AggregateOf = lambda _: None,
         *,
-        safe: bool = False,
+        safe: bool,
     ) -> None:
         #: memory for the copies that wait to be stored
         self.memory = KeptMemory()

@@ -101,6 +101,16 @@ def test_a_refusal_is_said_with_its_reason(one: ClientHandshake, other: Server, 
     assert other.peer is None
 
 
+def test_codes_on_the_wire_never_change() -> None:
+    """A peer of another version reads each purpose and each refusal by its number."""
+    assert [(purpose.name, purpose.value) for purpose in Purpose] == [("DATA", 1), ("HEARTBEAT", 2), ("CONTROL", 3)]
+    names = (
+        "WRONG_RUN WRONG_NAME STALE_INCARNATION NOT_YET UNKNOWN_PEER WRONG_PURPOSE DUPLICATE UNAUTHENTICATED MALFORMED "
+        "TOO_SLOW CROWDED_OUT"
+    )
+    assert [(refusal.value, refusal.name) for refusal in Refusal] == [*enumerate(names.split(), 1)]
+
+
 def test_a_replayed_transcript_is_refused() -> None:
     """What a client once sent is worthless against another nonce."""
     sent = shake(client(), Server())

@@ -98,8 +98,9 @@ def test_a_relative_path_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("disk", [disks.Overwriting, disks.OverwritingRename])
 def test_a_disk_that_overwrites_is_refused(disk: Callable[[], Disk], tmp_path: Path) -> None:
     """A condition that is ignored is found before the first claim, not by a damaged run."""
-    with pytest.raises(StoreRefused, match="a second writer of a file overwrites the first"):
+    with pytest.raises(StoreRefused, match="a second writer of a file overwrites the first") as refused:
         FileSystemBackend(tmp_path, disk=disk()).probe("run", "token")
+    assert refused.value.errno == errno.ENOTSUP
 
 
 def test_a_store_in_which_the_probe_is_there_already_is_refused() -> None:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,14 +21,18 @@ from snapshot.coordinator.control import Deploy, RestoredSubtask, SnapshotAcknow
 from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, deploy_chunks
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import ChannelId, Subtask
+from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
+from snapshot.plan.topology import KEY_GROUPS
 from snapshot.plan.validation import NAME_CHARACTERS_MAX
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.contribution import SnapshotTaken, parts_of
 from snapshot.stored.part import Handle, PartKind
 from snapshot.stored.run_store import RunStore
-from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable
+from snapshot.worker.events import PartsRead, PartsStored, PartsUnreadable, RowsWorked
+from snapshot.worker.generations import EncodeRows
 from snapshot.worker.row_logs import ACKNOWLEDGED_BYTES_MAX, RowLogs
+from snapshot.worker.row_tasks import RowsEncoded, RowsRefused
 from snapshot.worker.upload_batcher import PendingUpload
 from state_backends import FileSystemBackend, HeapState, MemoryBackend
 from tests.leaks import LeakCheck
@@ -59,10 +64,12 @@ class Hanging(MemoryBackend):
 class Host:
     """A worker's part of it: a storage that is deployed for so many subtasks, and what it has done."""
 
-    def __init__(self, backend: StateBackend, subtask_count: int = 1) -> None:
+    def __init__(self, backend: StateBackend, subtask_count: int = 1, *, safe: bool = False) -> None:
         self.store = RunStore(backend, sample.RUN)
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.storage = Storage(self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None)
+        self.storage = Storage(
+            self.store, lambda: self._woken.put(None), HeapState(), lambda source, target: None, safe=safe
+        )
         subtasks = tuple(RestoredSubtask(Subtask("S", index), None, (), (), ()) for index in range(subtask_count))
         self.storage.read(Deploy(INCARNATION, subtasks, has_more=False))
         self.next()
@@ -234,6 +241,21 @@ def test_what_cannot_be_stored_together_is_declined_together(leak_check: LeakChe
     assert [(type(each), each.subtask) for each in reported] == [(SnapshotDeclined, t.subtask) for t in sample.taken()]
     assert {(each.incarnation, each.snapshot_id) for each in reported} == {(INCARNATION, sample.SNAPSHOT_ID)}
     assert all("could not be stored" in each.reason and str(folder) in each.reason for each in reported)
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_rows_that_need_pickle_are_refused_where_values_are_safe(safe: bool, leak_check: LeakCheck) -> None:
+    """A snapshot of a safe run holds no pickle, and its abortion says why."""
+    table = DirtyTable(StateSpec("halves", StateKind.VALUE), {"a": Fraction(1, 2)})
+    captured = CapturedRows(0.0, range(KEY_GROUPS), (table,))
+    with Host(MemoryBackend(), safe=safe) as host:
+        host.storage.work_on_rows(EncodeRows(sample.P, 1, captured), INCARNATION)
+        worked = host.next()
+    assert isinstance(worked, RowsWorked)
+    if safe:
+        assert isinstance(worked.result, RowsRefused) and "Fraction needs pickle" in worked.result.reason
+    else:
+        assert isinstance(worked.result, RowsEncoded)
 
 
 def test_a_part_that_cannot_be_read_is_reported(leak_check: LeakCheck) -> None:

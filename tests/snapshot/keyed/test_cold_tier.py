@@ -39,6 +39,19 @@ def test_a_bulk_write_that_seals_loses_no_row() -> None:
     assert state.getAll(keys) == keys
 
 
+def test_the_entries_of_one_key_fill_a_memtable() -> None:
+    """Each entry of a map is a row: few keys with many entries must not fill the memory. Three wait for a fourth."""
+    tier = LateTier(memtable_rows=4)
+    subtask = KeyedSubtask(lambda: tier)
+    entries = subtask.map()
+    subtask.states.opened()
+    for count in range(1, 5):
+        with subtask.key("a"):
+            entries.updateValue(count, count)
+        tier.turn()
+        assert bool(tier.memtables) == (count == 4)
+
+
 def test_a_sealed_row_is_read_until_it_is_stored() -> None:
     """Neither a turn nor a capture hides the rows of a memtable that waits for the writer."""
     tier = LateTier(cached_rows=1)

@@ -66,6 +66,16 @@ def test_pieces_end_where_groups_end() -> None:
     assert min(len(piece.body) for piece in pieces[:-1]) > 14_000
 
 
+def test_pieces_of_rows_that_expire_are_full() -> None:
+    """A time of expiry is counted with its eight bytes, which are a third of a small row."""
+    timed = StateSpec("last", StateKind.VALUE, 60.0)
+    rows = {index: 1 for index in range(5_000)}
+    table = DirtyTable(timed, rows, dict.fromkeys(rows, 67.0))
+    pieces = pieces_of(encoded(CapturedRows(7.0, range(KEY_GROUPS), (table,))), 32_000)
+    sizes = [len(piece.body) for piece in pieces[:-1]]
+    assert len(sizes) == 4 and 29_000 < min(sizes) <= max(sizes) <= 32_000
+
+
 def test_a_large_group_takes_several_pieces() -> None:
     """Rows of one group beyond a piece are parted, and a row beyond a piece has its own."""
     by_user = StateSpec("by user", StateKind.MAP)

@@ -50,11 +50,15 @@ def test_a_step_is_read_as_it_was_written() -> None:
     log.took(0, 1, 4.0)
     log.compacted("a", b"offset", b"messages", 4.0)
     log.at(5.0)
-    assert decode_step(log.cut(CUT), "x") == [
+    entries = decode_step(log.cut(CUT), "x")
+    assert entries == [
         At(1.0), Opened("run"), Started(), At(2.0), Took(0, 5), Took(1, 1), At(3.0), Took(1, 1), TookTogether(1, 9),
         Fired(2.5, b"key"), Fired(2.6, None), At(4.0), Read("a", b"offset"), Exhausted(), Published(6), Took(0, 1),
         Compacted("a", b"offset", b"messages"), At(5.0), CUT,
     ]  # fmt: skip
+    for entry in entries:  # a choice that was made stays as it is
+        with pytest.raises(AttributeError, match="immutable"):
+            entry.count = 9
 
 
 def test_a_cut_without_hashes_of_states_is_read() -> None:

@@ -96,6 +96,14 @@ def test_what_is_not_published_is_not_changed(edit: Callable[[RunStore, int], No
     assert store.backend.files() == before
 
 
+def test_a_run_that_never_started_has_nothing_to_remove() -> None:
+    """Nor a claim: the refusal names the run and the snapshot, as it does for other runs."""
+    store = RunStore(MemoryBackend(), sample.RUN)
+    with pytest.raises(FileNotFoundError, match=f"run {sample.RUN!r} has no snapshot {FIRST}"):
+        remove_snapshot(store, FIRST)
+    assert not store.backend.files()
+
+
 def test_entries_are_stored_by_the_words_of_the_format() -> None:
     """With the number of each, and without a holder, which only claims and forks are (PROTOCOL 10)."""
     store = stored()
