@@ -147,6 +147,21 @@ def test_commands_of_other_snapshots_wait_side_by_side() -> None:
     assert commands.as_document()[-1]["text"] == "snapshot 16 is pinned" and sorted(seen) == [*range(7, 17)]
 
 
+def test_a_command_names_each_node_that_it_rescales() -> None:
+    """A text for people, before and after."""
+    may_go_on = threading.Event()
+
+    def rescale(parallelism: dict[str, int]) -> None:
+        assert may_go_on.wait(30)
+
+    commands = Commands({Kind.RESCALE: rescale}, lambda: None)
+    commands.submit(Kind.RESCALE, {"parallelism": {"count": 4, "total": 1}})
+    assert commands.as_document()[0]["text"] == "rescaling to count=4, total=1"
+    may_go_on.set()
+    wait_for("the rescaling", lambda: commands.as_document()[0]["state"] == "done")
+    assert commands.as_document()[0]["text"] == "rescaled to count=4, total=1"
+
+
 def test_a_command_that_waits_is_never_forgotten() -> None:
     """However many are done behind it, because its client waits for its end; the oldest that is done makes room."""
     may_go_on = threading.Event()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import time
+import types
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from barrier_runtime.cli import progress as progress_module
-from barrier_runtime.cli.progress import REASON_CHARACTERS_MAX, watch
+from barrier_runtime.cli.progress import POLL_SECONDS, REASON_CHARACTERS_MAX, watch
+from barrier_runtime.driver import run as run_module
 from barrier_runtime.driver.run import Run
 from snapshot import END, Context, Graph, Sink, Source
 from snapshot.errors import SnapshotCorrupt
@@ -175,3 +178,13 @@ def test_a_snapshot_that_cannot_be_read_is_named() -> None:
 def test_a_run_without_a_report_shows_nothing() -> None:
     """The run may end before its first report."""
     assert shown(DescribedRun()) == []
+
+
+def test_a_run_is_polled_as_often_as_it_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More often there is nothing new to show, and less often reports would be skipped."""
+    waits: list[float] = []
+    monkeypatch.setattr(progress_module, "POLL_SECONDS", POLL_SECONDS)
+    clock = types.SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)
+    monkeypatch.setattr(progress_module, "time", clock)
+    assert len(shown(DescribedRun(report(0.0), report(0.25)))) == 2
+    assert waits == [run_module._MONITOR_SECONDS] * 2

@@ -1,4 +1,4 @@
-"""A source of a DataFrame without Spark: which log a submission reads, and which it writes."""
+"""A source of a DataFrame without Spark: which log a submission reads or writes, and what a subtask reads of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from pyspark.sql.types import LongType, StructType
 from barrier_runtime.dataframes import input_log, nodes
 from barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
 from barrier_runtime.dataframes.nodes import DataFrameSource
+from snapshot.coordinator.partition_assignment import assign_afresh
+from snapshot.ids import Subtask
+from snapshot.node import END
+from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
+from tests.barrier_runtime.hand_context import HandContext
 
 
 class Columns(DataFrame):
@@ -51,3 +56,35 @@ def test_a_log_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert forked is not None and forked.place == place
     DataFrameSource(Columns()).prepare(str(tmp_path), "other", "rows", origin="nowhere")
     assert written == [place, of_other]
+
+
+def read(root: Path, index: int, parallelism: int, state: Any = None) -> list[int]:
+    """The ids that a subtask sends, from its share or from a state on."""
+    source = DataFrameSource(Columns())
+    source.prepare(str(root), "run", "node")
+    context = HandContext(Subtask("node", index), parallelism=parallelism)
+    context.partitions = assign_afresh(source.partitions(), parallelism)[index]
+    if state is not None:
+        source.restoreState(state)
+    source.open(context)
+    while source.poll(context) is not END:
+        pass
+    source.close()
+    return ids_of(context.sent)
+
+
+def older_state(log: InputLog, parallelism: int, offset: tuple[int, int, int]) -> dict[str, Any]:
+    """What a Cutline without partitions kept of a subtask."""
+    return {"place": list(log.place), "log": log.name, "offset": list(offset), "parallelism": parallelism}
+
+
+@pytest.mark.parametrize(("index", "offset"), [(0, (1, 0, 4)), (1, (1, 1, 2))])
+def test_an_older_state_goes_on_in_its_own_share(tmp_path: Path, index: int, offset: tuple[int, int, int]) -> None:
+    """With the rows behind its one offset, of the row groups that its subtask had at this parallelism."""
+    log, groups = make_log(str(tmp_path), [[10, 5], [10, 7, 3]])
+    input_log._complete(log.place, log)
+    share = [row for place in sorted(groups)[index::2] for row in groups[place]]
+    assert read(tmp_path, index, 2) == share
+    file, group, row = offset
+    unread = share[share.index(groups[file, group][row]) :]
+    assert read(tmp_path, index, 2, older_state(log, 2, offset)) == unread

@@ -6,15 +6,18 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from barrier_runtime import SnapshotEditor
 from barrier_runtime.dataframes import snapshot_rows
 from barrier_runtime.dataframes.json_text import text_of_key, text_of_value
 from barrier_runtime.dataframes.snapshot_rows import SCHEMA, Opening, plan, read
+from barrier_runtime.dataframes.snapshot_source import SnapshotDataSource
 from snapshot import GraphError, Snapshot, Subtask
 from snapshot.channel.serialization import Codec
 from snapshot.plan.topology import KEY_GROUPS
@@ -22,7 +25,7 @@ from snapshot.stored.certificate import ListEntry
 from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend
 from tests.snapshot import sample
-from tests.snapshot.mending.mended_runs import in_memory, opened, simulated
+from tests.snapshot.mending.mended_runs import RUN, in_memory, opened, simulated
 from tests.stored_format.generate import FIXTURES, FORMAT_1
 from tests.stored_format.generate_2 import FIXTURES_2, FORMAT_2
 
@@ -147,6 +150,23 @@ def test_a_task_reads_16_mib(more: int, tasks: int) -> None:
     records = (replace(first, handles=(state, *first.handles[1:])), *others)
     stored = Snapshot(sample.manifest(records), lambda handle: b"", sample.CODEC)
     assert len(plan(stored, None)) == tasks
+
+
+def test_a_path_is_all_that_must_be_given(tmp_path: Path) -> None:
+    """The only run and its newest snapshot are then read, here without Spark. Without a path the error asks for one."""
+    files, _ = simulated()
+    backend = FileSystemBackend(tmp_path)
+    for path, data in files.items():
+        assert backend.put_if_absent(path, [data])
+    reader = SnapshotDataSource({"path": str(tmp_path)}).reader(StructType())
+    rows: list[Row] = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            rows += batch.to_pylist()
+    assert rows == rows_of(opened(backend))
+    with pytest.raises(ValueError, match=r'the place of the backend: spark.read.format\("cutline"\).load\(path\)'):
+        SnapshotDataSource({"run": RUN}).reader(StructType())
 
 
 def test_clips_of_a_rescaled_list_are_read_only(snapshot: Snapshot) -> None:
