@@ -15,7 +15,7 @@ from state_backends import FileSystemBackend
 from state_backends.base import DeadlineBackend
 from state_backends.disk import Disk
 from state_backends.memory import MemoryBackend
-from state_backends.retries import PASSING_ERRORS
+from state_backends.retries import PASSING_ERRORS, status_may_pass
 from tests.state_backends import disks
 
 #: Every system call without which a write, a read, a list or a removal fails.
@@ -91,6 +91,12 @@ def test_what_cannot_succeed_is_tried_once(error: int, tmp_path: Path) -> None:
 def test_no_error_is_both_passing_and_permanent() -> None:
     """The rule of a call and the rule of the coordinator, which waits longer, do not contradict each other."""
     assert not any(is_permanent(OSError(error, "x")) for error in PASSING_ERRORS)
+
+
+def test_statuses_that_may_pass() -> None:
+    """A wrong request stays wrong, but for four statuses. A server's fault may pass, but what it cannot do stays."""
+    assert [status for status in range(400, 500) if status_may_pass(status)] == [408, 409, 425, 429]
+    assert [status for status in range(500, 600) if not status_may_pass(status)] == [501, 505]
 
 
 @pytest.mark.parametrize("call", ["read", "link"])

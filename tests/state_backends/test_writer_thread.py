@@ -33,6 +33,22 @@ def test_jobs_are_done_in_their_sequence() -> None:
     assert found == list(range(10))
 
 
+def test_the_thread_ends_with_its_process() -> None:
+    """A subtask that ends without closing its writer does not keep the process. The thread has the writer's name."""
+    done, found = threading.Event(), list[threading.Thread]()
+
+    def noting() -> Iterator[None]:
+        yield
+        found.append(threading.current_thread())
+
+    writer = WriterThread("1-node-0", done.set)
+    writer.submit(noting())
+    assert done.wait(10)
+    writer.close()
+    [thread] = found
+    assert (thread.name, thread.daemon) == ("1-node-0", True)
+
+
 def test_close_does_not_wait_for_a_stalled_write() -> None:
     """A job whose store never takes its rows is given up at its next step."""
     stalled = threading.Event()

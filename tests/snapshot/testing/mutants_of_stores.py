@@ -296,6 +296,8 @@ booleans_are_integers = _read_as(lambda value: int(value) if type(value) is bool
 zero_has_no_sign = _read_as(lambda value: abs(value) if value == 0 and type(value) is float else value)
 tuples_are_lists = _read_as(lambda value: list(value) if type(value) is tuple else value)
 bytes_are_text = _read_as(lambda value: value.decode("latin-1") if type(value) is bytes else value)
+bytes_are_numbers = _read_as(lambda value: value.lstrip(b"\0") if type(value) is bytes else value)
+tagged_tuples_are_bytes = _read_as(lambda value: b"" if value == ("bytes", "") else value)
 text_ends_at_a_zero = _read_as(lambda value: value.partition("\0")[0] if type(value) is str else value)
 integers_have_64_bits = _read_as(lambda value: value % 2**63 if type(value) is int else value)
 

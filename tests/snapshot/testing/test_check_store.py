@@ -56,6 +56,8 @@ _MUTANTS = {
     "zero_has_no_sign": "with their types",
     "tuples_are_lists": "with their types",
     "bytes_are_text": "with their types",
+    "bytes_are_numbers": "with their types",
+    "tagged_tuples_are_bytes": "with their types",
     "text_ends_at_a_zero": "with their types",
     "integers_have_64_bits": "with their types",
     "takes_any_float": "NaN and infinities",
@@ -132,8 +134,8 @@ def _maker(store: MemoryStore) -> Callable[[], MemoryStore]:
 
 @pytest.mark.parametrize("name", _MUTANTS)
 def test_a_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence that is broken is named."""
+    """The sentence that is broken is named. One example, so that listed calls and values find it, not random ones."""
     mutate: Callable[[pytest.MonkeyPatch], None] = getattr(mutants, name)
     mutate(monkeypatch)
     with pytest.raises(CheckFailed, match=re.escape(_MUTANTS[name])):
-        _check(MemoryStore(), 100)
+        _check(MemoryStore(), 1)

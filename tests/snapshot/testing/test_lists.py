@@ -10,7 +10,7 @@ from snapshot import END, Graph, Sink, Subtask
 from snapshot.coordinator.partition_assignment import assign_afresh
 from snapshot.coordinator.run_state import Outcome
 from snapshot.errors import RestoreRefused
-from snapshot.testing import ListSink, ListSource, Simulator
+from snapshot.testing import Failure, ListSink, ListSource, Simulator
 from tests.barrier_runtime.hand_context import HandContext
 from tests.snapshot.testing.rescaled import COMMITTED, Out
 
@@ -60,6 +60,21 @@ def test_an_older_state_that_no_partitions_match_is_refused() -> None:
     assert sent(*opened(60, 3, 7, 10)) == list(range(10, 60, 7))
     with pytest.raises(RestoreRefused, match="shared 61 items among 7 subtasks"):
         opened(61, 3, 7, 10)
+
+
+def test_a_failure_comes_in_the_first_incarnation_only() -> None:
+    """Later incarnations pass over it, and send all that is behind it."""
+    for incarnation in (1, 2, 3):
+        source = ListSource(1, Failure("asked for"), 2)
+        context = HandContext(Subtask("numbers", 0), incarnation=incarnation)
+        context.partitions = tuple(source.partitions())
+        source.open(context)
+        if incarnation == 1:
+            with pytest.raises(RuntimeError, match="asked for"):
+                sent(source, context)
+            assert context.sent == [1]
+        else:
+            assert sent(source, context) == [1, 2]
 
 
 def rescaled(parallelisms: list[int], seed: int, sink: Sink, run: str) -> list[list[int]]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
 
 from benchmarks.servers import PostgreSQLServer, RedisServer, Server
 from snapshot.errors import Fenced
@@ -149,6 +151,36 @@ def test_a_redis_that_does_not_let_connect(monkeypatch: pytest.MonkeyPatch) -> N
     store = RedisStore("redis://127.0.0.1/0")
     _fails(store, lambda: store.get("a"))
     assert seconds == [5.0]
+
+
+@pytest.mark.parametrize("answer", ["OOM", "BUSY", "MISCONF", "NOREPLICAS"])
+def test_a_redis_that_cannot_serve_now(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory, a script that runs long, a disk that fails, lost replicas: another try may succeed."""
+
+    def get(*_: object) -> bytes:
+        raise ResponseError(f"{answer} the server cannot do this now")
+
+    monkeypatch.setattr(Redis, "get", get)
+    store = RedisStore("redis://127.0.0.1/0")
+    _fails(store, lambda: store.take(_CLAIM))
+
+
+def test_a_redis_whose_holder_always_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deed is tried a hundred times, and then an error that may pass says how often."""
+    scripts: list[object] = []
+
+    def evaluate(_: object, script: object, *arguments: object) -> int:
+        scripts.append(script)
+        return 0
+
+    monkeypatch.setattr(Redis, "get", lambda *_: None)
+    monkeypatch.setattr(Redis, "evalsha", evaluate)
+    store = RedisStore("redis://127.0.0.1/0")
+    with pytest.raises(OSError, match="other claims and commits came between in all of 100 tries") as found:
+        store.take(_CLAIM)
+    assert not isinstance(found.value, StoreRefused)
+    assert str(store) in str(found.value)
+    assert len(scripts) == 100
 
 
 def test_a_write_is_cut_off(served: Served) -> None:

@@ -6,13 +6,17 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from snapshot.errors import Fenced
 from snapshot.operators.aggregate_store import StoreClaim
 from snapshot.testing import checkStore
+from state_backends import MemoryStore
+from state_backends.aggregate_stores.memory import MemoryTable
 from state_backends.retries import repeated
 from tests.leaks import LeakCheck
 from tests.run_size import scaled
@@ -52,6 +56,24 @@ def test_another_process_writes(shared_maker: Maker) -> None:
     store.commit(claim, 2)
     assert store.current(["a", "b"]) == [2, 2]
     store.close()
+
+
+def test_all_but_writers_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that share the holder, and then both change it, would wait for each other. Writers only read it."""
+    done: list[bool] = []
+    atomically = MemoryTable.atomically
+
+    def noting(self: MemoryTable, deed: Callable[[], Any], *, alone: bool) -> Any:
+        done.append(alone)
+        return atomically(self, deed, alone=alone)
+
+    monkeypatch.setattr(MemoryTable, "atomically", noting)
+    store, claim = MemoryStore(), StoreClaim("r", 1)
+    store.take(claim)
+    store.write(claim, 1, [("a", 1)])
+    store.commit(claim, 1)
+    store.rollBack(claim, 1)
+    assert done == [True, False, True, True]
 
 
 def test_many_make_the_store(maker: Maker) -> None:
