@@ -48,11 +48,11 @@ NO_KEY: Final = NoKey.NO_KEY
 
 
 class Timers:
-    """Timers in the order of time; those of one time in any order. A second registration of the same (time, key) has no effect.
+    """Timers in the order of time. Those of one time that are in memory come in the order of their registration.
 
-    A timer with a key is a row of keyed state. Whether an older row holds the timer is known exactly, because the row
-    of a timer has one value only: a registered timer is in `_dirty` if no older row holds it, and a deleted timer is in
-    `_dirty` if an older row does.
+    A second registration of the same (time, key) has no effect. A timer with a key is a row of keyed state. Whether an
+    older row holds the timer is known exactly, because the row of a timer has one value only: a registered timer is in
+    `_dirty` if no older row holds it, and a deleted timer is in `_dirty` if an older row does.
     """
 
     def __init__(self) -> None:
