@@ -120,7 +120,7 @@ def test_credit_that_was_never_spent_is_refused() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=5 * ROOM_FRAMES))
 def test_the_room_is_that_of_the_newest_frames(sizes: list[int]) -> None:
-    """It is what the largest of at least so many frames wants, and of at most twice as many, or the least room."""
+    """The largest of at least so many frames decides, and of at most twice as many, but for the least room."""
     room = FrameRoom(3)
     for end, size in enumerate(sizes, 1):
         room.add(size)

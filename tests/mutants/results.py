@@ -32,7 +32,7 @@ class Results:
                 self._outcomes[entry["key"]] = Outcome(Verdict(entry["verdict"]), entry["why"])
 
     def is_settled(self, mutant: Mutant) -> bool:
-        """Whether a kept outcome says that a test kills it, or that the type checker refuses it."""
+        """Return whether a kept outcome says that a test kills it, or that the type checker refuses it."""
         outcome = self._outcomes.get(_key(mutant))
         return outcome is not None and outcome.verdict in (Verdict.KILLED, Verdict.REFUSED)
 

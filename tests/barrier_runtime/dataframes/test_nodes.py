@@ -74,7 +74,7 @@ def read(root: Path, index: int, parallelism: int, state: Any = None) -> list[in
 
 
 def older_state(log: InputLog, parallelism: int, offset: tuple[int, int, int]) -> dict[str, Any]:
-    """What a Cutline without partitions kept of a subtask."""
+    """State of a subtask, as a Cutline without partitions kept it."""
     return {"place": list(log.place), "log": log.name, "offset": list(offset), "parallelism": parallelism}
 
 

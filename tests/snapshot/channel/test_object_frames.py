@@ -126,7 +126,7 @@ def test_what_can_change_or_is_large_is_encoded(message: Any) -> None:
 
 
 def test_the_written_check_has_every_shape() -> None:
-    """It finds messages of each shape that was learnt, of tuples of any width, and leaves all others."""
+    """The check finds messages of each shape that was learnt, of tuples of any width, and leaves all others."""
     shapes = Shapes()
     learnt = [1, "x", (), (1,), ("x", 1), (1, "x"), (1, (2, 3)), (1, 2, 3)]
     for message in learnt:
