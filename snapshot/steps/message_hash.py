@@ -43,8 +43,7 @@ _BY_REPR: Final = ("datetime", "date", "time", "timedelta", "Decimal", "UUID", "
 
 
 class PackedMessages:
-    """The bytes of messages, made before the node gets them, because afterwards they are the node's, which may change
-    them.
+    """The bytes of messages, made before the node gets them, because the node may change its messages.
 
     Parameters
     ----------
@@ -91,7 +90,8 @@ class ChannelHash:
     def add(self, messages: list[Any] | pa.RecordBatch) -> None:
         """Add the next messages of the channel, as the node gets them."""
         if not isinstance(messages, pa.RecordBatch):
-            return self.add_packed(PackedMessages(messages, self._room), len(messages))
+            self.add_packed(PackedMessages(messages, self._room), len(messages))
+            return
         rows, start = _row_hashes(messages), 0
         while start < len(rows):
             stop = min(len(rows), start + self._room)
