@@ -48,6 +48,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
+def test_the_use_of_memory_is_in_bytes(database: Database) -> None:
+    """Write buffers are there from the beginning."""
+    used = database.memory_use()
+    assert all(isinstance(size, int) for size in used.values())
+    assert used["cur-size-all-mem-tables"] > 0
+
+
 def test_rows_are_read_as_they_were_written(database: Database) -> None:
     """Single reads, reads of many and scans agree with a dict after random writes and removals."""
     chance, model = random.Random(1), {}

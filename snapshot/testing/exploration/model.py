@@ -138,11 +138,6 @@ class Model:
     def _post(self, said: Said) -> tuple[int, int]:
         return self._places[said[0]], self._queues.number(said[1])
 
-    @property
-    def local_states(self) -> tuple[int, ...]:
-        """The number of states of each machine."""
-        return (*map(len, self._states), len(self._states_of_coordinator))
-
     # ---------------------------------------------------------------- worlds
 
     def initial(self) -> World:

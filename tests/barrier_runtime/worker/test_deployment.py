@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,25 @@ class _Holder(Source):
 
     def restoreState(self, state: Any) -> None:
         pass
+
+
+def test_a_safe_run_has_safe_states() -> None:
+    """An array would need pickle, so the snapshot fails and says why."""
+    compiled = build(Graph("r").add("holder", _Holder()), "unaligned")
+    parts = RestoredParts(
+        Deploy(1, (RestoredSubtask(HOLDER, None, (), (), ()),), has_more=False),
+        {HOLDER: None},
+        {HOLDER: RestoredChannels()},
+    )
+    logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
+    launch = replace(LAUNCH, safe=True)
+    machine = make_machines(parts, compiled, launch, KeptMemory(), lambda: None, logger, None)[HOLDER]
+    machine.restore(None, 0.0)
+    machine.step(Started(), 0.0)
+    machine.step(SnapshotRequested(1, (1,), 1), 0.0)
+    reports = machine.take_reports()
+    assert not any(isinstance(report, SnapshotTaken) for report in reports)
+    assert "safe=True" in repr(reports)
 
 
 def test_states_are_copied_into_the_workers_memory() -> None:

@@ -241,6 +241,20 @@ def test_a_state_is_given_back_without_the_collector() -> None:
         gc.enable()
 
 
+def test_large_bytes_in_nested_lists_lie_beside_the_rest() -> None:
+    """They are no part of the encoded value, whichever list holds them."""
+    state = {"lists": [[bytes(LARGE_BYTES)], [[bytes(LARGE_BYTES)]]]}
+    pieces = Codec().encode_state(state)
+    assert [len(piece) for piece in pieces].count(LARGE_BYTES) == 2
+    assert Codec().decode_state(b"".join(pieces)) == state
+
+
+def test_a_field_that_is_pickled_after_all_leaves_the_buffers_of_others() -> None:
+    """Its integer is too large for MessagePack, which shows only behind its first large buffer."""
+    state = {"first": bytes(LARGE_BYTES), "second": [b"x" * LARGE_BYTES, 2**70]}
+    assert Codec().decode_state(b"".join(Codec().encode_state(state))) == state
+
+
 def test_a_state_whose_table_is_wrong_is_refused() -> None:
     """Damage is found by checksums before; a table that does not fit is still no reason to read beside it."""
     whole = b"".join(Codec().encode_state({"array": np.zeros(LARGE_BYTES, np.uint8)}))

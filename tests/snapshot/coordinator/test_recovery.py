@@ -45,8 +45,9 @@ def test_another_graph_is_refused_unless_allowed() -> None:
     grown = replace(TOPOLOGY, nodes=(*TOPOLOGY.nodes, replace(TOPOLOGY.nodes[0], name="R")))
     with pytest.raises(RestoreRefused, match=r"\+ node R: not in the snapshot[\s\S]*changedGraph"):
         plan_restore(grown, sample.manifest(), (), {})
-    states = [restored.state is None for restored in plan_restore(grown, sample.manifest(), ("changedGraph",), {})]
-    assert states == [False, False, True]
+    plan = plan_restore(grown, sample.manifest(), ("changedGraph",), {"R": ("a", "b")})
+    assert [restored.state is None for restored in plan] == [False, False, True]
+    assert (plan[2].channel_parts, plan[2].partitions) == ((), ("a", "b"))
 
 
 def test_messages_are_dropped_only_when_that_is_allowed() -> None:

@@ -15,11 +15,12 @@ from snapshot.errors import SnapshotCorrupt
 from snapshot.stored import layout
 from snapshot.stored.backend import StateBackend
 from snapshot.stored.contribution import parts_of, record_of
+from snapshot.stored.envelope import pack_plain, seal
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted, Manifest
 from snapshot.stored.part import Handle, state_part
 from snapshot.stored.pins import PinKind
-from snapshot.stored.run_store import RunStore, runs
+from snapshot.stored.run_store import CLAIM_MAGIC, RunStore, runs
 from state_backends import FileSystemBackend, MemoryBackend
 from tests.snapshot import sample
 
@@ -136,6 +137,10 @@ def test_records_in_wrong_places_are_found() -> None:
     ):
         with pytest.raises(SnapshotCorrupt, match=r"offset 0|belongs here"):
             read()
+    name = f"{sample.RUN}/{layout.claim_path(4)}"
+    store.backend.put_if_absent(name, seal(CLAIM_MAGIC, [pack_plain([4])]))
+    with pytest.raises(SnapshotCorrupt, match=r"belongs here: \[4\]"):
+        store.read_claim(4)
     forged = RunStore(store.backend, "other")
     forged.backend.put_if_absent(
         f"other/{layout.manifest_path(sample.SNAPSHOT_ID)}",

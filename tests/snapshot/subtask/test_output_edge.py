@@ -108,6 +108,8 @@ def test_errors_name_node_channel_and_type() -> None:
         context.send(endless(), "c")
     with pytest.raises(NodeError, match=r"a\[0\]->b: a float cannot be spread: TypeError"):
         context.send(1.5, "b")
+    with pytest.raises(NodeError, match=r"a\[0\]->b\[0\]: generator cannot be pickled"):
+        hosted(2, partitioning="broadcast")["a"].context.send(endless(), "b")
 
 
 def test_a_batch_must_have_the_schema_of_its_edge() -> None:

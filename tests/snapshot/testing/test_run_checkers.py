@@ -162,7 +162,7 @@ def test_numbered_records() -> None:
     """Lost, doubled, out of order, corrupt: each counted and named."""
     records = [numberedRecord(number) for number in range(5)]
     numbers = range(5)
-    assert numberedDelivery(records, numbers).holds
+    assert numberedDelivery(records, numbers).holds and numberedDelivery(records, numbers).checker == "delivery"
     assert_broken(numberedDelivery(records[:4], numbers), "record 4 was lost")
     assert_broken(numberedDelivery([*records, records[2]], numbers), "record 2 came twice")
     assert_broken(numberedDelivery([*records[1:], records[0]], numbers), "record 0 came behind 4")

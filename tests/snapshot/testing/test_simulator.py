@@ -184,6 +184,8 @@ def test_a_crash_is_recovered_from() -> None:
     assert sorted(history.output("out")) == list(range(6))
     first, second = of_kind(history, Kind.DEPLOYED)
     assert (first.snapshot_id, second.snapshot_id) == (0, history.snapshot(1).id)
+    assert {event.snapshot_id for event in of_kind(history, Kind.SEND, Kind.END_SENT)} == {0}
+    assert all(event.payload for event in of_kind(history, Kind.RESTORED))
     assert history.seen["a worker crashed"] == 1 and "two snapshots at a time" not in history.seen
 
 
@@ -341,6 +343,8 @@ def test_steps_print_as_they_are_written() -> None:
         ([Quiesce(), InProcess(0, Deliver("P", "Q"))], "is not possible now in process 0"),
         ([Doubt("perhaps")], "a write is 'done', 'late' or 'never'"),
         ([Fail("P")], r"no worker runs P\[0\] now"),
+        ([FailHook("P", "onMessage")], r"P\[0\] does not run now"),
+        ([Quiesce(), FailHook("P", "onTimer")], r"P\[0\] has no onTimer"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

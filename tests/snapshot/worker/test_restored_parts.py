@@ -1,0 +1,22 @@
+"""Stored parts as they are read for a deployment: one that cannot be read is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from snapshot.channel.serialization import Codec
+from snapshot.coordinator.control import Deploy, RestoredSubtask
+from snapshot.errors import SnapshotCorrupt
+from snapshot.ids import Subtask
+from snapshot.stored.part import Handle, PartKind
+from snapshot.worker.restored_parts import read_parts
+
+
+def test_changes_that_cannot_be_read_are_named() -> None:
+    """The error names the part of own state, as for every other part."""
+    subtask = Subtask("a")
+    handle = Handle(PartKind.OWN, "r", 1, 1, subtask, None, 1, 1, 1, b"", "a-file", None)
+    deploy = Deploy(2, (RestoredSubtask(subtask, None, (), (), (), own=(handle,)),), has_more=False)
+    with pytest.raises(SnapshotCorrupt) as caught:
+        read_parts(deploy, lambda _: memoryview(b"x"), lambda *_: None, Codec())
+    assert str(caught.value).startswith(f"{handle.name}: its table of changes cannot be read")
