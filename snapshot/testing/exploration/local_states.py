@@ -88,9 +88,6 @@ class LocalStates(Generic[B, Event]):
         self._faults: dict[int, tuple[tuple[str, Move], ...]] = {}
         self._firsts: dict[B, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.views)
-
     def first(self, beginning: B) -> int:
         """Return the first state of a machine that begins so."""
         if beginning not in self._firsts:
