@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from benchmarks.session import SHORT_LIVED_JAVA, SPARK_SETTINGS
 from tests.leaks import LeakCheck
 from tests.run_size import scaled
+from tests.source_files import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,6 +112,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} is live: move it, or list it in _LIVE_PLACES of tests/conftest.py")
 
 
+@cache
+def _has_module_fixture(file: str) -> bool:
+    """Return whether tests of a file share a fixture of their module."""
+    return 'scope="module"' in (ROOT / file).read_text()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give all live tests to one process, because one Spark session and one Ray serve all of them."""
@@ -117,7 +125,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class LiveTogether(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            return "live" if _is_live(nodeid) else nodeid
+            if _is_live(nodeid):
+                return "live"
+            # Tests of one module fixture stay together, because some fixtures judge at their end what all tests had.
+            file = nodeid.partition("::")[0]
+            return file if _has_module_fixture(file) else nodeid
 
     return LiveTogether(config, log)
 
