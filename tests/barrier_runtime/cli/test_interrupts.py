@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,6 +153,38 @@ def test_another_thread_may_run_the_command() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(enter).result(_DEADLINE_S)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+_HUNG_UP = """
+import sys, time
+from rich.console import Console
+from barrier_runtime.cli.interrupts import Interrupts, ended_by_sigterm
+
+class FakeRun:
+    def stop(self, **how):
+        open(sys.argv[1], "a").write(repr(how))
+
+with ended_by_sigterm(), Interrupts(FakeRun(), Console(), timeout=5.0) as stopping:
+    print("ready", flush=True)
+    while stopping.first is None:
+        time.sleep(0.01)
+    stopping.check()
+print("the run has stopped", flush=True)
+"""
+
+
+def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
+    """SIGHUP stops the run with a snapshot, and what is printed then fails nowhere."""
+    own, terminal = pty.openpty()
+    command = [sys.executable, "-c", _HUNG_UP, str(tmp_path / "stops")]
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, stdin=subprocess.DEVNULL) as process:
+        os.close(terminal)
+        # To the end of the line, because the line may come in two writes, and a second one would fail.
+        with open(own, "rb") as screen:
+            assert screen.readline().strip() == b"ready"
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(_DEADLINE_S) == 0
+    assert (tmp_path / "stops").read_text() == "{'withSnapshot': True, 'timeout': 5.0}"
 
 
 def test_nohup_is_heeded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -232,6 +233,24 @@ def test_a_function_that_fails_is_named() -> None:
 
 class Removed:
     """A class that a later version of the program no longer has."""
+
+
+def test_a_value_that_cannot_be_read_is_named() -> None:
+    """By state and key, in each kind that holds values."""
+    subtask = KeyedSubtask()
+    value, items, entries = subtask.value(), subtask.list(), subtask.map()
+    joined = subtask.reducing(lambda total, added: added)
+    with subtask.key("k"):
+        value.update(Removed())
+        joined.add(Removed())
+        items.appendValue(Removed())
+        entries.updateValue("e", Removed())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(sys.modules[__name__], "Removed")
+            reads = (value.get, joined.get, items.get, lambda: entries.getValue("e"), entries.values)
+            for read, name in zip(reads, "vrlmm", strict=True):
+                with pytest.raises(NodeError, match=rf"node\[0\]: state '{name}', key 'k': .*cannot be unpickled here"):
+                    read()
 
 
 def test_items_end_with_their_hook_and_with_a_change() -> None:
