@@ -1,4 +1,4 @@
-"""What a subtask that restores its log is to repeat."""
+"""Steps that a subtask repeats when it restores its log."""
 
 from __future__ import annotations
 

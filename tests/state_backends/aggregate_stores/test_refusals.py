@@ -104,7 +104,7 @@ def test_a_redis_that_refuses(redis_server: RedisServer) -> None:
     ],
 )
 def test_the_name_of_a_redis(url: str, shown: str) -> None:
-    """It has the prefix, and of the URL all that says where the keys are, and no password."""
+    """The name has the prefix, and of the URL all that says where the keys are, and no password."""
     assert str(RedisStore(url, prefix="counts")) == f"Redis keys counts at {shown}"
 
 

@@ -12,7 +12,7 @@ from snapshot.worker.generations import AwaitVersion, RowTask
 
 
 def test_a_task_waits_for_its_version() -> None:
-    """It is no step before the version is made, or is known to fail. A version that is over needs no wait."""
+    """The task is no step before the version is made, or is known to fail. A version that is over needs no wait."""
     scheduler = Scheduler()
     uploads = Uploads(scheduler, cast("Any", None))
     performed: list[tuple[RowTask, int]] = []
