@@ -247,7 +247,8 @@ def test_a_value_that_cannot_be_read_is_named() -> None:
         entries.updateValue("e", Removed())
         with pytest.MonkeyPatch.context() as patch:
             patch.delattr(sys.modules[__name__], "Removed")
-            reads = (value.get, joined.get, items.get, lambda: entries.getValue("e"), entries.values)
+            reads: list[Callable[[], object]]
+            reads = [value.get, joined.get, items.get, lambda: entries.getValue("e"), entries.values]
             for read, name in zip(reads, "vrlmm", strict=True):
                 with pytest.raises(NodeError, match=rf"node\[0\]: state '{name}', key 'k': .*cannot be unpickled here"):
                     read()
