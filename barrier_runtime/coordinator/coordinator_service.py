@@ -34,10 +34,10 @@ from snapshot.coordinator.events import (
     Effect,
     Event,
     ListRecords,
-    ManifestUnreadable,
     PinChanged,
     ReadManifest,
     RecordsRemoved,
+    RecordsUnusable,
     RemovalRequested,
     RemoveRecords,
     RunGivenUp,
@@ -343,7 +343,7 @@ class CoordinatorService:
             self.post(self._store.answer(ask))
         except (OSError, CutlineError) as error:
             # The run ends with this reason, because the run cannot continue without the fence's records.
-            self.post(ManifestUnreadable(f"the run's records cannot be used: {error}"))
+            self.post(RecordsUnusable(f"the run's records cannot be used: {error}"))
 
     def _remove_records(self, paths: tuple[str, ...]) -> None:
         self._store.remove_records(paths)

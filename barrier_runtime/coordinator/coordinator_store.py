@@ -14,8 +14,8 @@ from snapshot.coordinator.events import (
     Event,
     ListRecords,
     ManifestRead,
-    ManifestUnreadable,
     RecordsListed,
+    RecordsUnusable,
     StoreAnswered,
     StoreCut,
 )
@@ -120,7 +120,7 @@ class CoordinatorStore:
         self._silences, self.error = 0, None
         return answer
 
-    def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | ManifestUnreadable:
+    def read_manifest(self, run: str, snapshot_id: int) -> ManifestRead | RecordsUnusable:
         """Read the manifest to restore from. A damaged or missing manifest is reported, and never taken as empty."""
         store = RunStore(self.backend, run)
         try:
@@ -130,15 +130,15 @@ class CoordinatorStore:
                     is_held = run == self.store.run or store.hold(snapshot_id, PinKind.FORK, self.store.run)
                     manifest = store.read_manifest(snapshot_id)
         except FileNotFoundError:
-            return ManifestUnreadable(f"{self.backend}: run {run!r} has no manifest of snapshot {snapshot_id}")
+            return RecordsUnusable(f"{self.backend}: run {run!r} has no manifest of snapshot {snapshot_id}")
         except CutlineError as error:
-            return ManifestUnreadable(f"{error}. To go on from an older snapshot, submit with restoreFrom=<its id>")
+            return RecordsUnusable(f"{error}. To go on from an older snapshot, submit with restoreFrom=<its id>")
         except OSError as error:
-            return ManifestUnreadable(f"{error}. Submit again when the store answers")
+            return RecordsUnusable(f"{error}. Submit again when the store answers")
         if isinstance(manifest, Aborted):
-            return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} was aborted")
+            return RecordsUnusable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} was aborted")
         if not is_held:
-            return ManifestUnreadable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} is being removed")
+            return RecordsUnusable(f"{self.backend}: snapshot {snapshot_id} of run {run!r} is being removed")
         return ManifestRead(manifest)
 
     def about_records(self, effect: ListRecords | StoreCut) -> Event:
@@ -155,7 +155,7 @@ class CoordinatorStore:
         except (CutlineError, OSError) as error:
             if isinstance(effect, StoreCut):
                 return CutNotStored(effect.snapshot_id, str(error))
-            return ManifestUnreadable(f"the records of the run cannot be used: {error}")
+            return RecordsUnusable(f"the records of the run cannot be used: {error}")
         return answer
 
     def remove_records(self, paths: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ import xxhash
 from barrier_runtime.dataframes.row_file import RowFile, empty_file
 from snapshot.errors import SnapshotCorrupt
 from snapshot.ids import Subtask
+from snapshot.stored.history import may_discard
 from snapshot.stored.layout import run_folder
 from state_backends.disk import Disk
 from state_backends.filesystem import FileSystemBackend
@@ -116,7 +117,7 @@ class Staging:
     def _remove_staged(self, folder: str, incarnation: int) -> None:
         for name, is_folder in self._disk.entries(folder):
             match = _STAGED.fullmatch(name)
-            if match is not None and not is_folder and int(match["incarnation"]) < incarnation:
+            if match is not None and not is_folder and may_discard(int(match["incarnation"]), incarnation):
                 with contextlib.suppress(FileNotFoundError):  # a fenced instance may remove the file as well
                     self._disk.remove(os.path.join(folder, name))
 

@@ -75,8 +75,8 @@ class ManifestRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestUnreadable:
-    """The snapshot to restore from is damaged or missing, or the store failed."""
+class RecordsUnusable:
+    """Stored records that the run needs are damaged or missing, or the store failed. The run ends with the reason."""
 
     reason: str
 
@@ -180,7 +180,7 @@ Event = (
     | StageEnded
     | StoreAnswered
     | ManifestRead
-    | ManifestUnreadable
+    | RecordsUnusable
     | RecordsAnswer
     | SnapshotsDeleted
     | SnapshotRequested
@@ -218,7 +218,7 @@ class AskStore:
 
 @dataclass(frozen=True, slots=True)
 class ReadManifest:
-    """Read and check a manifest. The answer is `ManifestRead` or `ManifestUnreadable`."""
+    """Read and check a manifest. The answer is `ManifestRead` or `RecordsUnusable`."""
 
     run: str
     snapshot_id: int
@@ -226,7 +226,7 @@ class ReadManifest:
 
 @dataclass(frozen=True, slots=True)
 class ListRecords:
-    """List the newest records of the subtasks. The answer is `RecordsListed` or `ManifestUnreadable`."""
+    """List the newest records of the subtasks. The answer is `RecordsListed` or `RecordsUnusable`."""
 
     claim: int
     #: incarnation of the records

@@ -199,7 +199,7 @@ class Coordinator:
                 if self._records is not None:
                     self._records.note_recovery(manifest)
                 self._on_deployment_result(self._deployment.manifest_read(manifest))
-            case events.ManifestUnreadable(reason):
+            case events.RecordsUnusable(reason):
                 self._on_unusable(reason)
             case events.RecordsListed() | events.CutStored() | events.CutNotStored() | events.RecordsRemoved():
                 self._take_about_records(event)

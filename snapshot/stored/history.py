@@ -73,7 +73,7 @@ def bases_to(bases: Iterable[Base], claim: int, snapshot_id: int) -> tuple[Base,
 
 
 def may_discard(left_by: int, incarnation: int) -> bool:
-    """Return whether a rollback to `incarnation` may remove unpublished data of incarnation `left_by` (PROTOCOL 7.4).
+    """Return whether `incarnation` may remove unpublished data that incarnation `left_by` left (PROTOCOL 7.4).
 
     A coordinator may learn late that it is fenced, so it must never discard its successor's data.
     """

@@ -30,7 +30,7 @@ PLACE = SharedPlace(0, len(LARGE), xxh3_64_intdigest(LARGE))
 
 
 def test_large_payloads_do_not_cross_the_socket(leak_check: LeakCheck) -> None:
-    """What was sent arrives, and is counted; of payloads from 64 KiB the socket carried little more than headers."""
+    """Messages arrive, and are counted; of payloads from 64 KiB the socket carried little more than headers."""
     with unix_link() as ends:
         channel = Channel(0, *ends)
         sent = [bytes([n]) * (SHARED_PAYLOAD_BYTES_MIN - 100 + 40 * n) for n in range(8)]

@@ -273,7 +273,7 @@ class SimulatedCoordinator:
                 try:
                     return events.ManifestRead(self._world.read_manifest(run, snapshot_id))
                 except (SnapshotCorrupt, FileNotFoundError) as error:
-                    return events.ManifestUnreadable(str(error))
+                    return events.RecordsUnusable(str(error))
             case events.ListRecords(claim, incarnation):
                 return events.RecordsListed(claim, RecordFiles(self._store).newest(incarnation))
             case events.StoreCut(snapshot_id, incarnation, plan):

@@ -98,7 +98,7 @@ def test_a_difference(stored: Path, before: int, after: int, expected: str) -> N
 
 
 def test_runs(stored: Path) -> None:
-    """One row for each run. A run is finished if its newest snapshot is the result."""
+    """Rows: one for each run. A run is finished if its newest snapshot is the result."""
     write(stored, "done", STATES[0], final=True, pinned=False)
     assert printed("runs", stored) == _RUNS
 

@@ -13,7 +13,7 @@ import pytest
 
 from barrier_runtime.coordinator import coordinator_store
 from barrier_runtime.coordinator.coordinator_store import CoordinatorStore
-from snapshot.coordinator.events import AskStore, ManifestRead, ManifestUnreadable, StoreAnswered
+from snapshot.coordinator.events import AskStore, ManifestRead, RecordsUnusable, StoreAnswered
 from snapshot.coordinator.fence import Fence
 from snapshot.coordinator.fence_events import (
     BaseWritten,
@@ -197,7 +197,7 @@ def test_a_manifest_that_never_came_is_decided_by_an_aborted_record() -> None:
     assert store.answer(AskStore(decide, None)).answer == ManifestAborted(decide)
     assert store.answer(AskStore(write, manifest)).answer == ManifestUndecided(write)
     assert store.answer(AskStore(decide, None)).answer == ManifestAborted(decide)
-    assert isinstance(store.read_manifest(RUN, manifest.snapshot_id), ManifestUnreadable)
+    assert isinstance(store.read_manifest(RUN, manifest.snapshot_id), RecordsUnusable)
 
 
 @pytest.mark.parametrize("offset", [0, 17, -1])
@@ -211,7 +211,7 @@ def test_a_damaged_manifest_is_an_error_with_a_way_out(tmp_path: Path, offset: i
     data[offset] ^= 1
     file.write_bytes(data)
     answer = store.read_manifest(RUN, manifest.snapshot_id)
-    assert isinstance(answer, ManifestUnreadable)
+    assert isinstance(answer, RecordsUnusable)
     assert file.name in answer.reason
     assert "restoreFrom" in answer.reason
 
@@ -219,7 +219,7 @@ def test_a_damaged_manifest_is_an_error_with_a_way_out(tmp_path: Path, offset: i
 def test_a_missing_manifest_is_an_error(tmp_path: Path) -> None:
     """A history that names a snapshot whose manifest is gone must not start afresh."""
     answer = CoordinatorStore(FileSystemBackend(tmp_path), RUN).read_manifest(RUN, 1_000_000)
-    assert isinstance(answer, ManifestUnreadable)
+    assert isinstance(answer, RecordsUnusable)
 
 
 def test_retention_removes_all_but_the_pinned() -> None:
@@ -336,7 +336,7 @@ def test_a_fork_keeps_what_it_reads_until_it_stands_alone() -> None:
     fork.store.pins.hold(1_000_000, PinKind.UNPINNED)
     assert fork.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
     assert origin.delete_snapshots((source,), keep=(newest,), claim=1) == (source,)
-    assert isinstance(fork.read_manifest(RUN, source), ManifestUnreadable)
+    assert isinstance(fork.read_manifest(RUN, source), RecordsUnusable)
     assert isinstance(fork.read_manifest(RUN, newest), ManifestRead)
     assert backend.files(f"{RUN}/pins") == [f"{RUN}/pins/{newest:016}-0001"]
 
@@ -347,7 +347,7 @@ def test_a_snapshot_whose_removal_is_decided_is_not_read_by_a_fork() -> None:
     origin = _published(backend, RUN, 0, 1)
     origin.store.pins.remove(1_000_000, in_manifest=False, claim=1, is_needed_by=lambda fork: False)
     answer = CoordinatorStore(backend, "fork").read_manifest(RUN, 1_000_000)
-    assert isinstance(answer, ManifestUnreadable) and "is being removed" in answer.reason
+    assert isinstance(answer, RecordsUnusable) and "is being removed" in answer.reason
     assert origin.store.read_manifest(1_000_000)
     assert origin.delete_snapshots((1_000_000,), keep=(1_000_001,), claim=1) == (1_000_000,)
     assert not origin.store.pins.logs()

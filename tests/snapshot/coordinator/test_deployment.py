@@ -358,7 +358,7 @@ def test_who_leaves_while_the_manifest_is_read_is_awaited() -> None:
 def test_a_manifest_that_cannot_be_read_is_the_end() -> None:
     """Never "empty": the run fails and says why."""
     led = Led()
-    led.step(events.ManifestUnreadable("snapshots/7: offset 3: checksum differs"))
+    led.step(events.RecordsUnusable("snapshots/7: offset 3: checksum differs"))
     assert (led.coordinator.outcome, led.coordinator.reason) == (
         Outcome.FAILED,
         "snapshots/7: offset 3: checksum differs",

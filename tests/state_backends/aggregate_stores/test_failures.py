@@ -140,7 +140,7 @@ def test_a_server_that_hangs(served: Served) -> None:
 
 
 def test_a_redis_that_does_not_let_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One attempt of five seconds, and then an error that may pass, because the caller knows when to try again."""
+    """A store that is away: one try of five seconds, then an error that may pass. Callers know when to try again."""
     seconds = []
 
     def connect(self: socket.socket, address: object) -> None:
