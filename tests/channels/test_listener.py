@@ -26,7 +26,7 @@ from channels.handshake import HandshakeFailed
 from channels.identity import Identity, Purpose, Refusal
 from channels.limits import ACCEPT_PAUSE_SECONDS, PENDING_HANDSHAKES_MAX
 from channels.listener import Admitted, Listener
-from channels.sockets import Address
+from channels.sockets import Address, host_token, unix_path
 from channels.wire import WireFrame, WireType, header_of
 from snapshot.errors import ChannelError
 from tests.leaks import LeakCheck
@@ -186,6 +186,17 @@ def test_a_server_that_never_answers_is_given_up(leak_check: LeakCheck) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address("127.0.0.1", silent.getsockname()[1], "elsewhere", "")
         with pytest.raises(ChannelError, match="timed out"):
+            connect(address, ALICE, "bob", Purpose.DATA, SECRET, timeout=0.2, waits=True)
+
+
+def test_a_full_queue_of_the_same_host_is_given_up(leak_check: LeakCheck) -> None:
+    """The deadline also holds ahead of a handshake: the kernel would let a dialer wait without an end."""
+    address = Address("127.0.0.1", 1, host_token(), f"cutline-full-{os.getpid()}")
+    with socket.socket(socket.AF_UNIX) as full, socket.socket(socket.AF_UNIX) as waiting:
+        full.bind(unix_path(address))
+        full.listen(0)
+        waiting.connect(unix_path(address))
+        with pytest.raises(ChannelError, match="could not reach bob"):
             connect(address, ALICE, "bob", Purpose.DATA, SECRET, timeout=0.2, waits=True)
 
 

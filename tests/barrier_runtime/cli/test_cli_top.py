@@ -132,6 +132,14 @@ def test_a_violated_invariant_is_an_exit_code(watched: Watched) -> None:
     assert "invariant money is violated in 102 snapshots, last in 4" in result.output
 
 
+def test_a_failed_run_is_an_exit_code(watched: Watched) -> None:
+    """1; a run that was stopped is as it should be."""
+    watched.run.see(busy_report(3, phase="ended", outcome="stopped"))
+    assert invoke("top", watched.address, "--once").exit_code == 0
+    watched.run.see(busy_report(4, phase="ended", outcome="failed", reason="worker 1 was lost"))
+    assert invoke("top", watched.address, "--once").exit_code == 1
+
+
 def test_a_token_is_sent(opened: Callable[[Page], Watched]) -> None:
     """The token of the address is shown to the page; without it the page is not."""
     place = opened(Page(port=0, token="secret")).address

@@ -12,7 +12,9 @@ from pyspark.sql.types import LongType, StructType
 from barrier_runtime.dataframes import input_log, nodes
 from barrier_runtime.dataframes.input_log import InputLog, LogPlace, arrow_schema_of, find_log, place_of
 from barrier_runtime.dataframes.nodes import DataFrameSource
+from barrier_runtime.dataframes.unread import PARTITIONS
 from snapshot.coordinator.partition_assignment import assign_afresh
+from snapshot.errors import RestoreRefused
 from snapshot.ids import Subtask
 from snapshot.node import END
 from tests.barrier_runtime.dataframes.test_input_log import ids_of, make_log
@@ -88,3 +90,14 @@ def test_an_older_state_goes_on_in_its_own_share(tmp_path: Path, index: int, off
     file, group, row = offset
     unread = share[share.index(groups[file, group][row]) :]
     assert read(tmp_path, index, 2, older_state(log, 2, offset)) == unread
+
+
+def test_an_older_state_stays_at_its_parallelism(tmp_path: Path) -> None:
+    """Another one would lose or repeat rows, and the refusal says which one does not."""
+    log, _ = make_log(str(tmp_path), [[10, 5], [10, 7, 3]])
+    input_log._complete(log.place, log)
+    with pytest.raises(RestoreRefused, match=r"among 2 subtasks, and now there are 1: .* restore with parallelism 2"):
+        read(tmp_path, 0, 1, older_state(log, 2, (0, 0, 0)))
+    many = len(PARTITIONS) + 1
+    with pytest.raises(RestoreRefused, match=rf"among {many} subtasks, of which only {len(PARTITIONS)} would read"):
+        read(tmp_path, 0, many, older_state(log, many, (0, 0, 0)))

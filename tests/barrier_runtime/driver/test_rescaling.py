@@ -21,7 +21,9 @@ from barrier_runtime.driver.run import Run
 from barrier_runtime.driver.submission import Submission
 from barrier_runtime.page.settings import Page
 from snapshot.errors import GraphError, RestoreRefused, RunFailed, SnapshotAborted
+from snapshot.plan.modes import ChannelLogs
 from snapshot.stored.snapshot import Snapshot
+from snapshot.stored.topology_record import topology_of_record
 from state_backends import MemoryBackend
 from tests.barrier_runtime.driver.test_local_runs import (
     _DEADLINE_S,
@@ -133,6 +135,15 @@ def test_what_does_not_fit_is_refused_while_the_run_goes_on(narrow: LocalCluster
     run.stop()
     with pytest.raises(RunFailed, match=r"run 'counting' has ended; submit graph\.withParallelism"):
         run.rescale(_SAME)
+
+
+def test_the_mode_stays(narrow: LocalCluster, tmp_path: Path) -> None:
+    """The new subtasks take snapshots as the old ones did."""
+    run = runtime(narrow, tmp_path).submit(counting(_ENDLESS), mode="channelLogs")
+    snapshot = _rescaled(run)
+    last = run.stop(withSnapshot=True, timeout=_DEADLINE_S)
+    assert last is not None and last.id > snapshot.id
+    assert {topology_of_record(each.manifest.topology).mode for each in (snapshot, last)} == {ChannelLogs()}
 
 
 def test_workers_that_the_user_chose_stay(narrow: LocalCluster, tmp_path: Path) -> None:

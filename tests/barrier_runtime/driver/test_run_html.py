@@ -55,6 +55,8 @@ def test_a_run_shows_itself() -> None:
     assert 'href="http://127.0.0.1:4640/runs/bank?a=1&amp;b=2"' in html
     assert html.index("1000001") < html.index("1000000")
     assert "<td" in html
+    for head in ("snapshot", "state", "taken", "in", "size", "in flight", "reason"):
+        assert f">{head}</th>" in html
     assert "published, pinned" in html
     assert "2.0 KiB" in html
     assert "a &lt;worker&gt; left" in html

@@ -91,6 +91,14 @@ def test_batches_travel_inside_values() -> None:
     assert found["rows"][0].equals(batch)
 
 
+def test_a_slice_of_a_batch_travels_without_the_rest() -> None:
+    """Inside a value that is pickled, too."""
+    rows = LARGE_BATCH.slice(1, 2)
+    data = Codec().encode({"shared": Point(1), "rows": rows})
+    assert len(data) < LARGE_BYTES
+    assert Codec().decode(data)["rows"].equals(rows)
+
+
 def test_functions_of_the_main_program_travel() -> None:
     """Closures and lambdas go by value."""
     offset = 2
