@@ -232,3 +232,33 @@ def test_orphans_that_end_are_gone_while_the_worker_runs() -> None:
     """A node may leave a process behind for each message; none of them stays as a zombie. The worker's code is kept."""
     with Script(_REAPS, timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
         assert script.read_until("left with").endswith("left with 7")
+
+
+_DIES = """
+import os
+import signal
+
+from barrier_runtime.worker import task
+from snapshot.errors import RunFailed
+
+forks = 0
+fork = task._fork
+
+def counting(work):
+    global forks
+    forks += 1
+    return fork(work)
+
+task._fork = counting
+task._run_worker = lambda launch, number, reaper: os.kill(os.getpid(), signal.SIGSEGV)
+try:
+    task._be_reaper(None, 3, os.getppid())
+except RunFailed as error:
+    print("failed:", forks, error)
+"""
+
+
+def test_a_worker_that_dies_at_once_is_not_started_for_ever() -> None:
+    """The stage fails, and says how often the worker died and by which signal."""
+    with Script(_DIES, timeout_s=_DEADLINE_S, environment={"PYTHONPATH": str(ROOT)}) as script:
+        assert script.read_until("failed:") == "failed: 8 worker 3 died 8 times at once, the last time by SIGSEGV"

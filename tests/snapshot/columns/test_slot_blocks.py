@@ -60,3 +60,19 @@ def test_a_write_after_forgetting_is_noted() -> None:
     blocks.write(both, 2)
     assert sorted(captured(blocks.capture())) == [0, 1]
     assert not blocks.has_changes
+
+
+def test_captures_wait_side_by_side() -> None:
+    """A capture keeps its values while a later capture waits too, and a write comes behind both."""
+    blocks = SlotBlocks([Fill(np.int64, 0)])
+    blocks.grow(1)
+    slot = np.array([0])
+    captures = []
+    for value in (1, 2, 3):
+        blocks.write(slot, 1)
+        blocks.columns[0][0] = value
+        captures.append(blocks.capture())
+        captures.append(blocks.capture())
+    changed, unchanged = captures[::2], captures[1::2]
+    assert [captured(each) for each in changed] == [{0: 1}, {0: 2}, {0: 3}]
+    assert [captured(each) for each in unchanged] == [{}, {}, {}]

@@ -137,6 +137,11 @@ def test_messages_of_edges() -> None:
     gone = [line for line in cut.lines if line.change is Change.REMOVED]
     assert [str(line) for line in gone] == [f"- edge P->Q: not in the graph, {_division(0)}, 6 messages dropped"]
     assert cut.isRefused and cut.reason is not None and "droppedMessages" in cut.reason
+    more = replace(TOPOLOGY, edges=(*TOPOLOGY.edges, replace(TOPOLOGY.edges[0], source="Q", target="Q")))
+    added = [
+        line for line in explain_restore(more, manifest, ("changedGraph",), {}).lines if line.change is Change.ADDED
+    ]
+    assert [(line.kept, line.rerouted, line.dropped) for line in added if isinstance(line, EdgeLine)] == [(0, 0, 0)]
 
 
 def _division(number: int) -> str:

@@ -164,6 +164,7 @@ def test_what_is_no_key_or_no_number_is_refused_by_name() -> None:
     for values, why in (
         (["x"], "adds numbers: a str is no number"),
         ([2**63], "is an integer beyond 64 bits"),
+        ([-(2**63) - 1], "is an integer beyond 64 bits"),
         (pa.array([2**63], pa.uint64()), "is an integer beyond 64 bits"),
         ([0.5], "its totals are integers, because the first column was of integers"),
     ):

@@ -53,3 +53,8 @@ def test_a_key_has_a_limit(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with subtask.key("k"), pytest.raises(NodeError, match="at most 64 are allowed"):
         entries.updateValue(key, 1)
     assert subtask.capture() is None
+    with subtask.key("k"):
+        entries.updateValue("short", 1)
+        with pytest.raises(NodeError, match="at most 64 are allowed"):
+            entries.updateValue(key, 1)
+        assert list(entries.values()) == [1]
