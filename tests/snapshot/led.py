@@ -35,7 +35,7 @@ SETTINGS = RunSettings(
     allow=(),
     forked_from=None,
     gathering_timeout=5.0,
-    regathering_timeout=5.0,
+    regathering_timeout=4.0,
 )
 BUSY = SubtaskStatus(ended=False, passive=True, has_timers=True, outer_inputs_ended=True, uncommitted=())
 OVER = replace(BUSY, has_timers=False)

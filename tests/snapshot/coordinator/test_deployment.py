@@ -191,6 +191,17 @@ def _one_missing() -> Led:
     return led
 
 
+def test_a_lost_worker_has_less_time_to_come_back_than_a_stage_to_begin() -> None:
+    """Its process is started again at once, so the stage is given up earlier."""
+    led = Led().run()
+    led.step(events.WorkerLost(1, "killed"))
+    assert (led.coordinator.phase, led.coordinator.next_deadline()) == (Phase.GATHERING, led.now + 4.0)
+    effects = led.pass_time(4.0)
+    assert of_kind(effects, events.CancelStage) == [
+        events.CancelStage("stage", "workers [1] have not registered in time")
+    ]
+
+
 def test_a_permanent_failure_is_the_end() -> None:
     """It is tried once more, under a claim that proves that the run is still ours; then the reason is the run's."""
     led = restoring()
@@ -226,7 +237,7 @@ def test_a_worker_that_dies_in_a_long_delay_has_its_time_to_come_back() -> None:
         led.register(0, 1)
     led.pass_time(30.0)
     led.step(events.WorkerLost(1, "killed"))
-    assert of_kind(led.pass_time(4.0), events.CancelStage) == []
+    assert of_kind(led.pass_time(3.0), events.CancelStage) == []
     led.register(1)
     led.pass_time(30.0)
     assert led.coordinator.phase is Phase.RESTORING
@@ -351,7 +362,10 @@ def test_who_leaves_while_the_manifest_is_read_is_awaited() -> None:
     successor.step(events.WorkerLost(1, "killed"))
     successor.now += 100.0
     successor.step(events.ManifestRead(successor.store.read_manifest(FIRST)))  # type: ignore[arg-type]
-    assert (coordinator.phase, coordinator.next_deadline()) == (Phase.GATHERING, successor.now + 5.0)
+    assert (coordinator.phase, coordinator.next_deadline()) == (
+        Phase.GATHERING,
+        successor.now + SETTINGS.regathering_timeout,
+    )
     assert successor.sent(successor.register(1), control.Deploy)
 
 
