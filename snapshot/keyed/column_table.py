@@ -83,7 +83,7 @@ class ColumnTable(StateTable):
         """Return the slot of each key of a bulk call. A key that was not used before gets a dead slot."""
         slots = self._keys.slots(parts, count)
         if len(self._keys) > self._blocks.capacity:
-            if self._rebuild():
+            if not self.iterations and self._rebuild():  # because a running `items` goes on by slots
                 slots = self._keys.slots(parts, count)
             self._blocks.grow(len(self._keys))
         return slots

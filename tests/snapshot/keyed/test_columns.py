@@ -397,3 +397,20 @@ def test_absent_keys_of_an_empty_state() -> None:
     with subtask.key("a"), pytest.raises(NodeError, match="None is no value that can be added"):
         state.add(None)
     assert column_table._EXACT_MAX == 2**53
+
+
+def test_other_keys_may_be_read_while_totals_are_gone_through() -> None:
+    """A read of absent keys fills a table of which half is dead. The table grows, and no total is left out."""
+    subtask = batched()
+    state = subtask.reducing()
+    count = 4 * BLOCK
+    state.addAll(np.arange(count), np.ones(count, np.int64))
+    subtask.capture()
+    state.clearAll(np.arange(count // 2 + 10))
+    subtask.capture()
+    found = []
+    for key, _ in state.items():
+        found.append(key)
+        if len(found) == 5:
+            assert state.getAll([count + 1]) == [None]
+    assert sorted(found) == list(range(count // 2 + 10, count))
