@@ -200,7 +200,7 @@ class RestoredRows:
             for spec in segment.states:
                 known.kinds.setdefault(spec.name, {})[spec.kind] = None
                 known.groupings.setdefault(spec.name, {})[segment.grouped_by] = None
-                if has_expiries:
+                if has_expiries or (spec.kind is StateKind.LIST and spec.ttl is not None):
                     known.expiring[spec.name] = None
             yield segment
         if self.version is None:  # which has told its states, and has no segments
@@ -222,7 +222,7 @@ class RestoredRows:
         return self._known
 
     def has_expiries(self, name: str) -> bool:
-        """Return whether a row of the snapshot may expire, if the snapshot has a state of this name."""
+        """Return whether a row of a state may expire, or one of a list may have expired and left a gap."""
         return name in self._known_states().expiring
 
     def groupings(self, name: str) -> Iterable[tuple[str, ...]]:

@@ -9,7 +9,7 @@ the merged segments reach back to generation 0, or to a fresh start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snapshot.errors import SnapshotCorrupt
-from snapshot.keyed.rows import StateSpec
+from snapshot.keyed.rows import StateKind, StateSpec
 from snapshot.keyed.segment import PIECE_BYTES_MAX, Piece, Segment, clipped, concatenated, pieces_of, row_batch
 
 #: Columns that say which row is meant.
@@ -88,7 +88,11 @@ def _live(rows: pa.RecordBatch, now: float) -> pa.RecordBatch:
 
 
 def _united_states(segments: Sequence[Segment]) -> tuple[StateSpec, ...]:
-    """Return all states, sorted by name. The newest segment's time-to-live counts."""
+    """Return all states, sorted by name. The newest segment's time-to-live counts.
+
+    A list that ever had one keeps the last, because its items have gaps where others expired. Readers of such a list
+    must keep the items' numbers, also when no item is left that expires.
+    """
     united: dict[str, StateSpec] = {}
     for segment in segments:
         for spec in segment.states:
@@ -98,7 +102,8 @@ def _united_states(segments: Sequence[Segment]) -> tuple[StateSpec, ...]:
                     f"state {spec.name!r} is {known.kind.name} of version {known.version} in one segment, and "
                     f"{spec.kind.name} of version {spec.version} in a newer one, so their rows cannot be merged"
                 )
-            united[spec.name] = spec
+            is_list = spec.kind is StateKind.LIST
+            united[spec.name] = replace(spec, ttl=known.ttl) if is_list and spec.ttl is None else spec
     return tuple(united[name] for name in sorted(united))
 
 

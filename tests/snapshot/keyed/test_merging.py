@@ -12,6 +12,7 @@ from snapshot.keyed.rows import CapturedRows, DirtyTable, StateKind, StateSpec
 from snapshot.keyed.segment import Piece, Segment, decode_piece, no_rows, pieces_of
 from snapshot.plan.topology import KEY_GROUPS
 from tests.snapshot.keyed.histories import encoded, rows_in
+from tests.snapshot.keyed.keyed_subtask import KeyedSubtask
 
 TOTAL = StateSpec("total", StateKind.REDUCING)
 
@@ -97,3 +98,30 @@ def test_the_newest_time_to_live_counts() -> None:
     newer = Segment((replace(TOTAL, ttl=5.0),), 3.0, no_rows())
     found = merged([BASE, newer], is_whole=True)
     assert (found.states, found.now) == (newer.states, 3.0)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_list_without_its_time_to_live_keeps_its_numbers(is_whole: bool) -> None:
+    """A later program asks for no time-to-live. Items stand behind gaps, and no item is left that could expire."""
+    first = KeyedSubtask()
+    with first.key("k"):
+        first.list(ttl=10.0).appendList(["old", "older"])
+    segments = [first.capture_segment()]
+    for now, items in ((5.0, ["a"]), (300.0, ["b", "c"]), (310.0, [])):
+        stored = [each for each in segments if each is not None]
+        subtask = KeyedSubtask(segments=stored, now=now)
+        state = subtask.list()
+        with subtask.key("k"):
+            before = list(state.get())
+            state.appendList(items)
+            assert list(state.get()) == [*before, *items]
+            if now == 5.0:
+                subtask.context.now = 200.0
+        segments = [merged([*stored, *filter(None, [subtask.capture_segment()])], is_whole=is_whole)]
+    assert before == ["a", "b", "c"]
+    last = KeyedSubtask(segments=[each for each in segments if each is not None], now=320.0)
+    with last.key("k"):
+        last.list().clear()
+    empty = KeyedSubtask(segments=[*filter(None, [*segments, last.capture_segment()])], now=330.0)
+    with empty.key("k"):
+        assert list(empty.list().get()) == []
