@@ -62,9 +62,11 @@ class FileSystemBackend(DeadlineBackend):
         self._disk = Disk() if disk is None else disk
         #: {path: None} of folders whose own names are known to be durable
         self._durable: dict[str, None] = {}
+        #: {path: None} of folders that this instance made, and whose names are not durable yet
+        self._unsynced: dict[str, None] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_durable": {}}  # another host's disk may be another disk
+        return {**self.__dict__, "_durable": {}, "_unsynced": {}}  # another host's disk may be another disk
 
     def __str__(self) -> str:
         return f"file://{self.root}"
@@ -104,14 +106,17 @@ class FileSystemBackend(DeadlineBackend):
         return [path for path in self._walk(prefix) if _is_temporary(path)]
 
     def _delete(self, paths: Sequence[str]) -> None:
-        changed: dict[str, None] = {}
+        folders: dict[str, None] = {}
         for path in paths:
             absolute = self._absolute(path)
+            folders[os.path.dirname(absolute)] = (
+                None  # also if the file is gone, because a failed try may have removed it
+            )
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._disk.remove(absolute)
-                changed[os.path.dirname(absolute)] = None
-        for folder in changed:
-            self._sync_folder(folder)
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._sync_folder(folder)
 
     def _probe(self, folder: str, token: str) -> None:
         """Check also that the folder is no other run's, where names in upper and lower case are one."""
@@ -142,15 +147,18 @@ class FileSystemBackend(DeadlineBackend):
     def _make_folders(self, folder: str) -> None:
         """Make `folder` and all missing folders above it, durably. A synced name is lost if its folder vanishes."""
         existed = self._disk.exists(folder)
-        if existed and (folder in self._durable or not folder.startswith(self.root + "/")):
+        is_ours = folder in self._unsynced or folder.startswith(self.root + "/")
+        if existed and (folder in self._durable or not is_ours):
             return  # the owner is responsible for folders above the root, and for an existing root
         parent = os.path.dirname(folder)
         self._make_folders(parent)
         if not existed:
             with contextlib.suppress(FileExistsError):
                 self._disk.make_folder(folder)
+                self._unsynced[folder] = None
         self._sync_folder(parent)  # also for an existing folder, because its maker may not have synced it yet
         self._durable[folder] = None
+        self._unsynced.pop(folder, None)
 
     def _write(self, path: str, chunks: Sequence[memoryview]) -> None:
         descriptor = self._disk.create(path)

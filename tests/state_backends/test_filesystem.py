@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import os
 import pickle
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from snapshot.stored.backend import StoreRefused
 from state_backends import FileSystemBackend, StateBackend
 from state_backends.base import ABANDONED_CALLS_MAX
-from state_backends.disk import GATHERED_CHUNKS_MAX
+from state_backends.disk import GATHERED_CHUNKS_MAX, Disk
 from state_backends.filesystem import PIECE_BYTES
 from tests.leaks import LeakCheck
 from tests.state_backends import disks
@@ -351,3 +352,41 @@ def test_killed_writers_leave_nothing_visible(tmp_path: Path) -> None:
     for path in backend.leftovers():
         backend.delete(path)
     assert backend.leftovers() == []
+
+
+# ---- a call that is tried again
+
+
+class _SyncFailsOnce(Disk):
+    """A real disk on which the first synchronisation of a folder fails, once `is_due`."""
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self.synced: list[str] = []
+
+    def sync_folder(self, path: str) -> None:
+        if self.is_due:
+            self.is_due = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync_folder(path)
+        self.synced.append(path)
+
+
+def test_a_removal_that_is_tried_again_is_durable(tmp_path: Path) -> None:
+    """The second try finds no file, and synchronises the folder all the same."""
+    disk = _SyncFailsOnce()
+    backend = FileSystemBackend(tmp_path, disk=disk)
+    assert backend.put_if_absent("run/snapshots/7", [b"x"])
+    disk.synced.clear()
+    disk.is_due = True
+    backend.delete("run/snapshots/7", "never/there")
+    assert disk.synced == [str(tmp_path / "run/snapshots")]
+
+
+def test_a_new_root_that_is_tried_again_is_durable(tmp_path: Path) -> None:
+    """The second try finds the root, and synchronises its name all the same."""
+    disk = _SyncFailsOnce()
+    disk.is_due = True
+    backend = FileSystemBackend(tmp_path / "above" / "root", disk=disk)
+    assert backend.put_if_absent("claims/1", [b"x"])
+    assert {str(tmp_path), str(tmp_path / "above"), str(tmp_path / "above" / "root")} <= set(disk.synced)
