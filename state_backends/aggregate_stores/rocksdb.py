@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +64,7 @@ class RocksDBStore(CellStore):
     def _translated(self, error: Exception) -> OSError | None:
         if type(error) is not Exception:  # RocksDB's errors have no class of their own
             return None
-        if str(error).startswith(_PASSING):
+        if _may_pass(error):
             return OSError(f"{self}: {error}; one process at a time may use it, and its disk must have room")
         return StoreRefused(f"{self}: {error}")
 
@@ -76,17 +77,21 @@ class _Table:
         self._folder = folder
         self._rocksdict = rocksdict
         self._lock = threading.Lock()
-        options = rocksdict.Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_keep_log_file_num(1)
-        self._rows: Rdict = rocksdict.Rdict(folder, options)
+        #: the open database, or None after an error of the disk, because RocksDB writes no more until it is opened anew
+        self._opened: Rdict | None = None
+        _ = self._rows
         self._durably = rocksdict.WriteOptions()
         self._durably.sync = True
 
     def atomically(self, deed: Callable[[], Result], *, alone: bool) -> Result:
         """See `CellTable`."""
         with self._lock:
-            return deed()
+            try:
+                return deed()
+            except Exception as error:
+                if _may_pass(error):
+                    self._end()
+                raise
 
     def holder(self) -> Holder:
         """See `CellTable`."""
@@ -141,7 +146,22 @@ class _Table:
             self.users -= 1
             if not self.users:
                 del _OPEN[self._folder]
-                self._rows.close()
+                self._end()
+
+    @property
+    def _rows(self) -> Rdict:
+        if self._opened is None:
+            options = self._rocksdict.Options(raw_mode=True)
+            options.create_if_missing(True)
+            options.set_keep_log_file_num(1)
+            self._opened = self._rocksdict.Rdict(self._folder, options)
+        return self._opened
+
+    def _end(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(Exception):  # because a database whose write failed says so once more
+                opened.close()
 
     def _batch(self) -> WriteBatch:
         batch: WriteBatch = self._rocksdict.WriteBatch(raw_mode=True)
@@ -157,6 +177,11 @@ class _Table:
             if row >= _WRITTEN_END:
                 return
             yield row
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the disk, or another process, refused. RocksDB's errors have no class of their own."""
+    return type(error) is Exception and str(error).startswith(_PASSING)
 
 
 def _written(snapshot_id: int) -> bytes:

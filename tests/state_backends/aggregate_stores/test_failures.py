@@ -298,3 +298,44 @@ def _roll_back(store: AggregateStore, claim: StoreClaim, calls_max: int) -> list
     with suppress(OSError):
         store.rollBack(claim, 1)
     return answers
+
+
+#: two subtasks of one aggregate, whose disk is full while the first of them writes
+_FULL = """
+import resource
+import signal
+import sys
+
+from snapshot.operators.aggregate_store import StoreClaim
+from state_backends import RocksDBStore
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+claim = StoreClaim("r", 1)
+stores = [RocksDBStore(sys.argv[1]) for _ in range(int(sys.argv[2]))]
+for store in stores:
+    store.take(claim)
+    store.commit(claim, 0)
+for store in stores[1:]:
+    store.write(claim, 1, [("other", 1)])
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+try:
+    stores[0].write(claim, 1, [(number, "x" * 1000) for number in range(1000)])
+except OSError as error:
+    print("must have room" in str(error))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+stores[0].write(claim, 1, [("key", 1)])
+for store in stores:
+    store.commit(claim, 1)
+print(stores[-1].current(["key", 7] + ["other"] * (len(stores) - 1)))
+for store in stores:
+    store.close()
+"""
+
+
+@pytest.mark.parametrize("subtasks", [1, 2])
+def test_a_disk_that_was_full_is_written_again(tmp_path: Path, subtasks: int) -> None:
+    """RocksDB refuses all writes after one that failed, until the database is opened anew."""
+    command = [sys.executable, "-c", _FULL, str(tmp_path / "db"), str(subtasks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS_MAX)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["True", str([1, None] + [1] * (subtasks - 1))]
