@@ -5,6 +5,7 @@ Must not import RocksDB, because settings are made in the driver and are unpickl
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,4 +136,6 @@ class RocksDBState:
 
     @property
     def _parent(self) -> Path:
-        return Path(self.folder or tempfile.gettempdir()) / _FOLDER
+        if self.folder is not None:
+            return Path(self.folder) / _FOLDER
+        return Path(tempfile.gettempdir()) / f"{_FOLDER}-{os.getuid()}"  # because each user owns what is in it

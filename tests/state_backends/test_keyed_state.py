@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,18 @@ def test_the_memory_of_the_settings_bounds_the_rows_of_a_subtask(tmp_path: Path)
     assert tier.memtables, "half of what a subtask may hold is changed, and none of it goes to the database"
     assert state.getAll([0, "small"]) == [large, "x"]
     tier.close()
+
+
+def test_users_of_one_host_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no folder is set: what one user made there is closed to others."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for user in (1000, 1001):
+        monkeypatch.setattr(os, "getuid", partial(int, user))
+        tier = RocksDBState().tiers(1, 1, lambda: None)(Subtask("node"))
+        assert isinstance(tier, ColdTier)
+        assert tier.store
+        tier.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cutline-keyed-state-1000", "cutline-keyed-state-1001"]
 
 
 def test_all_databases_are_below_one_folder(tmp_path: Path) -> None:
