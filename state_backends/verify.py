@@ -69,18 +69,40 @@ class _Verification:
         bases = [claim for path in paths if (claim := layout.base_claim(path)) is not None]
         for check in (self._check_record, self._check_other):  # parts after all manifests are read
             for path in paths:
-                self._try(partial(check, path))
-        self._problems += [f"claim {n} is missing" for n in range(1, max(claims, default=0)) if n not in claims]
-        self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n not in claims]
+                self._try_file(path, partial(check, path))
+        claimed = {*range(1, max(claims, default=0)), *bases}.difference(claims)
+        unclaimed = sorted(n for n in claimed if not self._is_there(layout.claim_path(n)))
+        self._problems += [f"claim {n} is missing" for n in unclaimed if n < max(claims, default=0)]
+        self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n in unclaimed]
         # A manifest is written after its claim's base. Without the base the manifest would be left out in silence.
-        baseless = [n for n in manifests if claim_of_snapshot(n) not in bases]
+        baseless = [n for n in manifests if claim_of_snapshot(n) not in bases and self._has_no_base(n)]
         self._problems += [
             f"{layout.manifest_path(n)}: the base of claim {claim_of_snapshot(n)} is missing" for n in baseless
         ]
         ids: list[int] = []
         self._try(lambda: ids.extend(restorable(self._store)))
-        self._problems += [f"{layout.manifest_path(n)}: the file is missing" for n in ids if n not in manifests]
+        missing = [path for n in ids if n not in manifests and not self._is_there(path := layout.manifest_path(n))]
+        self._problems += [f"{path}: the file is missing" for path in missing]
         return Findings(self._store.run, len(paths), tuple(ids), tuple(self._problems), tuple(self._unreferenced))
+
+    def _is_there(self, path: str) -> bool:
+        """Look again, because an active run writes and removes files behind the listing."""
+        return self._store.backend.exists(f"{layout.run_folder(self._store.run)}/{path}")
+
+    def _has_no_base(self, snapshot_id: int) -> bool:
+        base, manifest = layout.base_path(claim_of_snapshot(snapshot_id)), layout.manifest_path(snapshot_id)
+        return not self._is_there(base) and self._is_there(manifest)
+
+    def _try_file(self, path: str, check: Callable[[], object]) -> None:
+        """Check a listed file. What is wrong with a file that is gone by now is no fault."""
+        known = len(self._problems)
+        try:
+            self._try(check)
+        except FileNotFoundError:
+            if self._is_there(path):
+                raise
+        if len(self._problems) > known and not self._is_there(path):
+            del self._problems[known:]
 
     def _try(self, check: Callable[[], object]) -> None:
         try:

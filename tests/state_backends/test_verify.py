@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from snapshot.stored.checkpoint import CLAIMS_PER_CHECKPOINT
 from snapshot.stored.history import Base, Claim
 from snapshot.stored.manifest import Aborted
 from snapshot.stored.part import Handle, own_part, rows_part, state_part, steps_part
+from snapshot.stored.pins import PinKind
 from snapshot.stored.run_store import RunStore
 from state_backends import FileSystemBackend, ObjectStoreBackend
 from state_backends.verify import Findings, backend_of, verify_run
@@ -242,3 +244,54 @@ def test_backends_by_url(tmp_path: Path) -> None:
         assert isinstance(backend, FileSystemBackend)
         assert backend.root == str(tmp_path)
     assert isinstance(backend_of("s3://bucket/prefix"), ObjectStoreBackend)
+
+
+class Active(Tampered):
+    """Memory in which an active run does `deed` behind the first listing."""
+
+    deed: Callable[[], object] | None = None
+
+    def _files(self, prefix: str) -> list[str]:
+        found = super()._files(prefix)
+        if self.deed is not None:
+            deed, self.deed = self.deed, None
+            deed()
+        return found
+
+
+def active_run() -> tuple[RunStore, Active]:
+    """A run with a pinned snapshot, and a part of a pending one."""
+    store = RunStore(backend := Active(), sample.RUN)
+    store.take_claim(Claim(7, "o", "life 7"))
+    store.write_base(Base(7, None))
+    written(store)
+    store.pins.hold(sample.SNAPSHOT_ID, PinKind.PINNED)
+    store.put_parts([state_part(sample.RUN, 7, 7_000_005, sample.P, [b"pending"])])
+    for number in range(1, 7):
+        store.take_claim(Claim(number, "o", f"life {number}"))
+    return store, backend
+
+
+@pytest.mark.parametrize("kind", ["parts/", "pins/", "snapshots/"])
+def test_what_an_active_run_removes_is_no_fault(kind: str) -> None:
+    """Retention goes on behind the listing: manifests, then their parts and pins."""
+    _, backend = active_run()
+    assert verified(backend).problems == ()
+    folder = layout.run_folder(sample.RUN)
+    gone = [path for path in backend.files() if path.startswith((f"{folder}/{kind}", f"{folder}/snapshots/"))]
+    assert any(kind in path for path in gone)
+    backend.deed = lambda: backend.delete(*gone)
+    assert verified(backend).problems == ()
+
+
+def test_what_an_active_run_writes_is_no_fault() -> None:
+    """A rollback and a snapshot come behind the listing."""
+    store, backend = active_run()
+
+    def go_on() -> None:
+        store.take_claim(Claim(8, "o", "life 8"))
+        store.write_base(Base(8, sample.SNAPSHOT_ID))
+        store.write_manifest(replace(sample.manifest(), claim=8, incarnation=8, snapshot_id=8_000_001))
+
+    backend.deed = go_on
+    assert verified(backend).problems == ()
