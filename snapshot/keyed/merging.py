@@ -90,8 +90,8 @@ def _live(rows: pa.RecordBatch, now: float) -> pa.RecordBatch:
 def _united_states(segments: Sequence[Segment]) -> tuple[StateSpec, ...]:
     """Return all states, sorted by name. The newest segment's time-to-live counts.
 
-    A list that ever had one keeps the last, because its items have gaps where others expired. Readers of such a list
-    must keep the items' numbers, also when no item is left that expires.
+    A list that has none any more gets 0 in its place, because its items have gaps where others expired. Readers of such
+    a list must keep the items' numbers, also when no item is left that expires.
     """
     united: dict[str, StateSpec] = {}
     for segment in segments:
@@ -102,8 +102,8 @@ def _united_states(segments: Sequence[Segment]) -> tuple[StateSpec, ...]:
                     f"state {spec.name!r} is {known.kind.name} of version {known.version} in one segment, and "
                     f"{spec.kind.name} of version {spec.version} in a newer one, so their rows cannot be merged"
                 )
-            is_list = spec.kind is StateKind.LIST
-            united[spec.name] = replace(spec, ttl=known.ttl) if is_list and spec.ttl is None else spec
+            has_gaps = spec.kind is StateKind.LIST and spec.ttl is None and known.ttl is not None
+            united[spec.name] = replace(spec, ttl=0.0) if has_gaps else spec
     return tuple(united[name] for name in sorted(united))
 
 

@@ -46,7 +46,8 @@ class StateSpec:
 
     name: str
     kind: StateKind
-    #: seconds of `Context.now` after which a row that was not written again expires, or None for never
+    #: Seconds of `Context.now` after which a row that was not written again expires, or None for never. 0 stands for a
+    #: list whose rows never expire, but once did (PROTOCOL 11.6).
     ttl: float | None = None
     #: `Node.stateVersion` of the values
     version: int = 1

@@ -83,8 +83,8 @@ class RowEdits:
             table.rows[key] = rows[None]
         else:
             table.rows.setdefault(key, {}).update({**dict.fromkeys(before), **rows})
-        if table.expiries is not None:
-            at = self._now() + (spec.ttl or 0.0)
+        if spec.ttl and table.expiries is not None:
+            at = self._now() + spec.ttl
             table.expiries[key] = dict.fromkeys(rows, at) if spec.kind.has_sub_keys else at
 
     def clear(self, spec: StateSpec, key: Any) -> None:
@@ -148,7 +148,7 @@ class RowEdits:
 
     def _table(self, spec: StateSpec) -> DirtyTable:
         if spec.name not in self._tables:
-            self._tables[spec.name] = DirtyTable(spec, {}, None if spec.ttl is None else {})
+            self._tables[spec.name] = DirtyTable(spec, {}, {} if spec.ttl else None)
         return self._tables[spec.name]
 
     @property

@@ -119,6 +119,7 @@ def test_a_list_without_its_time_to_live_keeps_its_numbers(is_whole: bool) -> No
                 subtask.context.now = 200.0
         segments = [merged([*stored, *filter(None, [subtask.capture_segment()])], is_whole=is_whole)]
     assert before == ["a", "b", "c"]
+    assert {spec.ttl for each in segments if each is not None for spec in each.states} == {0.0}
     last = KeyedSubtask(segments=[each for each in segments if each is not None], now=320.0)
     with last.key("k"):
         last.list().clear()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from snapshot import Snapshot
+from snapshot.keyed.rows import StateKind, StateSpec
 from snapshot.mending.mended_snapshot import MendedSnapshot
+from snapshot.mending.rows import RowEdits
 from snapshot.stored.certificate import ChannelWaves
 from snapshot.stored.memory_files import MemoryFiles
 from snapshot.stored.run_store import RunStore
@@ -36,3 +38,13 @@ def test_waves_stay_with_their_messages(
     snapshot = Snapshot(sample.manifest(records), store.read_stored, sample.CODEC)
     manifest = MendedSnapshot(snapshot).dropMessages(("P", "Q"), where).store_parts(store, 8, 8_000_000)
     assert [each.waves for each in manifest.records] == [back, None if waves is None else (ChannelWaves(PQ, waves),)]
+
+
+@pytest.mark.parametrize(("ttl", "expires"), [(None, False), (0.0, False), (5.0, True)])
+def test_edited_items_expire_where_those_of_the_program_do(ttl: float | None, expires: bool) -> None:
+    """A list whose time-to-live is gone has 0 for it, and its items stay."""
+    record = sample.records()[0]
+    snapshot = Snapshot(sample.manifest(), RunStore(MemoryFiles({}), sample.RUN).read_stored, sample.CODEC)
+    edits = RowEdits(record, snapshot.read_part, sample.CODEC)
+    edits.set(StateSpec("items", StateKind.LIST, ttl), "k", ["a", "b"])
+    assert [each.expiries is not None for each in edits._tables.values()] == [expires]
