@@ -109,9 +109,8 @@ class FileSystemBackend(DeadlineBackend):
         folders: dict[str, None] = {}
         for path in paths:
             absolute = self._absolute(path)
-            folders[os.path.dirname(absolute)] = (
-                None  # also if the file is gone, because a failed try may have removed it
-            )
+            # Also the folder of a file that is gone, because a failed try may have removed the file.
+            folders[os.path.dirname(absolute)] = None
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._disk.remove(absolute)
         for folder in folders:

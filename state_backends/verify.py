@@ -70,10 +70,11 @@ class _Verification:
         for check in (self._check_record, self._check_other):  # parts after all manifests are read
             for path in paths:
                 self._try_file(path, partial(check, path))
-        claimed = {*range(1, max(claims, default=0)), *bases}.difference(claims)
-        unclaimed = sorted(n for n in claimed if not self._is_there(layout.claim_path(n)))
-        self._problems += [f"claim {n} is missing" for n in unclaimed if n < max(claims, default=0)]
-        self._problems += [f"base of claim {n}: there is no such claim" for n in bases if n in unclaimed]
+        before_newest = range(1, max(claims, default=0))
+        due = sorted({*before_newest, *bases}.difference(claims))
+        gone = [n for n in due if not self._is_there(layout.claim_path(n))]
+        self._problems += [f"claim {n} is missing" for n in gone if n in before_newest]
+        self._problems += [f"base of claim {n}: there is no such claim" for n in gone if n in bases]
         # A manifest is written after its claim's base. Without the base the manifest would be left out in silence.
         baseless = [n for n in manifests if claim_of_snapshot(n) not in bases and self._has_no_base(n)]
         self._problems += [

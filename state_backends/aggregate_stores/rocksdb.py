@@ -77,9 +77,9 @@ class _Table:
         self._folder = folder
         self._rocksdict = rocksdict
         self._lock = threading.Lock()
-        #: the open database, or None after an error of the disk, because RocksDB writes no more until it is opened anew
+        #: The open database. None before its first use, and after an error of the disk, because RocksDB then writes no
+        #: more until it is opened anew.
         self._opened: Rdict | None = None
-        _ = self._rows
         self._durably = rocksdict.WriteOptions()
         self._durably.sync = True
 
