@@ -76,3 +76,29 @@ def test_states_are_copied_into_the_workers_memory() -> None:
         assert not memory.idle_bytes
         del taken, machine
     assert 2 * KEPT_BYTES_MIN <= memory.idle_bytes < 4 * KEPT_BYTES_MIN
+
+
+class _Dice(Source):
+    """Sends nothing."""
+
+    def poll(self, context: Context) -> float:
+        return 86_400.0
+
+
+def test_chance_is_the_same_in_each_incarnation() -> None:
+    """A generator that was not used is not saved, and yet goes on as in the snapshot. Each subtask has its own."""
+    compiled = build(Graph("r").add("dice", _Dice(), parallelism=2), "unaligned")
+    dice = (Subtask("dice", 0), Subtask("dice", 1))
+    logger = logging.LoggerAdapter(logging.getLogger("deployment"), {})
+
+    def numbers(launch: WorkerLaunch, incarnation: int) -> list[float]:
+        restored = tuple(RestoredSubtask(each, None, (), (), ()) for each in dice)
+        parts = RestoredParts(
+            Deploy(incarnation, restored, has_more=False), dict.fromkeys(dice), dict.fromkeys(dice, RestoredChannels())
+        )
+        machines = make_machines(parts, compiled, launch, KeptMemory(), lambda: None, logger, None)
+        return [machines[each].context.random.random() for each in dice]
+
+    first = numbers(LAUNCH, 1)
+    assert numbers(replace(LAUNCH, launch="2"), 2) == first
+    assert len({*first, *numbers(replace(LAUNCH, run="another"), 1)}) == 4
