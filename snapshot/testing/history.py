@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
@@ -154,7 +155,21 @@ class History:
         """Return the received events of a node, or of one subtask, that no rollback undid."""
         only = subtask_named(node) if isinstance(node, Subtask) or "[" in node else None
         subtasks = [s for s in self.topology.subtasks if s == only or (only is None and s.node == node)]
-        return [event for subtask in subtasks for event in self.lasting(subtask) if event.kind is Kind.RECEIVE]
+        return [event for subtask in subtasks for event in self.handed([*self.lasting(subtask)])]
+
+    def handed(self, events: Sequence[Event]) -> Iterator[Event]:
+        """Yield the received events whose message the node got. A dead letter is sent right behind its receipt."""
+        for event, after in zip_longest(events, events[1:]):
+            if event.kind is Kind.RECEIVE and not (after is not None and self._is_dead_letter(after)):
+                yield event
+
+    def _is_dead_letter(self, event: Event) -> bool:
+        topology = self.topology
+        return (
+            event.kind is Kind.SEND
+            and event.channel is not None
+            and topology.carries_dead_letters(topology.edge_of(event.channel))
+        )
 
     def lasting(self, subtask: Subtask) -> Iterator[Event]:
         """Yield the events of a subtask that are part of the state in which the run ended, in order."""

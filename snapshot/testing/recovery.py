@@ -12,7 +12,6 @@ from snapshot.testing.diagnosis.diagnose import Diagnosis
 from snapshot.testing.history import History
 from snapshot.testing.payload import unpack
 from snapshot.testing.trial import GraphMaker, Judge, Run, Trial
-from snapshot.trace_events import Kind
 
 
 def checkRecovery(
@@ -84,8 +83,8 @@ def everHandled(history: History, node: str) -> list[Any]:
     No rollback reaches a place outside, so that such a place has received all of these. Compare as a set where writing
     again does no harm.
     """
-    received = (event for event in history.events if event.kind is Kind.RECEIVE)
-    return [unpack(each.payload, history.codec) for each in received if each.subtask and each.subtask.node == node]
+    received = history.handed([each for each in history.events if each.subtask and each.subtask.node == node])
+    return [unpack(each.payload, history.codec) for each in received]
 
 
 def _equivalence(run: Run, trial: Trial) -> Verdict:

@@ -61,9 +61,9 @@ def _ending(history: History) -> str:
 
 
 def _last_nodes(history: History) -> list[str]:
-    """Return the nodes where output shows: sinks, and nodes without outputs."""
+    """Return the nodes where output shows: sinks, and nodes without outputs. Dead letters are no output of a node."""
     topology = history.topology
-    sending = [edge.source for edge in topology.edges]
+    sending = [edge.source for edge in topology.edges if not topology.carries_dead_letters(edge)]
     last = [node.name for node in topology.nodes if node.is_sink or node.name not in sending]
     if not last:
         raise ValueError(f"graph {topology.name!r} has no sink and no node without outputs: say what output is")
