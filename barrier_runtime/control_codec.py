@@ -23,7 +23,7 @@ from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, Wor
 from barrier_runtime.tracing.chunks import TraceChunk, WorkerTrace
 from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.coordinator import control
-from snapshot.culprit import FailedMessages, FailedTimer, IsolatedMessages
+from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import (
@@ -54,7 +54,7 @@ _TYPES: tuple[type, ...] = (
     WorkerTrace, TraceChunk,
     *control.WorkerMessage.__args__, *control.CoordinatorMessage.__args__, control.RestoredSubtask,
     control.Inheritance, ReshapedEdge, OldChannel, NewChannel, ChannelEnd, Route, ReroutedCount,
-    FailedMessages, FailedTimer, IsolatedMessages,
+    FailedMessage, FailedBatch, FailedTimer, IsolatedMessages, DeadLetter, Suspects,
 )  # fmt: skip
 _NUMBERS = {cls: number for number, cls in enumerate(_TYPES)}
 

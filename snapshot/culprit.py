@@ -1,8 +1,4 @@
-"""Name the event whose hook failed, so that a failure that repeats is recognised after a restart.
-
-A message is known by its channel and its number, and a timer by its key and its time, because both are the same after
-a restore, and no other name of a message is.
-"""
+"""Name the event whose hook failed, so that a failure that repeats is recognised after a restart (PROTOCOL 6.6)."""
 
 from __future__ import annotations
 
@@ -12,16 +8,28 @@ from snapshot.ids import ChannelId, Subtask
 
 
 @dataclass(frozen=True, slots=True)
-class FailedMessages:
-    """Messages `first` to `last` of a channel that were passed to a hook together: one message, or rows of a batch."""
+class FailedMessage:
+    """A message that was passed to a hook alone, or as the only row of a batch."""
+
+    channel: ChannelId
+    number: int
+    #: hash of the message, because the number may be another message's after a restart
+    content: bytes
+
+    def __str__(self) -> str:
+        return f"message {self.number} of {self.channel}"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBatch:
+    """Messages `first` to `last` of a channel that were passed to a hook together, such as the rows of a batch."""
 
     channel: ChannelId
     first: int
     last: int
 
     def __str__(self) -> str:
-        numbers = f"message {self.first}" if self.first == self.last else f"messages {self.first} to {self.last}"
-        return f"{numbers} of {self.channel}"
+        return f"messages {self.first} to {self.last} of {self.channel}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +38,49 @@ class FailedTimer:
 
     subtask: Subtask
     key: str  #: shown key, because a key may be any value
+    content: bytes  #: hash of the key, because a long key is not shown whole; empty for a timer without a key
     at: float  #: seconds since the epoch
 
     def __str__(self) -> str:
-        return f"the timer of {self.subtask} with key {self.key} at {self.at:.6f}"
+        key = f" with key {self.key}" if self.content else ""
+        return f"the timer of {self.subtask}{key} at {self.at:.6f}"
 
 
-Culprit = FailedMessages | FailedTimer
+#: An event that a hook handled alone.
+Suspect = FailedMessage | FailedTimer
+
+Culprit = FailedMessage | FailedBatch | FailedTimer
 
 
 @dataclass(frozen=True, slots=True)
 class IsolatedMessages:
-    """Messages `first` to `last` of a channel, which are passed to the node apart from all others (PROTOCOL 6.6)."""
+    """Messages `first` to `last` of a channel, which are passed to the node apart from all others."""
 
     channel: ChannelId
     first: int
     last: int
-    #: error of the one message, which goes to the dead-letter edge instead of the node; None: the node gets them
-    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that failed for good, and goes to the dead-letter edge instead of the node."""
+
+    channel: ChannelId
+    number: int  #: number of the message, or of a message ahead of it
+    content: bytes  #: hash of the message; empty where only the number counts
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """What failed at a subtask, ascending in each channel. The subtask gets them with its deployment."""
+
+    messages: tuple[FailedMessage, ...] = ()
+    isolated: tuple[IsolatedMessages, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+    timers: tuple[FailedTimer, ...] = ()
+
+    def concern(self, channel: ChannelId) -> bool:
+        """Return whether some are messages of the channel."""
+        concerned = {each.channel for each in self.messages} | {each.channel for each in self.isolated}
+        return channel in concerned or any(each.channel == channel for each in self.letters)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from snapshot.channel.rerouting import ReroutedCount, ReshapedEdge, Waves
 from snapshot.channel.stamps import Clock, Numbers
-from snapshot.culprit import Culprit, IsolatedMessages
+from snapshot.culprit import Culprit, Suspect, Suspects
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import ListEntry, LocalVersion, StepBase, SubtaskRecord
 from snapshot.stored.contribution import SnapshotTimings
@@ -96,6 +96,14 @@ class WorkerFailed:
     is_permanent: bool
     #: message, rows or timer whose hook raised, or None for another failure
     culprit: Culprit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectHandled:
+    """A message or a timer that failed in an earlier incarnation was handled."""
+
+    incarnation: int
+    suspect: Suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +200,7 @@ WorkerMessage = (
     | WorkerReplayed
     | WorkerIdle
     | WorkerFailed
+    | SuspectHandled
     | SnapshotAcknowledged
     | SnapshotDeclined
     | SnapshotAskedFor
@@ -244,8 +253,8 @@ class RestoredSubtask:
     channel_parts: tuple[Handle, ...]
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None = None
-    #: messages of the input channels that failed before, ascending in each channel
-    isolated: tuple[IsolatedMessages, ...] = ()
+    #: what failed before
+    suspects: Suspects = Suspects()  # noqa: RUF009  # it is frozen
     #: output channels whose end is sent at the restore: the subtask has ended, and the snapshot's graph sent no end
     missing_ends: tuple[ChannelId, ...] = ()
     #: key groups [lo, hi) of the subtask in the snapshot, or None without keyed state

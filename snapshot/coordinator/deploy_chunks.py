@@ -93,9 +93,12 @@ def _weight(piece: RestoredSubtask) -> int:
     rows = (entry.handle for entry in piece.rows)
     handles = (*state, *piece.channel_parts, *rows, *piece.own, *piece.steps, *piece.donor_parts)
     rerouted = sum(len(edge.old) + len(edge.new) for edge in piece.reshaped)
-    numbers = len(piece.processed) + len(piece.sent) + len(piece.isolated) + len(piece.missing_ends) + len(piece.waves)
-    named = 1 + numbers + len(handles) + rerouted
-    texts = (*(piece.partitions or ()), *(isolated.error or "" for isolated in piece.isolated))
+    numbers = len(piece.processed) + len(piece.sent) + len(piece.missing_ends) + len(piece.waves)
+    suspects = piece.suspects
+    failed = len(suspects.messages) + len(suspects.isolated) + len(suspects.letters) + len(suspects.timers)
+    named = 1 + numbers + failed + len(handles) + rerouted
+    errors = (letter.error for letter in suspects.letters)
+    texts = (*(piece.partitions or ()), *errors, *(timer.key for timer in suspects.timers))
     return (
         named * _NAMES_BYTES
         + sum(len(text.encode()) for text in texts)

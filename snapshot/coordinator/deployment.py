@@ -194,6 +194,9 @@ class Deployment:
         """Handle the failure of a worker, where no subtask runs any more."""
         if incarnation == self._registry.incarnation and self.phase in DEPLOYED:
             return self._broken(reason, culprit)
+        if culprit is not None and incarnation == self._registry.incarnation and self._restarts.lacks_culprit:
+            too_many = self._restarts.blame(culprit, reason, self._outbox.now, self._outbox.epoch)
+            return None if too_many is None else Unrecoverable(too_many)
         if worker not in self._registry or not incarnation or self._registry[worker].running != incarnation:
             return None
         # This instance could have adopted the data of the worker; now the data must be restored.
@@ -411,7 +414,7 @@ class Deployment:
         self._registry.incarnation = self._claim
         for worker in self._registry.numbers():
             own = [
-                replace(restored, isolated=self._restarts.isolated(restored.subtask))
+                replace(restored, suspects=self._restarts.suspects(restored.subtask))
                 for restored in plan
                 if self._placement.workers[restored.subtask] == worker
             ]

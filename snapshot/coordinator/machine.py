@@ -255,6 +255,10 @@ class Coordinator:
                     self._on_unusable(reason)
                 else:
                     self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, culprit))
+            case control.SuspectHandled(incarnation, suspect):
+                if incarnation == self.incarnation:  # also after its end, because the culprit's report may follow
+                    last_begun = max(self.table.pending, default=self.table.first_id - 1)
+                    self._restarts.note_handled(suspect, last_begun + 1)
             case control.WorkerReplayed(_, incarnation):
                 self._on_deployment_result(self._deployment.replayed(worker, incarnation))
             case control.WorkerIdle(_, incarnation, idle):
@@ -274,7 +278,8 @@ class Coordinator:
                 assert self._records is not None
                 self._records.take(record, seconds)
                 if self._records.take_first_round():  # the restore has worked, and needs no snapshot to show it
-                    self._note_progress([each.record for each in self._records.newest.values()])
+                    newest = [each.record for each in self._records.newest.values()]
+                    self._note_progress(self.table.first_id - 1, newest)
                 self._trigger_waiting()
                 self._remove_records()
             case control.RecordFailed(incarnation, subtask, number, reason) if self._is_current(incarnation):
@@ -592,7 +597,7 @@ class Coordinator:
         if self._retention.is_sweep_due(self._outbox.now):
             self._outbox.put(events.CollectOrphans(self.incarnation))
         if not is_restore:  # else a run that fails again and again at its restore would go on, and lose older snapshots
-            self._note_progress(manifest.records)
+            self._note_progress(snapshot_id, manifest.records)
             if self._records is not None:
                 self._remove_records()
         if is_restore:
@@ -605,9 +610,9 @@ class Coordinator:
             self._tracker.end_components(manifest)
             self._renew_or_trigger()
 
-    def _note_progress(self, records: Iterable[SubtaskRecord]) -> None:
+    def _note_progress(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
         """Begin a new row of restarts, and remove snapshots that are too many."""
-        self._restarts.note_published(records)
+        self._restarts.note_published(snapshot_id, records)
         self._remove_next()
 
     def _on_removal_requested(self, request: RemovalRequest) -> None:

@@ -1,21 +1,35 @@
 """Recognise messages and timers that fail again after each restart, and isolate the messages (PROTOCOL 6.6).
 
-The failures of one message count until a published snapshot lies behind the message, whatever was published before.
-Of several messages that fail together, such as the rows of a batch, halves are isolated, until one message is left.
+The failures of a message or a timer count until a published snapshot lies behind it, whatever was published before. Of
+several messages that fail together, such as the rows of a batch, halves are isolated, until one message is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from snapshot.culprit import Culprit, FailedMessages, FailedTimer, IsolatedMessages
+from snapshot.culprit import (
+    Culprit,
+    DeadLetter,
+    FailedBatch,
+    FailedMessage,
+    FailedTimer,
+    IsolatedMessages,
+    Suspect,
+    Suspects,
+)
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
 
-#: timers whose failures are counted; the oldest is forgotten first
-_TIMERS_MAX = 1_000
+#: Messages and timers whose failures are counted. The oldest is forgotten first.
+_SUSPECTS_MAX: Final = 1_000
+
+#: Contents that fail at one number until the message is known by its number: its content differs after each restart.
+#: Fewer may be so many messages behind several inputs.
+_CONTENTS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +46,6 @@ class Poisoned:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspect:
-    """Messages that failed together, and how often in a row."""
-
-    failed: FailedMessages
-    count: int
-
-
 class RepeatedFailures:
     """The failures of one run by message and by timer.
 
@@ -53,99 +59,155 @@ class RepeatedFailures:
     def __init__(self, topology: Topology, poison_after: int | None) -> None:
         self._topology = topology
         self._poison_after = poison_after
-        self._timers: dict[FailedTimer, int] = {}
-        self._suspects: dict[ChannelId, list[_Suspect]] = {}
-        #: {channel: isolated messages, ascending}
+        #: {message or timer: failures in a row}
+        self._counts: dict[Suspect, int] = {}
+        #: {message or timer that was handled since its last failure: lowest id of a snapshot that lies behind it}
+        self._handled: dict[Suspect, int] = {}
+        #: {messages that failed together: failures in a row}
+        self._batches: dict[FailedBatch, int] = {}
         self._isolated: dict[ChannelId, list[IsolatedMessages]] = {}
+        self._letters: dict[ChannelId, list[DeadLetter]] = {}
+
+    def dead_letter_channel(self, culprit: Culprit | None) -> ChannelId | None:
+        """Return the channel of messages that are set aside after `poison_after` failures, or None for all else."""
+        if self._poison_after is None or culprit is None or isinstance(culprit, FailedTimer):
+            return None
+        return None if self._topology.edge_of(culprit.channel).on_error is None else culprit.channel
 
     def count(self, culprit: Culprit | None, reason: str) -> Isolated | Poisoned | None:
         """Count a failure. Return None unless the culprit has failed `poison_after` times in a row."""
+        if self._poison_after is None:
+            return None
         match culprit:
-            case _ if self._poison_after is None:
-                return None
             case None:
                 return None
             case FailedTimer():
-                return self._count_timer(culprit, self._poison_after, reason)
-            case FailedMessages():
-                return self._count_messages(culprit, self._poison_after, reason)
+                self._add(culprit)
+                return self._poisoned(culprit, self._counts[culprit], self._poison_after, reason)
+            case FailedMessage():
+                return self._count_message(culprit, self._poison_after, reason)
+            case FailedBatch():
+                return self._count_batch(culprit, self._poison_after, reason)
 
-    def note_published(self, records: Iterable[SubtaskRecord]) -> None:
-        """Forget the messages that lie before a published snapshot, because no restart repeats them."""
+    def note_handled(self, suspect: Suspect, next_id: int) -> None:
+        """Note that a message or a timer was handled that had failed, ahead of all snapshots from `next_id` on.
+
+        The failure of an equal message at another number is not the same message's from now on.
+        """
+        if suspect in self._counts:
+            self._handled[suspect] = next_id
+
+    def note_published(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
+        """Forget what lies before a published snapshot, because no restart repeats it."""
         processed = {entry.channel: entry.processed for record in records for entry in record.received}
-        for channel in [*self._suspects]:
-            kept = [each for each in self._suspects[channel] if each.failed.last > processed.get(channel, 0)]
-            self._suspects[channel] = kept
-        for channel in [*self._isolated]:
-            behind = [each for each in self._isolated[channel] if each.last > processed.get(channel, 0)]
-            self._isolated[channel] = behind
 
-    def isolated(self, subtask: Subtask) -> tuple[IsolatedMessages, ...]:
-        """Return the isolated messages of the subtask's inputs, ascending in each channel."""
-        return tuple(each for channel in self._topology.inputs_of(subtask) for each in self._isolated.get(channel, ()))
+        def is_behind(channel: ChannelId, number: int) -> bool:
+            return number > processed.get(channel, 0)
 
-    def _count_timer(self, timer: FailedTimer, poison_after: int, reason: str) -> Poisoned | None:
-        count = self._timers.pop(timer, 0) + 1
-        self._timers[timer] = count
-        if len(self._timers) > _TIMERS_MAX:
-            del self._timers[next(iter(self._timers))]
-        return Poisoned(f"{reason}\n({timer} failed {count} times in a row)") if count >= poison_after else None
+        def may_fail(suspect: Suspect) -> bool:
+            if isinstance(suspect, FailedMessage):
+                return is_behind(suspect.channel, suspect.number)
+            return suspect not in self._handled or self._handled[suspect] > snapshot_id
 
-    def _count_messages(self, failed: FailedMessages, poison_after: int, reason: str) -> Isolated | Poisoned | None:
-        count = self._times(failed)
-        if count < poison_after and not self._is_isolated(failed):
-            return None
+        self._counts = {each: count for each, count in self._counts.items() if may_fail(each)}
+        self._handled = {each: next_id for each, next_id in self._handled.items() if each in self._counts}
+        self._batches = {each: count for each, count in self._batches.items() if is_behind(each.channel, each.last)}
+        for channel, isolated in self._isolated.items():
+            self._isolated[channel] = [each for each in isolated if is_behind(channel, each.last)]
+        for channel, letters in self._letters.items():
+            self._letters[channel] = [each for each in letters if is_behind(channel, each.number)]
+
+    def suspects(self, subtask: Subtask) -> Suspects:
+        """Return what failed at the subtask."""
+        channels = self._topology.inputs_of(subtask)
+        failed = [each for each in self._counts if isinstance(each, FailedMessage) and each.channel in channels]
+        return Suspects(
+            messages=tuple(sorted(failed, key=lambda each: each.number)),
+            isolated=tuple(each for channel in channels for each in self._isolated.get(channel, ())),
+            letters=tuple(each for channel in channels for each in self._letters.get(channel, ())),
+            timers=tuple(each for each in self._counts if isinstance(each, FailedTimer) and each.subtask == subtask),
+        )
+
+    def _add(self, suspect: Suspect) -> None:
+        self._handled.pop(suspect, None)
+        self._counts[suspect] = self._counts.pop(suspect, 0) + 1
+        if len(self._counts) > _SUSPECTS_MAX:
+            del self._counts[next(iter(self._counts))]
+
+    def _count_message(self, failed: FailedMessage, poison_after: int, reason: str) -> Isolated | Poisoned | None:
+        self._add(failed)
+        at_number = [each for each in self._of_channel(failed.channel) if each.number == failed.number]
+        letters = [each for each in self._letters.get(failed.channel, ()) if each.number == failed.number]
+        contents = {each.content for each in at_number} | {each.content for each in letters}
+        is_by_number = b"" in contents or len(contents) >= _CONTENTS_MAX
+        same = at_number if is_by_number else self._of_content(failed)
+        count = sum(self._counts[each] for each in same)
         where = self._topology.edge_of(failed.channel).on_error
-        if where is None:
-            return Poisoned(
-                f"{reason}\n({failed} failed {count} times in a row; RestartPolicy(poisonAfter={poison_after}). "
-                f"connect({failed.channel.source.node!r}, {failed.channel.target.node!r}, onError=...) would set "
-                "such messages aside)"
-            )
-        if self._is_set_aside(failed):
+        if count < poison_after or where is None:
+            return self._poisoned(failed, count, poison_after, reason)
+        content = b"" if is_by_number else failed.content
+        if content in (letter.content for letter in letters):
             return Poisoned(f"{reason}\n({failed} cannot be set aside to {where!r})")
-        self._isolate(failed, reason)
-        self._forget(failed)
-        if failed.first == failed.last:
-            return Isolated(f"{failed} failed for good, and is sent to {where!r}")
+        for each in same:
+            del self._counts[each]
+        self._set_aside(DeadLetter(failed.channel, failed.number, content, reason))
+        return Isolated(f"{failed} failed for good, and is sent to {where!r}")
+
+    def _count_batch(self, failed: FailedBatch, poison_after: int, reason: str) -> Isolated | Poisoned | None:
+        """Count the failure together with those of messages that were among these. Halves are halved at once."""
+        same = [each for each in self._batches if each.channel == failed.channel and _overlap(each, failed)]
+        count = 1 + max((self._batches.pop(each) for each in same), default=0)
+        self._batches[failed] = count
+        where = self._topology.edge_of(failed.channel).on_error
+        is_half = any(_overlap(each, failed) for each in self._isolated.get(failed.channel, ()))
+        if where is None or (count < poison_after and not is_half):
+            return self._poisoned(failed, count, poison_after, reason)
+        del self._batches[failed]
+        self._halve(failed)
         return Isolated(f"{failed} failed together; each half is tried alone")
 
-    def _times(self, failed: FailedMessages) -> int:
-        """Count the failure together with those of messages that were among these, and return the count."""
-        suspects = self._suspects.setdefault(failed.channel, [])
-        same = [each for each in suspects if _overlap(each.failed, failed)]
-        count = 1 + max((each.count for each in same), default=0)
-        self._suspects[failed.channel] = [each for each in suspects if each not in same] + [_Suspect(failed, count)]
-        return count
+    def _poisoned(self, culprit: Culprit, count: int, poison_after: int, reason: str) -> Poisoned | None:
+        if count < poison_after:
+            return None
+        hint = ""
+        if not isinstance(culprit, FailedTimer):
+            source, target = culprit.channel.source.node, culprit.channel.target.node
+            hint = f"; connect({source!r}, {target!r}, onError=...) would set such messages aside"
+        text = f"{culprit} failed {count} times in a row; RestartPolicy(poisonAfter={poison_after})"
+        return Poisoned(f"{reason}\n({text}{hint})")
 
-    def _forget(self, failed: FailedMessages) -> None:
-        suspects = self._suspects[failed.channel]
-        self._suspects[failed.channel] = [each for each in suspects if not _overlap(each.failed, failed)]
+    def _of_channel(self, channel: ChannelId) -> list[FailedMessage]:
+        return [each for each in self._counts if isinstance(each, FailedMessage) and each.channel == channel]
 
-    def _is_isolated(self, failed: FailedMessages) -> bool:
-        return any(_overlap(each, failed) for each in self._isolated.get(failed.channel, ()))
+    def _of_content(self, failed: FailedMessage) -> list[FailedMessage]:
+        """Return the message with the numbers that it had, because behind several inputs a restart may change them."""
+        same = [each for each in self._of_channel(failed.channel) if each.content == failed.content]
+        return [each for each in same if each not in self._handled]
 
-    def _is_set_aside(self, failed: FailedMessages) -> bool:
-        isolated = self._isolated.get(failed.channel, ())
-        return any(each.error is not None and _overlap(each, failed) for each in isolated)
+    def _set_aside(self, letter: DeadLetter) -> None:
+        """Set a message aside. The rest of a former half stays isolated."""
+        isolated = self._isolated.get(letter.channel, [])
+        one = FailedBatch(letter.channel, letter.number, letter.number)
+        self._isolated[letter.channel] = [piece for each in isolated for piece in _without(each, one)]
+        letters = self._letters.get(letter.channel, [])
+        if not letter.content:  # it is for whatever has the number
+            letters = [each for each in letters if each.number != letter.number]
+        self._letters[letter.channel] = sorted([*letters, letter], key=lambda each: each.number)
 
-    def _isolate(self, failed: FailedMessages, reason: str) -> None:
-        """Isolate each half, or set a single message aside. The rest of a former half stays isolated."""
+    def _halve(self, failed: FailedBatch) -> None:
+        """Isolate each half. The rest of a former half stays isolated."""
         pieces = [piece for each in self._isolated.get(failed.channel, ()) for piece in _without(each, failed)]
-        if failed.first == failed.last:
-            pieces.append(IsolatedMessages(failed.channel, failed.first, failed.last, reason))
-        else:
-            middle = (failed.first + failed.last) // 2
-            pieces.append(IsolatedMessages(failed.channel, failed.first, middle))
-            pieces.append(IsolatedMessages(failed.channel, middle + 1, failed.last))
+        middle = (failed.first + failed.last) // 2
+        pieces.append(IsolatedMessages(failed.channel, failed.first, middle))
+        pieces.append(IsolatedMessages(failed.channel, middle + 1, failed.last))
         self._isolated[failed.channel] = sorted(pieces, key=lambda piece: piece.first)
 
 
-def _overlap(one: FailedMessages | IsolatedMessages, other: FailedMessages) -> bool:
+def _overlap(one: FailedBatch | IsolatedMessages, other: FailedBatch) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
-def _without(isolated: IsolatedMessages, failed: FailedMessages) -> Iterator[IsolatedMessages]:
+def _without(isolated: IsolatedMessages, failed: FailedBatch) -> Iterator[IsolatedMessages]:
     """Yield the messages of `isolated` that are not among `failed`."""
     if not _overlap(isolated, failed):
         yield isolated

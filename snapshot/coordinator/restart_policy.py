@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from snapshot.coordinator.bounded_history import BoundedHistory
 from snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
-from snapshot.culprit import Culprit, IsolatedMessages
-from snapshot.ids import Subtask
+from snapshot.culprit import Culprit, Suspect, Suspects
+from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
 
@@ -17,7 +17,8 @@ from snapshot.stored.certificate import SubtaskRecord
 class RestartPolicy:
     """Exponential delay between a failure and the restore after it.
 
-    Restarts without a published snapshot between them count as one row.
+    Restarts without a published snapshot between them count as one row. The failures of messages with a dead-letter
+    edge count as a row of their channel, because each channel may have such messages.
 
     Parameters
     ----------
@@ -61,6 +62,14 @@ class Restart:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Restarts in a row."""
+
+    count: int
+    delay: float  #: seconds before the next restart, unless it is the first
+
+
 class Restarts:
     """Apply a restart policy to the failures of one run."""
 
@@ -72,50 +81,60 @@ class Restarts:
         self.is_counted = False
         self._policy = policy
         self._repeated = RepeatedFailures(topology, policy.poisonAfter)
-        self._in_a_row = 0
-        #: seconds before the next restart of the row, except the first
-        self._delay = policy.delay
+        #: {channel with a dead-letter edge, or None for all other failures: row}
+        self._rows: dict[ChannelId | None, _Row] = {}
+        #: rows and history before the last failure if its culprit is not known, else None
+        self._before: tuple[dict[ChannelId | None, _Row], BoundedHistory[Restart]] | None = None
 
-    def note_published(self, records: Iterable[SubtaskRecord]) -> None:
-        """Start a new row of restarts, because a snapshot was published, and forget the messages before it."""
-        self._start_row()
-        self._repeated.note_published(records)
+    @property
+    def lacks_culprit(self) -> bool:
+        """True if the last failure was counted, and the report that names its culprit may still come."""
+        return self._before is not None
 
-    def isolated(self, subtask: Subtask) -> tuple[IsolatedMessages, ...]:
-        """Return the messages that the subtask must keep apart after the restart, ascending in each channel."""
-        return self._repeated.isolated(subtask)
+    def note_published(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
+        """Start new rows of restarts, because a snapshot was published, and forget what lies before it."""
+        self._rows, self._before = {}, None
+        self._repeated.note_published(snapshot_id, records)
+
+    def note_handled(self, suspect: Suspect, next_id: int) -> None:
+        """Note that a message or a timer was handled that had failed. See `RepeatedFailures.note_handled`."""
+        self._repeated.note_handled(suspect, next_id)
+
+    def suspects(self, subtask: Subtask) -> Suspects:
+        """Return what failed at the subtask."""
+        return self._repeated.suspects(subtask)
 
     def count(self, reason: str, now: float, epoch: float, culprit: Culprit | None = None) -> str | None:
         """Count a failure. Return the reason to give up after too many failures in a row, else None.
 
-        A failure after which its messages are isolated counts for no row, because the next restart differs.
+        A failure after which its messages are isolated begins a new row, because the next restart differs.
         """
         policy = self._policy
+        self._before = (self._rows, self.history) if culprit is None else None
         verdict = self._repeated.count(culprit, reason)
         if isinstance(verdict, Poisoned):
             return verdict.text
+        channel = self._repeated.dead_letter_channel(culprit)
         if isinstance(verdict, Isolated):
-            self._start_row()
+            self._rows = {other: row for other, row in self._rows.items() if other != channel}
             self._restart(now + min(policy.maxDelay, policy.firstDelay), epoch, f"{reason}\n({verdict.text})")
             return None
-        if policy.maxRestarts is not None and self._in_a_row >= policy.maxRestarts:
-            return f"{reason}\n(after {self._in_a_row} restarts in a row; maxRestarts is {policy.maxRestarts})"
-        self._in_a_row += 1
-        self._restart(now + self._next_delay(), epoch, reason)
+        row = self._rows.get(channel, _Row(0, policy.delay))
+        if policy.maxRestarts is not None and row.count >= policy.maxRestarts:
+            return f"{reason}\n(after {row.count} restarts in a row; maxRestarts is {policy.maxRestarts})"
+        delay = min(policy.maxDelay, row.delay if row.count else policy.firstDelay)
+        next_delay = min(policy.maxDelay, row.delay * policy.multiplier) if row.count else row.delay
+        self._rows = {**self._rows, channel: _Row(row.count + 1, next_delay)}
+        self._restart(now + delay, epoch, reason)
         return None
+
+    def blame(self, culprit: Culprit, reason: str, now: float, epoch: float) -> str | None:
+        """Count the last failure anew, because its culprit's report came behind that of a consequence."""
+        assert self._before is not None
+        self._rows, self.history = self._before
+        return self.count(reason, now, epoch, culprit)
 
     def _restart(self, not_before: float, epoch: float, reason: str) -> None:
         self.is_counted = True
         self.not_before = not_before
         self.history = self.history.add(Restart(epoch, reason))
-
-    def _start_row(self) -> None:
-        self._in_a_row = 0
-        self._delay = self._policy.delay
-
-    def _next_delay(self) -> float:
-        if self._in_a_row == 1:
-            return min(self._policy.maxDelay, self._policy.firstDelay)
-        delay = min(self._policy.maxDelay, self._delay)
-        self._delay = min(self._policy.maxDelay, delay * self._policy.multiplier)
-        return delay

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from snapshot.channel.key_hash import hash_columns
+from snapshot.channel.serialization import Codec
 from snapshot.error_text import shown
 
 #: Messages of a block. A smaller block names the place of a difference better, and costs 8 bytes of log.
@@ -171,16 +172,35 @@ class NamedHash(ChannelHash):
             samples.extend(some.to_pylist() if isinstance(some, pa.RecordBatch) else some)
 
 
+def content_hash(message: Any, codec: Codec) -> bytes:
+    """Return a hash of one message, or of a key, or of a batch of one row.
+
+    Objects that have no value here count by their encoding, because else all objects of a type would be the same.
+    """
+    if isinstance(message, pa.RecordBatch):
+        return _row_hashes(message).tobytes()
+
+    def other(value: Any) -> Any:
+        found = _other(value)
+        return found if len(found) > 1 else [*found, codec.encode(value)]
+
+    return blake2b(packed([message], other), digest_size=_DIGEST_BYTES).digest()
+
+
 # ---------------------------------------------------------------- values as bytes
 
 
-def packed(messages: list[Any]) -> bytes:
-    """Return bytes that are the same for equal messages, in every process, and join as the lists do."""
+def packed(messages: list[Any], other: Callable[[Any], Any] | None = None) -> bytes:
+    """Return bytes that are the same for equal messages, in every process, and join as the lists do.
+
+    `other` returns what stands for a value that MessagePack has not.
+    """
+    other = other or _other
     try:
-        data: bytes = msgpack.packb(messages, default=_other, buf_size=_BUFFER_BYTES)
+        data: bytes = msgpack.packb(messages, default=other, buf_size=_BUFFER_BYTES)
     except (UnicodeEncodeError, ValueError, TypeError):  # half of a surrogate pair, a value that is too deep
-        plain = [_plain(message, _DEPTH_MAX) for message in messages]
-        data = msgpack.packb(plain, default=_other, buf_size=_BUFFER_BYTES)
+        plain = [_plain(message, _DEPTH_MAX, other) for message in messages]
+        data = msgpack.packb(plain, default=other, buf_size=_BUFFER_BYTES)
     count = len(messages)
     return data[1 if count < 16 else 3 if count < 65_536 else 5 :]  # without the length, which differs with the frame
 
@@ -195,17 +215,17 @@ def _divided(data: bytes, count: int) -> tuple[bytes, bytes]:
     return data[:end], data[end:]
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _plain(value: Any, depth: int, other: Callable[[Any], Any]) -> Any:
     """Return a value of parts that MessagePack has. Takes long. Deeper parts, as of a value in itself, do not count."""
     if isinstance(value, str):
         return repr(value)
     if isinstance(value, dict | list | tuple) and not depth:
         return [type(value).__qualname__]
     if isinstance(value, dict):
-        return [[_plain(key, depth - 1), _plain(each, depth - 1)] for key, each in value.items()]
+        return [[_plain(key, depth - 1, other), _plain(each, depth - 1, other)] for key, each in value.items()]
     if isinstance(value, list | tuple):
-        return [_plain(each, depth - 1) for each in value]
-    return _other(value)
+        return [_plain(each, depth - 1, other) for each in value]
+    return other(value)
 
 
 def _other(value: Any) -> Any:
@@ -224,7 +244,8 @@ def _other(value: Any) -> Any:
 
 def _row_hashes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return a hash of each row, by the column."""
-    return hash_columns([_hashable(column) for column in batch.columns], as_tuple=True)
+    columns = [_hashable(column) for column in batch.columns] or [pa.nulls(batch.num_rows)]
+    return hash_columns(columns, as_tuple=True)
 
 
 def _hashable(column: pa.Array) -> pa.Array:

@@ -23,7 +23,7 @@ from snapshot.channel.send_log import LogMemory, SendLog
 from snapshot.channel.serialization import Codec
 from snapshot.channel.shapes import Shapes
 from snapshot.channel.stamps import OpenStamps
-from snapshot.culprit import IsolatedMessages
+from snapshot.culprit import FailedTimer, Suspects
 from snapshot.error_text import describe, headline
 from snapshot.errors import GraphError, NodeError
 from snapshot.ids import ChannelId, Subtask
@@ -149,8 +149,8 @@ class RestoredChannels:
     sent: Mapping[ChannelId, int] = field(default_factory=dict)
     #: names of the partitions that the subtask reads, or None for a node without partitions
     partitions: tuple[str, ...] | None = None
-    #: messages of the inputs that failed before, ascending in each channel
-    isolated: tuple[IsolatedMessages, ...] = ()
+    #: what failed before
+    suspects: Suspects = Suspects()  # noqa: RUF009  # it is frozen
     #: output channels whose end is sent at the restore (PROTOCOL 6.7)
     missing_ends: tuple[ChannelId, ...] = ()
     #: {input channel: waves of its restored messages} (PROTOCOL 6.11)
@@ -206,6 +206,8 @@ class SubtaskParts:
     shapes: Shapes
     backpressure: BackpressureFlag
     timers: Timers
+    #: timers that failed before, and were not handled since
+    suspected_timers: set[FailedTimer]
     context: SubtaskContext
     keyed: KeyedStates
     recorder: Recorder
@@ -285,7 +287,7 @@ def assemble(
     division = _division(subtask, topology, node, inputs, outputs, backpressure)
     return SubtaskParts(
         subtask=subtask, topology=topology, node=node, codec=codec, shapes=shapes, backpressure=backpressure,
-        timers=timers, context=context, keyed=context.states,
+        timers=timers, suspected_timers=set(restored.suspects.timers), context=context, keyed=context.states,
         recorder=_recorder(subtask, topology), inputs=inputs, outputs=outputs, edges=edges, limits=environment.limits,
         cutting=CutSettings(
             environment.limits.recorded_bytes_max, _alignment_timeout(subtask, topology), environment.stopwatch,
@@ -483,10 +485,9 @@ def _input(
     )  # fmt: skip
     code = compiled.edges[channel.source.node, channel.target.node]
     key_of = None if code.key is None else key_function(code.key)
-    isolated = tuple(each for each in restored.isolated if each.channel == channel)
     on_error = compiled.topology.edge_of(channel).on_error
     edge = next((edge for edge in edges if edge.target == on_error), None)
-    isolation = Isolation(channel, isolated, edge) if isolated else None
+    isolation = Isolation(channel, restored.suspects, edge, codec) if restored.suspects.concern(channel) else None
     return InputProcessor(
         end, node, context, backpressure, codec,
         key_of=key_of, schema=code.schema, isolation=isolation, observer=observer,

@@ -20,12 +20,12 @@ from snapshot.channel.frame_codec import messages_of
 from snapshot.channel.object_frame import AnyFrame, ObjectFrame
 from snapshot.channel.output_buffer import BackpressureFlag
 from snapshot.channel.serialization import Codec
-from snapshot.culprit import FailedMessages
+from snapshot.culprit import FailedBatch, FailedMessage
 from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
-from snapshot.steps.message_hash import ChannelHash
+from snapshot.steps.message_hash import ChannelHash, content_hash
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
@@ -87,7 +87,6 @@ class InputProcessor:
     schema : pyarrow.Schema or None
         Schema of the edge, or None if none was declared. Gathering messages needs a schema.
     isolation : Isolation or None
-        Messages of the channel that failed before, or None without such messages.
     observer : Observer, optional
     """
 
@@ -114,7 +113,8 @@ class InputProcessor:
         #: hash of the messages that the node got, or None where nothing is compared
         self.hash: ChannelHash | None = None
         self._schema = schema
-        self._isolation = isolation
+        #: messages of the channel that failed before, or None without such messages
+        self.isolation = isolation
         self._observer = observer
         self._takes_lists = defines(node, "onMessages")
         self._takes_messages = self._takes_lists or defines(node, "onMessage")
@@ -142,8 +142,8 @@ class InputProcessor:
         self._passed = None
         hook = "onBatch" if takes_batch else "onMessages" if self._takes_lists else "onMessage"
         with calling(hook, self.end.channel.target, self._failed):
-            if self._isolation is not None and self._isolation.concerns(frame):
-                done = self._handle_isolated(self._isolation, frame, limit)
+            if self.isolation is not None and self.isolation.concerns(frame):
+                done = self._handle_piece(self.isolation, frame, limit)
             else:
                 messages = self._messages(frame)
                 start = self.end.processed + 1 - frame.first
@@ -211,22 +211,35 @@ class InputProcessor:
             self.hash.add(some)
         return self._advance(limit)
 
-    def _handle_isolated(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
-        """Pass messages up to the next isolated ones, or isolated ones, or set one message aside (PROTOCOL 6.6)."""
+    def _handle_piece(self, isolation: Isolation, frame: AnyFrame, limit: int) -> int:
+        """Pass messages up to the next suspects, or suspects, or set one message aside (PROTOCOL 6.6)."""
         number = self.end.processed + 1
-        last, error = isolation.until(number, frame.last)
-        start, count = number - frame.first, last - number + 1
-        # Decoded anew, because the messages behind the isolated ones may not fit the shape that the node takes.
+        # Decoded anew, because the messages behind the piece may not fit the shape that the node takes.
         messages = messages_of(frame, self._codec)
-        some = messages.slice(start, count) if isinstance(messages, pa.RecordBatch) else messages[start : start + count]
-        self._passed = count
-        if error is not None:
-            isolation.set_aside(self._observed(some), number, error)
+        start = number - frame.first
+        stop = start + limit if isinstance(messages, list) or frame.stamps is not None else frame.count
+        piece = isolation.piece(number, messages[start:stop])
+        some = messages[start : start + piece.count]
+        self._passed = piece.count
+        if piece.error is not None:
+            isolation.set_aside(self._observed(some), number, piece.error)
             return 1
-        shaped = self._shaped(some)
-        if isinstance(shaped, pa.RecordBatch):
-            return self._handle_rows(shaped)
-        return self._handle_messages(shaped[:limit], None)
+        done = self._pass_piece(self._shaped(some))
+        isolation.note_handled(piece)
+        return done
+
+    def _pass_piece(self, messages: list[Any] | pa.RecordBatch) -> int:
+        """Pass messages to the node, and hash those that it took."""
+        if isinstance(messages, pa.RecordBatch):
+            done = self._handle_rows(messages)
+            if self.hash is not None:
+                self.hash.add(messages)
+            return done
+        ahead = None if self.hash is None else self.hash.pack(messages, len(messages))
+        done = self._handle_messages(messages, None)
+        if self.hash is not None and ahead is not None:
+            self.hash.add_packed(ahead, done)
+        return done
 
     def _observed(self, one: list[Any] | pa.RecordBatch) -> Any:
         """Return the message of a list of one, or the row of a batch as a dict, and report it as received."""
@@ -238,7 +251,7 @@ class InputProcessor:
             observer.message_received(self.end.channel, message)
         return message
 
-    def _failed(self) -> FailedMessages | None:
+    def _failed(self) -> FailedMessage | FailedBatch | None:
         """Return the messages that the hook was called with, or None if the frame cannot be decoded."""
         if self._passed is None:
             return None
@@ -248,7 +261,12 @@ class InputProcessor:
         else:
             messages, rest = self._passed
             first = last = self.end.processed + len(messages) - length_hint(rest)
-        return FailedMessages(self.end.channel, first, last)
+        if first < last:
+            return FailedBatch(self.end.channel, first, last)
+        frame = next(frame for frame in self.end.frames() if frame.last >= first)
+        messages = messages_of(frame, self._codec)[first - frame.first :][:1]  # anew, as they were before the hook
+        one = messages if isinstance(messages, pa.RecordBatch) else messages[0]
+        return FailedMessage(self.end.channel, first, content_hash(one, self._codec))
 
     def _handle_rows(self, batch: pa.RecordBatch) -> int:
         self._context.key = None

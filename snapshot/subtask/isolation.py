@@ -1,52 +1,112 @@
-"""Keep messages that failed apart from the others, and send one that still fails along the dead-letter edge."""
+"""Keep messages that failed apart from the others, and say which go along the dead-letter edge."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
 
 from snapshot.channel.object_frame import AnyFrame
-from snapshot.culprit import IsolatedMessages
+from snapshot.channel.serialization import Codec
+from snapshot.culprit import DeadLetter, FailedMessage, Suspects
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
+from snapshot.steps.message_hash import content_hash
 from snapshot.subtask.output_edge import OutputEdge
+
+#: Messages behind the number of a dead letter among which it is looked for, because each of them is hashed.
+_SEARCHED_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next messages of a channel that are handled together."""
+
+    count: int
+    #: error of the one message, which is set aside; None: the node gets the messages
+    error: str | None = None
+    #: the one message if it failed before
+    suspect: FailedMessage | None = None
 
 
 class Isolation:
-    """The isolated messages of one channel (PROTOCOL 6.6).
+    """The suspects among the messages of one channel (PROTOCOL 6.6).
 
     Parameters
     ----------
     channel : ChannelId
-    isolated : iterable of IsolatedMessages
-        Ascending, without overlaps.
+    suspects : Suspects
+        Those of other channels are left out.
     edge : OutputEdge or None
         Dead-letter edge of the channel, or None if none was declared.
+    codec : Codec
     """
 
-    def __init__(self, channel: ChannelId, isolated: Iterable[IsolatedMessages], edge: OutputEdge | None) -> None:
+    def __init__(self, channel: ChannelId, suspects: Suspects, edge: OutputEdge | None, codec: Codec) -> None:
         self._channel = channel
-        self._isolated = deque(isolated)
         self._edge = edge
+        self._codec = codec
+        self._messages = [each for each in suspects.messages if each.channel == channel]
+        self._isolated = [each for each in suspects.isolated if each.channel == channel]
+        self._letters = [each for each in suspects.letters if each.channel == channel]
+        self._handled: list[FailedMessage] = []
 
     def concerns(self, frame: AnyFrame) -> bool:
-        """Return whether a frame, or a frame after it, has isolated messages. Frames come in order."""
-        while self._isolated and self._isolated[0].last < frame.first:
-            self._isolated.popleft()
-        return bool(self._isolated)
+        """Return whether a frame, or a frame after it, has suspects. Frames come in order."""
+        first = frame.first
+        self._messages = [each for each in self._messages if each.number >= first]
+        self._isolated = [each for each in self._isolated if each.last >= first]
+        self._letters = [each for each in self._letters if each.number + _SEARCHED_MAX >= first]
+        return bool(self._messages or self._isolated or self._letters)
 
-    def until(self, number: int, last: int) -> tuple[int, str | None]:
-        """Return the last number, at most `last`, that may go to the node together with `number`.
+    def piece(self, number: int, messages: list[Any] | pa.RecordBatch) -> Piece:
+        """Return how many of the messages from `number` on are handled next: at least one."""
+        end = min([number + len(messages), *(bound for bound in self._bounds() if bound > number)])
+        searched = min((letter.number for letter in self._letters), default=end)
+        for each in range(max(number, searched), end):
+            letter = self._letter_of(each, self._content(messages, each - number))
+            if letter is not None and each == number:
+                self._letters.remove(letter)
+                return Piece(1, error=letter.error)
+            if letter is not None:
+                end = each
+                break
+        return Piece(end - number, suspect=self._suspect(number, messages) if end == number + 1 else None)
 
-        With it comes the error of a message to set aside, or None.
-        """
+    def _bounds(self) -> Iterator[int]:
+        """Yield the numbers ahead of which a piece ends."""
+        for message in self._messages:
+            yield from (message.number, message.number + 1)
         for isolated in self._isolated:
-            if number < isolated.first:
-                return min(last, isolated.first - 1), None
-            if number <= isolated.last:
-                return min(last, isolated.last), isolated.error
-        return last, None
+            yield from (isolated.first, isolated.last + 1)
+
+    def _letter_of(self, number: int, content: bytes) -> DeadLetter | None:
+        """Return the dead letter for a message: one with its content, or one for its number alone."""
+        for letter in self._letters:
+            if letter.number == number if not letter.content else letter.number <= number and letter.content == content:
+                return letter
+        return None
+
+    def _suspect(self, number: int, messages: list[Any] | pa.RecordBatch) -> FailedMessage | None:
+        same = [each for each in self._messages if each.number == number]
+        content = self._content(messages, 0) if same else b""
+        return next((each for each in same if each.content == content), None)
+
+    def _content(self, messages: list[Any] | pa.RecordBatch, index: int) -> bytes:
+        one = messages.slice(index, 1) if isinstance(messages, pa.RecordBatch) else messages[index]
+        return content_hash(one, self._codec)
+
+    def note_handled(self, piece: Piece) -> None:
+        """Note a message that failed before, and was handled now."""
+        if piece.suspect is not None:
+            self._handled.append(piece.suspect)
+
+    def take_handled(self) -> list[FailedMessage]:
+        """Return the messages that failed before, and were handled since the last call."""
+        handled, self._handled = self._handled, []
+        return handled
 
     def set_aside(self, message: Any, number: int, error: str) -> None:
         """Send a message that failed along the dead-letter edge."""

@@ -30,6 +30,7 @@ from snapshot.node import END, Sink, defines
 from snapshot.operators.persistent_aggregate import PersistentAggregate
 from snapshot.plan.versions import unmigrated_text
 from snapshot.replayable_source import ReplayableSource
+from snapshot.steps.message_hash import content_hash
 from snapshot.stored.certificate import SubtaskStatus
 from snapshot.stored.list_rules import LocalVersion
 from snapshot.stored.node_state import NodeState
@@ -72,6 +73,7 @@ from snapshot.subtask.reports import (
     SnapshotAsked,
     SnapshotFailed,
     SubtaskEnded,
+    SuspectHandled,
     VersionBegun,
 )
 from snapshot.subtask.snapshotter import Snapshotter
@@ -595,12 +597,18 @@ class SubtaskMachine:
             self.observer.hook_begins("onTimer")
         with calling("onTimer", self.subtask, partial(self._failed_timer, at, key)):
             self.node.onTimer(at, self.context)
+        suspects = self._parts.suspected_timers
+        if suspects and (timer := self._failed_timer(at, key)) in suspects:
+            suspects.remove(timer)
+            self._reports.append(SuspectHandled(timer))
         if self.observer is not None:
             self.observer.hook_ended("onTimer")
         self.context.key, self.context.has_key = None, False
 
     def _failed_timer(self, at: float, key: Any) -> FailedTimer:
-        return FailedTimer(self.subtask, shown(None if key is NO_KEY else key), at)
+        if key is NO_KEY:
+            return FailedTimer(self.subtask, "", b"", at)
+        return FailedTimer(self.subtask, shown(key), content_hash(key, self._parts.codec), at)
 
     def _handle_messages(self, limit: int) -> int:
         done = 0
@@ -637,6 +645,8 @@ class SubtaskMachine:
         if division is not None:
             limit = min(limit, division.enter(channel.end, head))
         handled = channel.handle(head, limit)
+        if channel.isolation is not None:
+            self._reports += map(SuspectHandled, channel.isolation.take_handled())
         if division is not None:
             division.handled(channel.end.channel, handled)
         if self._parts.steps is not None:

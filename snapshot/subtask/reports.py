@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshot.channel.stamps import Numbers
+from snapshot.culprit import Suspect
 from snapshot.ids import Subtask
 from snapshot.keyed.migration import MigratedRows
 from snapshot.keyed.rows import CapturedRows
@@ -44,6 +45,13 @@ class SubtaskEnded:
     """The subtask has sent the end of its stream."""
 
     subtask: Subtask
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectHandled:
+    """A message or a timer that failed before was handled."""
+
+    suspect: Suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +181,7 @@ Report = (
     | SnapshotAsked
     | PublicationHandled
     | SubtaskEnded
+    | SuspectHandled
     | AlignmentStarted
     | RowsMigrated
     | RowsCaptured

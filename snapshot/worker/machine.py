@@ -465,6 +465,10 @@ class WorkerMachine:
             return
         self.stage = Stage.FAILED
         self._forget_deadlines()
+        for machine in self.subtasks.values():
+            for report in machine.take_reports():
+                if isinstance(report, reports.SuspectHandled):  # the failure is judged by it
+                    self._send(control.SuspectHandled(self.incarnation, report.suspect))
         failed = control.WorkerFailed(
             self.number,
             self.incarnation,
@@ -590,15 +594,20 @@ class WorkerMachine:
             case reports.PublicationHandled(snapshot_id, subtask):
                 if snapshot_id == self._data.last_snapshot and self._data.differences.is_committed(report):
                     committed.append(subtask)
+            case reports.SuspectHandled(suspect):
+                self._send(control.SuspectHandled(self.incarnation, suspect))
             case reports.AlignmentStarted(snapshot_id, subtask, timeout):
                 self.deadlines[AlignmentDeadline(snapshot_id, subtask)] = now + timeout
             case reports.SubtaskEnded(subtask):
-                self._effects.append(Log("info", f"{subtask} has ended"))
-                self._effects.append(ReportProgress())
-                if self._data.records is not None:
-                    self.deadlines[RecordDeadline(subtask)] = now
+                self._note_end(subtask, now)
             case _:
                 assert_never(report)
+
+    def _note_end(self, subtask: Subtask, now: float) -> None:
+        self._effects.append(Log("info", f"{subtask} has ended"))
+        self._effects.append(ReportProgress())
+        if self._data.records is not None:
+            self.deadlines[RecordDeadline(subtask)] = now
 
     def _store(self, uploads: tuple[PendingUpload, ...]) -> None:
         if uploads:

@@ -143,7 +143,7 @@ def _channels(
         frames=frames,
         sent=dict(restored.sent),
         partitions=restored.partitions,
-        isolated=restored.isolated,
+        suspects=restored.suspects,
         missing_ends=restored.missing_ends,
         waves=waves,
         reshaped=is_closed,

@@ -16,7 +16,16 @@ from barrier_runtime.progress import EdgeProcessed, EdgeSent, StoreProgress, Wor
 from snapshot.channel.rerouting import ChannelEnd, NewChannel, OldChannel, ReroutedCount, ReshapedEdge, Route
 from snapshot.channel.stamps import Clock
 from snapshot.coordinator import control
-from snapshot.culprit import Culprit, FailedMessages, FailedTimer, IsolatedMessages
+from snapshot.culprit import (
+    Culprit,
+    DeadLetter,
+    FailedBatch,
+    FailedMessage,
+    FailedTimer,
+    IsolatedMessages,
+    Suspect,
+    Suspects,
+)
 from snapshot.errors import ChannelError
 from snapshot.ids import ChannelId, Subtask
 from snapshot.stored.certificate import (
@@ -78,11 +87,20 @@ _INHERITANCES = st.builds(
 )
 _MANY_NUMBERS = st.lists(_NUMBERS, max_size=2).map(tuple)
 _BASES = st.builds(StepBase, _NUMBERS, _NUMBERS, _NUMBERS, _MANY_NUMBERS, _MANY_NUMBERS)
+_FAILED_MESSAGES = st.builds(FailedMessage, _CHANNELS, _NUMBERS, st.binary(max_size=8))
+_FAILED_TIMERS = st.builds(FailedTimer, _SUBTASKS, st.text(max_size=8), st.binary(max_size=8), _SECONDS)
+_SUSPECTS = st.builds(
+    Suspects,
+    st.lists(_FAILED_MESSAGES, max_size=2).map(tuple),
+    st.lists(st.builds(IsolatedMessages, _CHANNELS, _NUMBERS, _NUMBERS), max_size=2).map(tuple),
+    st.lists(st.builds(DeadLetter, _CHANNELS, _NUMBERS, st.binary(max_size=8), _TEXTS), max_size=2).map(tuple),
+    st.lists(_FAILED_TIMERS, max_size=2).map(tuple),
+)
 _RESTORED = st.builds(
     control.RestoredSubtask, _SUBTASKS, st.none() | _STATE_HANDLES, st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple),
     st.lists(st.tuples(_CHANNELS, _NUMBERS)).map(tuple), st.lists(_STATE_HANDLES, max_size=1).map(tuple),
     st.none() | st.lists(st.text(max_size=3), max_size=2).map(tuple),
-    st.lists(st.builds(IsolatedMessages, _CHANNELS, _NUMBERS, _NUMBERS, st.none() | st.text()), max_size=2).map(tuple),
+    _SUSPECTS,
     st.lists(_CHANNELS, max_size=2).map(tuple), st.none() | _GROUPS, _ENTRIES, _OWN, st.none() | _INHERITANCES,
     st.lists(_STATE_HANDLES, max_size=1).map(tuple), st.lists(_RESHAPED, max_size=2).map(tuple),
     st.lists(_TEXTS, max_size=2).map(tuple), st.lists(st.tuples(_CHANNELS, _WAVES), max_size=2).map(tuple),
@@ -121,8 +139,10 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     Clock: st.none() | st.lists(st.tuples(st.text(max_size=3), _NUMBERS), max_size=3).map(tuple),
     tuple[control.RestoredSubtask, ...]: st.lists(_RESTORED, max_size=2).map(tuple),
     Culprit | None: st.none()
-    | st.builds(FailedMessages, _CHANNELS, _NUMBERS, _NUMBERS)
-    | st.builds(FailedTimer, _SUBTASKS, st.text(max_size=8), _SECONDS),
+    | _FAILED_MESSAGES
+    | _FAILED_TIMERS
+    | st.builds(FailedBatch, _CHANNELS, _NUMBERS, _NUMBERS),
+    Suspect: _FAILED_MESSAGES | _FAILED_TIMERS,
     dict[int, EdgeSent]: st.dictionaries(
         _NUMBERS, st.builds(EdgeSent, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _SECONDS), max_size=3
     ),

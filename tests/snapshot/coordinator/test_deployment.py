@@ -10,6 +10,8 @@ import pytest
 from snapshot.coordinator import control, events
 from snapshot.coordinator.machine import Outcome, Phase
 from snapshot.coordinator.restart_policy import RestartPolicy
+from snapshot.culprit import FailedMessage, Suspects
+from snapshot.ids import ChannelId
 from snapshot.stored.history import Claim
 from tests.snapshot.led import ENDED, SETTINGS, Led, of_kind, order
 from tests.snapshot.sample import P, Q
@@ -108,6 +110,53 @@ def test_several_reports_in_one_incarnation_are_one_failure(phase: Phase) -> Non
     assert reasons(led) == ["it raised"]
     assert led.coordinator.phase is Phase.RESTORING
     assert led.coordinator.incarnation == 2
+
+
+def test_the_first_report_need_not_name_the_cause() -> None:
+    """The culprit's report comes behind that of its peer: the failure has its reason, and counts for its message."""
+    failed = FailedMessage(ChannelId(P, Q), 7, b"seven")
+    led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=2, delay=0.0, poisonAfter=2))).run()
+    for incarnation in (1, 2):
+        led.holds_store = True
+        led.feed(0, control.WorkerFailed(0, incarnation, "a peer is lost", False))
+        led.feed(1, control.WorkerFailed(1, incarnation, "it raised", False, failed))
+        led.feed(0, control.WorkerFailed(0, incarnation, "said again", False, failed))
+        assert reasons(led)[:1] == ["it raised"]
+        led.holds_store = False
+        if incarnation == 1:
+            deploys = led.sent(led.perform_held(), control.Deploy)
+            suspects = {each.subtask: each.suspects for deploy in deploys for each in deploy.subtasks}
+            assert suspects == {P: Suspects(), Q: Suspects(messages=(failed,))}
+            led.restored()
+            led.connected()
+    assert led.coordinator.outcome is Outcome.FAILED
+    assert "message 7 of P[0]->Q[0] failed 2 times in a row" in led.coordinator.reason
+
+
+def test_a_message_that_was_handled_is_told_from_an_equal_one() -> None:
+    """Its worker says so, maybe behind a peer's report of the incarnation's end. An older one's word has no effect."""
+    led = Led(replace(SETTINGS, restart_policy=RestartPolicy(maxRestarts=None, delay=0.0, poisonAfter=2))).run()
+
+    def fails(incarnation: int, number: int, handled: int = 0) -> None:
+        """At one number, after an equal message was handled at another."""
+        led.holds_store = True
+        led.feed(0, control.WorkerFailed(0, incarnation, "a peer is lost", False))
+        if handled:
+            led.feed(1, control.SuspectHandled(incarnation, FailedMessage(ChannelId(P, Q), handled, b"equal")))
+        failed = FailedMessage(ChannelId(P, Q), number, b"equal")
+        led.feed(1, control.WorkerFailed(1, incarnation, "it raised", False, failed))
+        led.holds_store = False
+        led.perform_held()
+        led.restored()
+        led.connected()
+
+    fails(1, 5)
+    fails(2, 6, handled=5)
+    fails(3, 7, handled=6)
+    assert led.coordinator.phase is Phase.RUNNING
+    led.feed(1, control.SuspectHandled(3, FailedMessage(ChannelId(P, Q), 7, b"equal")))  # dropped
+    fails(4, 8)
+    assert led.coordinator.outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("phase", DEPLOYED, ids=lambda phase: phase.value)

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from snapshot import Graph
 from snapshot.coordinator.restart_policy import RestartPolicy, Restarts
+from snapshot.culprit import FailedMessage
+from snapshot.ids import ChannelId, Subtask
+from snapshot.plan.compiled_graph import build
 from snapshot.plan.topology import Topology
+from tests.snapshot.graphs import Passive
 
 _TOPOLOGY = Topology("g", (), (), ())
 
@@ -33,11 +38,63 @@ def test_progress_begins_a_new_row() -> None:
     """The limit and the delays count restarts without a published snapshot between them; history keeps all."""
     restarts = Restarts(RestartPolicy(maxRestarts=1, firstDelay=0.0), _TOPOLOGY)
     assert restarts.count("one", 0.0, 1000.0) is None
-    restarts.note_published(())
+    restarts.note_published(1, ())
     assert restarts.count("two", 1.0, 1001.0) is None
     assert restarts.not_before == 1.0
     assert restarts.count("three", 2.0, 1002.0) == "three\n(after 1 restarts in a row; maxRestarts is 1)"
     assert [(restart.at, restart.reason) for restart in restarts.history.newest] == [(1000.0, "one"), (1001.0, "two")]
+
+
+def with_dead_letters() -> Topology:
+    """Two channels with a dead-letter edge, and one without."""
+    graph = Graph("g").add("a", Passive(), parallelism=2).add("b", Passive(), parallelism=2).add("c", Passive())
+    graph.add("dead", Passive()).connect("a", "b", partitioning="forward", onError="dead").connect("b", "c")
+    return build(graph, "unaligned").topology
+
+
+def failed(index: int, number: int = 1) -> FailedMessage:
+    channel = ChannelId(Subtask("a", index), Subtask("b", index))
+    return FailedMessage(channel, number, b"of %d" % number)
+
+
+def test_messages_that_may_be_set_aside_count_by_the_channel() -> None:
+    """So that many subtasks may have one each; all other failures are one row. Isolating begins the row anew."""
+    restarts = Restarts(RestartPolicy(maxRestarts=2, poisonAfter=3), with_dead_letters())
+    other = FailedMessage(ChannelId(Subtask("b", 0), Subtask("c", 0)), 1, b"x")
+    for culprit in (failed(0), failed(1), failed(0), failed(1), other, None):
+        assert restarts.count("why", 10.0, 1010.0, culprit) is None
+    assert restarts.not_before == 10.1  # the second of its row
+    assert restarts.count("why", 10.0, 1010.0, None) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
+    assert restarts.count("bad", 10.0, 1010.0, failed(0)) is None
+    assert restarts.history.newest[-1].reason.startswith("bad\n(message 1 of a[0]->b[0] failed for good, and is sent")
+    assert restarts.not_before == 10.0
+    for _ in range(2):
+        assert restarts.count("why", 10.0, 1010.0, failed(0, 2)) is None
+    assert restarts.count("why", 10.0, 1010.0, failed(0, 4)) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
+
+
+def test_without_poison_after_all_failures_are_one_row() -> None:
+    """Because nothing else would bound those of a message."""
+    restarts = Restarts(RestartPolicy(maxRestarts=1, poisonAfter=None), with_dead_letters())
+    assert restarts.count("why", 10.0, 1010.0, failed(0)) is None
+    assert "after 1 restarts" in (restarts.count("why", 10.0, 1010.0, failed(1)) or "")
+
+
+def test_the_culprit_of_a_failure_may_be_named_late() -> None:
+    """Behind the report of a worker that lost its peer: the failure counts once, with the reason of its cause."""
+    restarts = Restarts(RestartPolicy(maxRestarts=1, poisonAfter=2), with_dead_letters())
+    waits = [restarts.lacks_culprit]
+    for _ in range(2):
+        assert restarts.count("a peer is lost", 10.0, 1010.0) is None
+        waits.append(restarts.lacks_culprit)
+        assert restarts.blame(failed(0), "it raised", 10.0, 1010.0) is None
+        waits.append(restarts.lacks_culprit)
+    assert waits == [False, True, False, True, False]
+    assert [each.reason.splitlines()[0] for each in restarts.history.newest] == ["it raised", "it raised"]
+    again = Restarts(RestartPolicy(), with_dead_letters())
+    assert again.count("a peer is lost", 10.0, 1010.0) is None
+    again.note_published(1, ())
+    assert not again.lacks_culprit
 
 
 @pytest.mark.parametrize(

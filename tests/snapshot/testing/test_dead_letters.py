@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from snapshot import Context, Graph, GraphError, Node
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
-from snapshot.testing import ListSink, ListSource, Simulator
+from snapshot.testing import CheckFailed, ListSink, ListSource, Pause, Simulator, checkRecovery, everHandled
 from snapshot.testing.history import History
 
 _BAD = (3, 4, 11)
@@ -159,3 +160,298 @@ def test_the_edge_is_none_of_the_nodes() -> None:
         Simulator(Graph("g").add("a", ListSource(1)).add("b", Parser()).connect("a", "b", onError="nowhere"), 0)
     with pytest.raises(GraphError, match=r"onError is a int"):
         Simulator(Graph("g").add("a", ListSource(1)).add("b", Parser()).connect("a", "b", onError=7), 0)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- what is known of a message
+
+
+class Forwards(Node):
+    """Sends what it gets, from whichever input comes first."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.send(message)
+
+
+class Stamps(Node):
+    """Sends what it gets with the time, which is another after each restart."""
+
+    def onMessage(self, message: int, context: Context) -> None:
+        context.send((message, context.now))
+
+
+class StampParser(Node):
+    """Fails on some stamped numbers."""
+
+    def onMessage(self, message: tuple[int, float], context: Context) -> None:
+        if message[0] in _BAD:
+            raise ValueError(f"cannot parse {message[0]}")
+        context.send(message[0])
+
+
+def sorted_letters(history: History) -> list[tuple[Any, str]]:
+    assert history.outcome is Outcome.FINISHED, history.reason
+    return sorted((each["message"], each["error"].splitlines()[0]) for each in history.output("dead"))
+
+
+@given(seed=st.integers(0, 10_000), poison_after=st.integers(1, 3), interval=st.sampled_from([None, 0.1]))
+@settings(deadline=None)
+def test_no_good_message_is_set_aside_behind_two_inputs(seed: int, poison_after: int, interval: float | None) -> None:
+    """A restart mixes the inputs otherwise, so that another message has the number of the one that failed."""
+    graph = Graph("g").add("a", ListSource(*range(20))).add("b", ListSource(*range(100, 110)))
+    graph.add("mix", Forwards()).add("parser", Parser()).add("out", ListSink()).add("dead", ListSink())
+    graph.connect("a", "mix").connect("b", "mix").connect("mix", "parser", onError="dead").connect("parser", "out")
+    policy = RestartPolicy(poisonAfter=poison_after)
+    history = Simulator(graph, seed, snapshotInterval=interval, restartPolicy=policy).run()
+    assert sorted_letters(history) == [
+        (bad, f"onMessage of parser[0]: ValueError: cannot parse {bad}") for bad in sorted(_BAD)
+    ]
+    assert sorted(history.output("out")) == [*_GOOD, *range(100, 110)]
+
+
+@given(seed=st.integers(0, 10_000), poison_after=st.integers(1, 4))
+@settings(deadline=None)
+def test_a_message_that_holds_its_time_is_set_aside(seed: int, poison_after: int) -> None:
+    """Its content is another after each restart, so it is known by its number."""
+    graph = Graph("g").add("numbers", ListSource(*range(20))).add("stamps", Stamps()).add("parser", StampParser())
+    graph.add("out", ListSink()).add("dead", ListSink())
+    graph.connect("numbers", "stamps").connect("stamps", "parser", onError="dead").connect("parser", "out")
+    policy = RestartPolicy(poisonAfter=poison_after)
+    history = Simulator(graph, seed, restartPolicy=policy).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert sorted(history.output("out")) == _GOOD
+    assert sorted(each["message"][0] for each in history.output("dead")) == sorted(_BAD)
+
+
+@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from([1, 3, 6]))
+@settings(deadline=None)
+def test_bad_messages_of_many_subtasks_do_not_add_up(seed: int, parallelism: int) -> None:
+    """Under the default policy: the failures of each channel are a row of their own."""
+    source = ListSource(*(number for number in (3, 0) for _ in range(parallelism)))
+    graph = Graph("g").add("numbers", source, parallelism=parallelism).add("parser", Parser(), parallelism=parallelism)
+    graph.add("out", ListSink()).add("dead", ListSink())
+    graph.connect("numbers", "parser", onError="dead").connect("parser", "out")
+    history = Simulator(graph, seed, workers=parallelism).run()
+    assert [message for message, _ in sorted_letters(history)] == [3] * parallelism
+    assert history.output("out") == [0] * parallelism
+
+
+# ---------------------------------------------------------------- failures that pass
+
+#: {what a hook was called with: calls}, which no rollback reaches
+_TRIED: Counter[Any] = Counter()
+
+
+class FailsTwice(Node):
+    """Handles each message, or list of messages, at the third call."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        _TRIED[self.handled] += 1
+        if _TRIED[self.handled] <= 2:
+            raise OSError("the service does not answer")
+        self.handled += 1
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> int:
+        return self.handled
+
+    def restoreState(self, state: int) -> None:
+        self.handled = state
+
+
+@pytest.mark.parametrize("on_error", ["dead", None])
+def test_equal_messages_that_fail_for_a_while_are_handled(on_error: str | None) -> None:
+    """Each of them fails twice in a row and no more, and nothing is published between them."""
+    _TRIED.clear()
+    graph = Graph("g").add("numbers", ListSource(*[7] * 5)).add("parser", FailsTwice())
+    graph.add("out", ListSink()).add("dead", ListSink())
+    graph.connect("numbers", "parser", onError=on_error).connect("parser", "out")
+    if on_error is None:
+        graph.connect("numbers", "dead")
+    policy = RestartPolicy(maxRestarts=None, poisonAfter=3)
+    history = Simulator(graph, [], snapshotInterval=None, restartPolicy=policy).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert history.output("out") == [7] * 5
+
+
+class RowWriter(Node):
+    """Fails on rows with 0, and once on a row of its own while the service is down."""
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        numbers = batch.column("n").to_pylist()
+        _TRIED[tuple(numbers)] += 1
+        if 0 in numbers:
+            raise ValueError("cannot parse 0")
+        if _TRIED[tuple(numbers)] == 1:
+            raise OSError("the service does not answer")
+        for number in numbers:
+            context.send(number)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_row_that_fails_once_is_not_set_aside(rows: int) -> None:
+    """Nor is one whose half was tried alone: each row fails as often as a message does."""
+    _TRIED.clear()
+    graph = parsing(RowWriter(), ListSource(batch(range(rows))), schema="n long")
+    policy = RestartPolicy(maxRestarts=50, poisonAfter=4)
+    history = Simulator(graph, [], restartPolicy=policy).run()
+    assert [message for message, _ in sorted_letters(history)] == [{"n": 0}]
+    assert sorted(history.output("out")) == [*range(1, rows)]
+    assert _TRIED[(0,)] == 4
+
+
+class AsSoonAsPossible(Node):
+    """Registers a timer of one time for each message, which fires well at its second call."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.last = message
+        context.registerTimer(0.0)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        _TRIED[self.last] += 1
+        if _TRIED[self.last] == 1:
+            raise OSError("the service does not answer")
+        context.send(self.last)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.last
+
+    def restoreState(self, state: Any) -> None:
+        self.last = state
+
+
+@pytest.mark.parametrize("key", [None, key_of])
+def test_a_timer_that_fired_well_begins_anew(key: Any) -> None:
+    """Though the next one has the same time and the same key."""
+    _TRIED.clear()
+    items = [each for number in range(5) for each in (5 * number, Pause(3.0))]
+    graph = Graph("g").add("numbers", ListSource(*items)).add("node", AsSoonAsPossible()).add("out", ListSink())
+    graph.connect("numbers", "node", key=key).connect("node", "out")
+    history = Simulator(graph, [], snapshotInterval=0.5, restartPolicy=RestartPolicy(poisonAfter=2)).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert history.output("out") == [0, 5, 10, 15, 20]
+
+
+class FailsAtLast(Node):
+    """Registers a timer of one time for each message. The last fires badly, those before it fire well."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        self.last = message
+        context.registerTimer(0.0)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        if self.last == 4:
+            raise ValueError("no alarm")
+        context.send(self.last)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
+        return self.last
+
+    def restoreState(self, state: Any) -> None:
+        self.last = state
+
+
+@pytest.mark.parametrize("interval", [None, 0.5, 7.0])
+def test_equal_timers_that_fire_well_before_it_hide_no_timer(interval: float | None) -> None:
+    """Each restart repeats them, and yet the last one fails three times in a row."""
+    items = [each for number in range(5) for each in (number, Pause(3.0))]
+    graph = Graph("g").add("numbers", ListSource(*items)).add("node", FailsAtLast()).add("out", ListSink())
+    graph.connect("numbers", "node").connect("node", "out")
+    history = Simulator(graph, [], snapshotInterval=interval, restartPolicy=RestartPolicy(maxRestarts=99)).run()
+    assert history.outcome is Outcome.FAILED
+    assert "the timer of node[0] at 0.000000 failed 3 times in a row" in history.reason
+
+
+class AtTen(Node):
+    """A timer of each key at one time, which fires well at its second call."""
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        context.registerTimer(10.0)
+
+    def onTimer(self, at: float, context: Context) -> None:
+        _TRIED[context.key] += 1
+        if _TRIED[context.key] == 1:
+            raise OSError("the service does not answer")
+        context.send(context.key)
+
+
+def test_timers_of_long_keys_are_told_apart() -> None:
+    """Where the shown keys are equal, because they differ in the middle."""
+    _TRIED.clear()
+    keys = ["x" * 3_000 + str(number) + "y" * 3_000 for number in range(4)]
+    graph = Graph("g").add("keys", ListSource(*keys)).add("node", AtTen()).add("out", ListSink())
+    graph.connect("keys", "node", key=same).connect("node", "out")
+    history = Simulator(graph, [], snapshotInterval=0.5, restartPolicy=RestartPolicy(poisonAfter=2)).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert sorted(history.output("out")) == keys
+
+
+def same(message: Any) -> Any:
+    return message
+
+
+# ---------------------------------------------------------------- what the kit says of them
+
+
+class Table(Node):
+    """A last node that is no sink."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def onMessage(self, message: int, context: Context) -> None:
+        if message in _BAD:
+            raise ValueError(f"cannot parse {message}")
+        self.rows.append(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> list[int]:
+        return self.rows[:]
+
+    def restoreState(self, state: list[int]) -> None:
+        self.rows = state
+
+
+class ForgetsTotal(Node):
+    """Wrong: its total is not saved."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def onMessage(self, message: int, context: Context) -> None:
+        self.total += message
+        context.send(self.total)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> None:
+        return None
+
+    def restoreState(self, state: None) -> None:
+        pass
+
+
+def ending_in_table(node: Node | None) -> Graph:
+    graph = Graph("g").add("numbers", ListSource(5, 3, 7)).add("node", node or Forwards())
+    graph.add("table", Table()).add("dead", ListSink())
+    return graph.connect("numbers", "node").connect("node", "table", onError="dead")
+
+
+def test_a_message_that_was_set_aside_was_not_handled() -> None:
+    """It is no output of the node, and no place outside got it from there but by the hook's calls that failed."""
+    history = Simulator(ending_in_table(None), 0, restartPolicy=RestartPolicy(poisonAfter=2)).run()
+    assert history.output("table") == history.snapshots[-1].node("table").state == [5, 7]
+    assert [letter["message"] for letter in history.output("dead")] == [3]
+    assert everHandled(history, "table").count(3) == 2
+
+
+def test_a_last_node_with_dead_letters_is_compared() -> None:
+    """Its dead-letter edge is no output of the node."""
+    checkRecovery(ending_in_table(None), examples=10)
+    with pytest.raises(CheckFailed, match="table: "):
+        checkRecovery(ending_in_table(ForgetsTotal()))

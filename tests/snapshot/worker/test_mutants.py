@@ -161,7 +161,7 @@ MUTANTS = (
         "pass",
     ),
     Mutant(
-        "an end brings the report forward", WorkerMachine, "_dispatch", "self._effects.append(ReportProgress())", "pass"
+        "an end brings the report forward", WorkerMachine, "_note_end", "self._effects.append(ReportProgress())", "pass"
     ),
     Mutant("uploads at the minimum stay", UploadBatcher, "discard_below", "each < snapshot_id", "each <= snapshot_id"),
     Mutant("whole uploads go together", UploadBatcher, "add", "batch.count == self._subtask_count", "True"),
