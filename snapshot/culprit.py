@@ -19,6 +19,11 @@ class FailedMessage:
     def __str__(self) -> str:
         return f"message {self.number} of {self.channel}"
 
+    @property
+    def subtask(self) -> Subtask:
+        """Subtask whose hook failed."""
+        return self.channel.target
+
 
 @dataclass(frozen=True, slots=True)
 class FailedBatch:
@@ -67,7 +72,7 @@ class DeadLetter:
 
     channel: ChannelId
     number: int  #: number of the message, or of a message ahead of it
-    content: bytes  #: hash of the message; empty where only the number counts
+    content: bytes | None  #: hash of the message; None: whatever has the number is set aside
     error: str
 
 

@@ -16,7 +16,7 @@ deadline. REPLAYING has no deadline, because a replay takes as long as the work 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import assert_never
 
@@ -46,7 +46,7 @@ from snapshot.coordinator.snapshot_tracker import SnapshotTracker
 from snapshot.coordinator.step_records import is_foreign
 from snapshot.coordinator.termination import RunTermination
 from snapshot.coordinator.worker_registry import WorkerRegistry
-from snapshot.culprit import Culprit
+from snapshot.culprit import Culprit, Suspect
 from snapshot.errors import RestoreRefused, SnapshotCorrupt
 from snapshot.ids import Subtask
 from snapshot.independent.composed_cut import plan_cut
@@ -257,8 +257,7 @@ class Coordinator:
                     self._on_deployment_result(self._deployment.failed(worker, incarnation, reason, culprit))
             case control.SuspectHandled(incarnation, suspect):
                 if incarnation == self.incarnation:  # also after its end, because the culprit's report may follow
-                    last_begun = max(self.table.pending, default=self.table.first_id - 1)
-                    self._restarts.note_handled(suspect, last_begun + 1)
+                    self._on_handled(suspect)
             case control.WorkerReplayed(_, incarnation):
                 self._on_deployment_result(self._deployment.replayed(worker, incarnation))
             case control.WorkerIdle(_, incarnation, idle):
@@ -277,9 +276,9 @@ class Coordinator:
             case control.RecordAnnounced(incarnation, record, seconds) if self._is_current(incarnation):
                 assert self._records is not None
                 self._records.take(record, seconds)
+                self._restarts.note_recorded(record)
                 if self._records.take_first_round():  # the restore has worked, and needs no snapshot to show it
-                    newest = [each.record for each in self._records.newest.values()]
-                    self._note_progress(self.table.first_id - 1, newest)
+                    self._note_progress(self.table.first_id - 1, ())
                 self._trigger_waiting()
                 self._remove_records()
             case control.RecordFailed(incarnation, subtask, number, reason) if self._is_current(incarnation):
@@ -291,6 +290,14 @@ class Coordinator:
                 self._on_record_fenced(claim)
             case control.PublicationDone(incarnation, snapshot_id, subtasks) if self._is_current(incarnation):
                 self._on_committed(snapshot_id, subtasks)
+
+    def _on_handled(self, suspect: Suspect) -> None:
+        """Note that what had failed was handled, maybe behind the cuts of what is on its way now."""
+        if self._records is None:
+            on_its_way = max(self.table.pending, default=self.table.first_id - 1)
+        else:
+            on_its_way = self._records.on_its_way(suspect.subtask)
+        self._restarts.note_handled(suspect, on_its_way + 1)
 
     def _is_current(self, incarnation: int) -> bool:
         """Return whether `incarnation` is deployed. Messages of other incarnations are dropped (PROTOCOL 6.1)."""
@@ -610,7 +617,7 @@ class Coordinator:
             self._tracker.end_components(manifest)
             self._renew_or_trigger()
 
-    def _note_progress(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
+    def _note_progress(self, snapshot_id: int, records: Collection[SubtaskRecord]) -> None:
         """Begin a new row of restarts, and remove snapshots that are too many."""
         self._restarts.note_published(snapshot_id, records)
         self._remove_next()

@@ -14,7 +14,7 @@ from snapshot.coordinator.worker_registry import WorkerRegistry
 from snapshot.ids import ChannelId, Subtask
 from snapshot.independent.recovery_report import checkpoints
 from snapshot.plan.topology import Topology
-from snapshot.stored.independent_record import Checkpoint, IndependentRecord
+from snapshot.stored.independent_record import Checkpoint, IndependentRecord, first_record_number
 from snapshot.stored.layout import record_path
 from snapshot.stored.manifest import Manifest
 
@@ -116,6 +116,11 @@ class RecordTracker:
             self.failures.pop(record.subtask, None)
         numbers = tuple(record.sent.items()), tuple(record.processed.items())
         self._pass_on(record.subtask, *numbers, record.checkpoint)
+
+    def on_its_way(self, subtask: Subtask) -> int:
+        """Return the number of the record that follows the announced ones. It may have been captured."""
+        newest = self.newest.get(subtask)
+        return first_record_number(self._registry.incarnation) if newest is None else newest.number + 1
 
     def announce_restored(self, restored: Manifest) -> None:
         """Pass the numbers of the restored snapshot on, which stands for the first record of each subtask."""

@@ -6,7 +6,7 @@ several messages that fail together, such as the rows of a batch, halves are iso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,9 +33,18 @@ _CONTENTS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
-    """The run continues with messages isolated. The text says which, and where they go."""
+class Counted:
+    """The run continues. Messages failed that will be set aside if they fail again and again."""
 
+    channel: ChannelId
+    times: int  #: failures of these messages in a row
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """The run continues with messages of a channel isolated. The text says which, and where they go."""
+
+    channel: ChannelId
     text: str
 
 
@@ -44,6 +53,9 @@ class Poisoned:
     """The run must end, because every restart fails at the same place."""
 
     text: str
+
+
+Verdict = Counted | Isolated | Poisoned | None
 
 
 class RepeatedFailures:
@@ -61,21 +73,15 @@ class RepeatedFailures:
         self._poison_after = poison_after
         #: {message or timer: failures in a row}
         self._counts: dict[Suspect, int] = {}
-        #: {message or timer that was handled since its last failure: lowest id of a snapshot that lies behind it}
+        #: {message or timer that was handled since its last failure: lowest number, as in `note_published`, behind it}
         self._handled: dict[Suspect, int] = {}
         #: {messages that failed together: failures in a row}
         self._batches: dict[FailedBatch, int] = {}
         self._isolated: dict[ChannelId, list[IsolatedMessages]] = {}
         self._letters: dict[ChannelId, list[DeadLetter]] = {}
 
-    def dead_letter_channel(self, culprit: Culprit | None) -> ChannelId | None:
-        """Return the channel of messages that are set aside after `poison_after` failures, or None for all else."""
-        if self._poison_after is None or culprit is None or isinstance(culprit, FailedTimer):
-            return None
-        return None if self._topology.edge_of(culprit.channel).on_error is None else culprit.channel
-
-    def count(self, culprit: Culprit | None, reason: str) -> Isolated | Poisoned | None:
-        """Count a failure. Return None unless the culprit has failed `poison_after` times in a row."""
+    def count(self, culprit: Culprit | None, reason: str) -> Verdict:
+        """Count a failure. Return None where it is as any other: no message is set aside, and none must be."""
         if self._poison_after is None:
             return None
         match culprit:
@@ -89,17 +95,21 @@ class RepeatedFailures:
             case FailedBatch():
                 return self._count_batch(culprit, self._poison_after, reason)
 
-    def note_handled(self, suspect: Suspect, next_id: int) -> None:
-        """Note that a message or a timer was handled that had failed, ahead of all snapshots from `next_id` on.
+    def note_handled(self, suspect: Suspect, number: int) -> None:
+        """Note that a message or a timer was handled that had failed. What is published from `number` on is behind it.
 
         The failure of an equal message at another number is not the same message's from now on.
         """
         if suspect in self._counts:
-            self._handled[suspect] = next_id
+            self._handled[suspect] = number
 
-    def note_published(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
-        """Forget what lies before a published snapshot, because no restart repeats it."""
+    def note_published(self, number: int, records: Collection[SubtaskRecord]) -> None:
+        """Forget what lies before a published snapshot, or a subtask's record, because no restart repeats it.
+
+        `number` is the id of the snapshot, or the number of the record.
+        """
         processed = {entry.channel: entry.processed for record in records for entry in record.received}
+        recorded = {record.subtask for record in records}
 
         def is_behind(channel: ChannelId, number: int) -> bool:
             return number > processed.get(channel, 0)
@@ -107,10 +117,10 @@ class RepeatedFailures:
         def may_fail(suspect: Suspect) -> bool:
             if isinstance(suspect, FailedMessage):
                 return is_behind(suspect.channel, suspect.number)
-            return suspect not in self._handled or self._handled[suspect] > snapshot_id
+            return suspect.subtask not in recorded or number < self._handled.get(suspect, number + 1)
 
         self._counts = {each: count for each, count in self._counts.items() if may_fail(each)}
-        self._handled = {each: next_id for each, next_id in self._handled.items() if each in self._counts}
+        self._handled = {each: first for each, first in self._handled.items() if each in self._counts}
         self._batches = {each: count for each, count in self._batches.items() if is_behind(each.channel, each.last)}
         for channel, isolated in self._isolated.items():
             self._isolated[channel] = [each for each in isolated if is_behind(channel, each.last)]
@@ -134,37 +144,41 @@ class RepeatedFailures:
         if len(self._counts) > _SUSPECTS_MAX:
             del self._counts[next(iter(self._counts))]
 
-    def _count_message(self, failed: FailedMessage, poison_after: int, reason: str) -> Isolated | Poisoned | None:
+    def _count_message(self, failed: FailedMessage, poison_after: int, reason: str) -> Verdict:
         self._add(failed)
         at_number = [each for each in self._of_channel(failed.channel) if each.number == failed.number]
         letters = [each for each in self._letters.get(failed.channel, ()) if each.number == failed.number]
         contents = {each.content for each in at_number} | {each.content for each in letters}
-        is_by_number = b"" in contents or len(contents) >= _CONTENTS_MAX
+        is_by_number = None in contents or len(contents) >= _CONTENTS_MAX
         same = at_number if is_by_number else self._of_content(failed)
         count = sum(self._counts[each] for each in same)
         where = self._topology.edge_of(failed.channel).on_error
-        if count < poison_after or where is None:
+        if where is None:
             return self._poisoned(failed, count, poison_after, reason)
-        content = b"" if is_by_number else failed.content
+        if count < poison_after:
+            return Counted(failed.channel, count)
+        content = None if is_by_number else failed.content
         if content in (letter.content for letter in letters):
             return Poisoned(f"{reason}\n({failed} cannot be set aside to {where!r})")
         for each in same:
             del self._counts[each]
         self._set_aside(DeadLetter(failed.channel, failed.number, content, reason))
-        return Isolated(f"{failed} failed for good, and is sent to {where!r}")
+        return Isolated(failed.channel, f"{failed} failed for good, and is sent to {where!r}")
 
-    def _count_batch(self, failed: FailedBatch, poison_after: int, reason: str) -> Isolated | Poisoned | None:
+    def _count_batch(self, failed: FailedBatch, poison_after: int, reason: str) -> Verdict:
         """Count the failure together with those of messages that were among these. Halves are halved at once."""
         same = [each for each in self._batches if each.channel == failed.channel and _overlap(each, failed)]
         count = 1 + max((self._batches.pop(each) for each in same), default=0)
         self._batches[failed] = count
         where = self._topology.edge_of(failed.channel).on_error
         is_half = any(_overlap(each, failed) for each in self._isolated.get(failed.channel, ()))
-        if where is None or (count < poison_after and not is_half):
+        if where is None:
             return self._poisoned(failed, count, poison_after, reason)
+        if count < poison_after and not is_half:
+            return Counted(failed.channel, count)
         del self._batches[failed]
         self._halve(failed)
-        return Isolated(f"{failed} failed together; each half is tried alone")
+        return Isolated(failed.channel, f"{failed} failed together; each half is tried alone")
 
     def _poisoned(self, culprit: Culprit, count: int, poison_after: int, reason: str) -> Poisoned | None:
         if count < poison_after:
@@ -190,7 +204,7 @@ class RepeatedFailures:
         one = FailedBatch(letter.channel, letter.number, letter.number)
         self._isolated[letter.channel] = [piece for each in isolated for piece in _without(each, one)]
         letters = self._letters.get(letter.channel, [])
-        if not letter.content:  # it is for whatever has the number
+        if letter.content is None:  # the others are for former contents of the same message
             letters = [each for each in letters if each.number != letter.number]
         self._letters[letter.channel] = sorted([*letters, letter], key=lambda each: each.number)
 

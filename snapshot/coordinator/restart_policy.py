@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from snapshot.coordinator.bounded_history import BoundedHistory
@@ -11,14 +11,15 @@ from snapshot.culprit import Culprit, Suspect, Suspects
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.topology import Topology
 from snapshot.stored.certificate import SubtaskRecord
+from snapshot.stored.independent_record import IndependentRecord
 
 
 @dataclass(frozen=True)
 class RestartPolicy:
     """Exponential delay between a failure and the restore after it.
 
-    Restarts without a published snapshot between them count as one row. The failures of messages with a dead-letter
-    edge count as a row of their channel, because each channel may have such messages.
+    Restarts without a published snapshot between them count as one row. Messages with a dead-letter edge count once
+    each, as a row of their channel, because each channel may have such messages.
 
     Parameters
     ----------
@@ -66,8 +67,9 @@ class Restart:
 class _Row:
     """Restarts in a row."""
 
-    count: int
-    delay: float  #: seconds before the next restart, unless it is the first
+    count: int  #: without those of a message that had failed before
+    delay: float  #: seconds before the next restart
+    next_delay: float
 
 
 class Restarts:
@@ -91,14 +93,18 @@ class Restarts:
         """True if the last failure was counted, and the report that names its culprit may still come."""
         return self._before is not None
 
-    def note_published(self, snapshot_id: int, records: Iterable[SubtaskRecord]) -> None:
+    def note_published(self, snapshot_id: int, records: Collection[SubtaskRecord]) -> None:
         """Start new rows of restarts, because a snapshot was published, and forget what lies before it."""
         self._rows, self._before = {}, None
         self._repeated.note_published(snapshot_id, records)
 
-    def note_handled(self, suspect: Suspect, next_id: int) -> None:
+    def note_recorded(self, record: IndependentRecord) -> None:
+        """Forget what lies before a record of one subtask. Its row goes on, because the next restart may fail."""
+        self._repeated.note_published(record.number, (record.record,))
+
+    def note_handled(self, suspect: Suspect, number: int) -> None:
         """Note that a message or a timer was handled that had failed. See `RepeatedFailures.note_handled`."""
-        self._repeated.note_handled(suspect, next_id)
+        self._repeated.note_handled(suspect, number)
 
     def suspects(self, subtask: Subtask) -> Suspects:
         """Return what failed at the subtask."""
@@ -107,25 +113,26 @@ class Restarts:
     def count(self, reason: str, now: float, epoch: float, culprit: Culprit | None = None) -> str | None:
         """Count a failure. Return the reason to give up after too many failures in a row, else None.
 
-        A failure after which its messages are isolated begins a new row, because the next restart differs.
+        A failure after which its messages are isolated begins a new row, because the next restart differs. Repeated
+        failures of a message that will be set aside do not count, because `poisonAfter` is their limit.
         """
         policy = self._policy
         self._before = (self._rows, self.history) if culprit is None else None
         verdict = self._repeated.count(culprit, reason)
         if isinstance(verdict, Poisoned):
             return verdict.text
-        channel = self._repeated.dead_letter_channel(culprit)
+        channel = None if verdict is None else verdict.channel
         if isinstance(verdict, Isolated):
             self._rows = {other: row for other, row in self._rows.items() if other != channel}
-            self._restart(now + min(policy.maxDelay, policy.firstDelay), epoch, f"{reason}\n({verdict.text})")
+            self._restart(now, policy.firstDelay, epoch, f"{reason}\n({verdict.text})")
             return None
-        row = self._rows.get(channel, _Row(0, policy.delay))
-        if policy.maxRestarts is not None and row.count >= policy.maxRestarts:
+        is_new = verdict is None or verdict.times == 1
+        row = self._rows.get(channel, _Row(0, policy.firstDelay, policy.delay))
+        if is_new and policy.maxRestarts is not None and row.count >= policy.maxRestarts:
             return f"{reason}\n(after {row.count} restarts in a row; maxRestarts is {policy.maxRestarts})"
-        delay = min(policy.maxDelay, row.delay if row.count else policy.firstDelay)
-        next_delay = min(policy.maxDelay, row.delay * policy.multiplier) if row.count else row.delay
-        self._rows = {**self._rows, channel: _Row(row.count + 1, next_delay)}
-        self._restart(now + delay, epoch, reason)
+        later = min(policy.maxDelay, row.next_delay * policy.multiplier)
+        self._rows = {**self._rows, channel: _Row(row.count + is_new, row.next_delay, later)}
+        self._restart(now, row.delay, epoch, reason)
         return None
 
     def blame(self, culprit: Culprit, reason: str, now: float, epoch: float) -> str | None:
@@ -134,7 +141,7 @@ class Restarts:
         self._rows, self.history = self._before
         return self.count(reason, now, epoch, culprit)
 
-    def _restart(self, not_before: float, epoch: float, reason: str) -> None:
+    def _restart(self, now: float, delay: float, epoch: float, reason: str) -> None:
         self.is_counted = True
-        self.not_before = not_before
+        self.not_before = now + min(self._policy.maxDelay, delay)
         self.history = self.history.add(Restart(epoch, reason))

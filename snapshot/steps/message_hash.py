@@ -12,7 +12,7 @@ counts, because equal objects need not have equal bytes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final
@@ -40,7 +40,10 @@ _BUFFER_BYTES: Final = 4096
 _DEPTH_MAX: Final = 64
 
 #: Types whose `repr` is the same for equal values, in every process.
-_BY_REPR: Final = ("datetime", "date", "time", "timedelta", "Decimal", "UUID", "complex", "Fraction")
+_BY_REPR: Final = frozenset({
+    "datetime.datetime", "datetime.date", "datetime.time", "datetime.timedelta",
+    "builtins.complex", "decimal.Decimal", "fractions.Fraction", "uuid.UUID",
+})  # fmt: skip
 
 
 class PackedMessages:
@@ -172,16 +175,23 @@ class NamedHash(ChannelHash):
             samples.extend(some.to_pylist() if isinstance(some, pa.RecordBatch) else some)
 
 
-def content_hash(message: Any, codec: Codec) -> bytes:
-    """Return a hash of one message, or of a key, or of a batch of one row.
+def content_hashes(messages: list[Any] | pa.RecordBatch, codec: Codec) -> Iterator[bytes]:
+    """Yield the hash of each message, or of each row of a batch."""
+    if isinstance(messages, pa.RecordBatch):
+        yield from (row.tobytes() for row in _row_hashes(messages))
+    else:
+        yield from (content_hash(message, codec) for message in messages)
 
-    Objects that have no value here count by their encoding, because else all objects of a type would be the same.
+
+def content_hash(message: Any, codec: Codec) -> bytes:
+    """Return a hash of one message, or of a key.
+
+    Objects that have no value here count by their encoding, because else all objects of a type would be the same. Some
+    values of two types are the same, such as a list and a tuple.
     """
-    if isinstance(message, pa.RecordBatch):
-        return _row_hashes(message).tobytes()
 
     def other(value: Any) -> Any:
-        found = _other(value)
+        found = _other(value, other)
         return found if len(found) > 1 else [*found, codec.encode(value)]
 
     return blake2b(packed([message], other), digest_size=_DIGEST_BYTES).digest()
@@ -228,18 +238,18 @@ def _plain(value: Any, depth: int, other: Callable[[Any], Any]) -> Any:
     return other(value)
 
 
-def _other(value: Any) -> Any:
-    """Return what stands for a value that MessagePack has not."""
+def _other(value: Any, other: Callable[[Any], Any] | None = None) -> Any:
+    """Return what stands for a value that MessagePack has not. `other` does so for the members of a set."""
     kind = type(value).__qualname__
     if isinstance(value, int):
         return [kind, repr(value)]  # beyond 64 bits
     if isinstance(value, set | frozenset):
-        return [kind, sorted(packed([each]) for each in value)]
+        return [kind, sorted(packed([each], other) for each in value)]
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return [kind, str(value.dtype), list(value.shape), value.tobytes()]
     if isinstance(value, np.generic):
         return [kind, value.tobytes()]
-    return [kind, repr(value)] if kind in _BY_REPR else [kind]
+    return [kind, repr(value)] if f"{type(value).__module__}.{kind}" in _BY_REPR else [kind]
 
 
 def _row_hashes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint64]]:

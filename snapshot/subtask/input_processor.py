@@ -25,7 +25,7 @@ from snapshot.error_text import describe, headline
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
 from snapshot.node import Node, defines
-from snapshot.steps.message_hash import ChannelHash, content_hash
+from snapshot.steps.message_hash import ChannelHash, content_hashes
 from snapshot.subtask.context import SubtaskContext
 from snapshot.subtask.isolation import Isolation
 from snapshot.subtask.observer import ObservedNode, Observer
@@ -217,7 +217,8 @@ class InputProcessor:
         # Decoded anew, because the messages behind the piece may not fit the shape that the node takes.
         messages = messages_of(frame, self._codec)
         start = number - frame.first
-        stop = start + limit if isinstance(messages, list) or frame.stamps is not None else frame.count
+        is_whole = isinstance(messages, pa.RecordBatch) and self._takes_batches and frame.stamps is None
+        stop = frame.count if is_whole else start + limit
         piece = isolation.piece(number, messages[start:stop])
         some = messages[start : start + piece.count]
         self._passed = piece.count
@@ -264,9 +265,8 @@ class InputProcessor:
         if first < last:
             return FailedBatch(self.end.channel, first, last)
         frame = next(frame for frame in self.end.frames() if frame.last >= first)
-        messages = messages_of(frame, self._codec)[first - frame.first :][:1]  # anew, as they were before the hook
-        one = messages if isinstance(messages, pa.RecordBatch) else messages[0]
-        return FailedMessage(self.end.channel, first, content_hash(one, self._codec))
+        messages = messages_of(frame, self._codec)[first - frame.first :]  # anew, as they were before the hook
+        return FailedMessage(self.end.channel, first, next(content_hashes(messages[:1], self._codec)))
 
     def _handle_rows(self, batch: pa.RecordBatch) -> int:
         self._context.key = None

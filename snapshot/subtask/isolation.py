@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,10 +12,10 @@ from snapshot.channel.serialization import Codec
 from snapshot.culprit import DeadLetter, FailedMessage, Suspects
 from snapshot.errors import NodeError
 from snapshot.ids import ChannelId
-from snapshot.steps.message_hash import content_hash
+from snapshot.steps.message_hash import content_hashes
 from snapshot.subtask.output_edge import OutputEdge
 
-#: Messages behind the number of a dead letter among which it is looked for, because each of them is hashed.
+#: Messages about the number of one that failed, among which it is looked for, because each of them is hashed.
 _SEARCHED_MAX: Final = 10_000
 
 
@@ -27,8 +26,8 @@ class Piece:
     count: int
     #: error of the one message, which is set aside; None: the node gets the messages
     error: str | None = None
-    #: the one message if it failed before
-    suspect: FailedMessage | None = None
+    #: what the one message is, if it failed before: several if it had several numbers
+    suspects: tuple[FailedMessage, ...] = ()
 
 
 class Isolation:
@@ -56,52 +55,43 @@ class Isolation:
     def concerns(self, frame: AnyFrame) -> bool:
         """Return whether a frame, or a frame after it, has suspects. Frames come in order."""
         first = frame.first
-        self._messages = [each for each in self._messages if each.number >= first]
+        self._messages = [each for each in self._messages if each.number + _SEARCHED_MAX >= first]
         self._isolated = [each for each in self._isolated if each.last >= first]
         self._letters = [each for each in self._letters if each.number + _SEARCHED_MAX >= first]
         return bool(self._messages or self._isolated or self._letters)
 
     def piece(self, number: int, messages: list[Any] | pa.RecordBatch) -> Piece:
         """Return how many of the messages from `number` on are handled next: at least one."""
-        end = min([number + len(messages), *(bound for bound in self._bounds() if bound > number)])
-        searched = min((letter.number for letter in self._letters), default=end)
-        for each in range(max(number, searched), end):
-            letter = self._letter_of(each, self._content(messages, each - number))
-            if letter is not None and each == number:
+        end = number + len(messages)
+        for isolated in self._isolated:
+            end = min(bound for bound in (end, isolated.first, isolated.last + 1) if bound > number)
+        numbers = (each.number - _SEARCHED_MAX for each in self._messages)  # it may have come behind others before
+        first = max(number, min([end, *numbers, *(letter.number for letter in self._letters)]))
+        searched = messages[first - number : end - number]
+        for each, content in enumerate(content_hashes(searched, self._codec), first):
+            letter = self._letter_of(each, content)
+            suspects = tuple(suspect for suspect in self._messages if suspect.content == content)
+            if (letter is not None or suspects) and each > number:
+                return Piece(each - number)
+            if letter is not None:
                 self._letters.remove(letter)
                 return Piece(1, error=letter.error)
-            if letter is not None:
-                end = each
-                break
-        return Piece(end - number, suspect=self._suspect(number, messages) if end == number + 1 else None)
-
-    def _bounds(self) -> Iterator[int]:
-        """Yield the numbers ahead of which a piece ends."""
-        for message in self._messages:
-            yield from (message.number, message.number + 1)
-        for isolated in self._isolated:
-            yield from (isolated.first, isolated.last + 1)
+            if suspects:
+                return Piece(1, suspects=suspects)
+        return Piece(end - number)
 
     def _letter_of(self, number: int, content: bytes) -> DeadLetter | None:
         """Return the dead letter for a message: one with its content, or one for its number alone."""
         for letter in self._letters:
-            if letter.number == number if not letter.content else letter.number <= number and letter.content == content:
+            is_for_number = letter.content is None and letter.number == number
+            if is_for_number or (letter.content == content and letter.number <= number):
                 return letter
         return None
 
-    def _suspect(self, number: int, messages: list[Any] | pa.RecordBatch) -> FailedMessage | None:
-        same = [each for each in self._messages if each.number == number]
-        content = self._content(messages, 0) if same else b""
-        return next((each for each in same if each.content == content), None)
-
-    def _content(self, messages: list[Any] | pa.RecordBatch, index: int) -> bytes:
-        one = messages.slice(index, 1) if isinstance(messages, pa.RecordBatch) else messages[index]
-        return content_hash(one, self._codec)
-
     def note_handled(self, piece: Piece) -> None:
         """Note a message that failed before, and was handled now."""
-        if piece.suspect is not None:
-            self._handled.append(piece.suspect)
+        self._handled += piece.suspects
+        self._messages = [each for each in self._messages if each not in piece.suspects]
 
     def take_handled(self) -> list[FailedMessage]:
         """Return the messages that failed before, and were handled since the last call."""

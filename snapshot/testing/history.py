@@ -155,9 +155,9 @@ class History:
         """Return the received events of a node, or of one subtask, that no rollback undid."""
         only = subtask_named(node) if isinstance(node, Subtask) or "[" in node else None
         subtasks = [s for s in self.topology.subtasks if s == only or (only is None and s.node == node)]
-        return [event for subtask in subtasks for event in self.handed([*self.lasting(subtask)])]
+        return [event for subtask in subtasks for event in self.handled_among([*self.lasting(subtask)])]
 
-    def handed(self, events: Sequence[Event]) -> Iterator[Event]:
+    def handled_among(self, events: Sequence[Event]) -> Iterator[Event]:
         """Yield the received events whose message the node got. A dead letter is sent right behind its receipt."""
         for event, after in zip_longest(events, events[1:]):
             if event.kind is Kind.RECEIVE and not (after is not None and self._is_dead_letter(after)):

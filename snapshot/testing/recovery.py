@@ -83,7 +83,7 @@ def everHandled(history: History, node: str) -> list[Any]:
     No rollback reaches a place outside, so that such a place has received all of these. Compare as a set where writing
     again does no harm.
     """
-    received = history.handed([each for each in history.events if each.subtask and each.subtask.node == node])
+    received = history.handled_among([each for each in history.events if each.subtask and each.subtask.node == node])
     return [unpack(each.payload, history.codec) for each in received]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot import Graph, NodeError
-from snapshot.coordinator.repeated_failures import Isolated, Poisoned, RepeatedFailures
+from snapshot.coordinator.repeated_failures import Counted, Isolated, Poisoned, RepeatedFailures
 from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, FailedTimer, IsolatedMessages, Suspects
 from snapshot.ids import ChannelId, Subtask
 from snapshot.plan.compiled_graph import build
@@ -73,7 +73,7 @@ def test_exactly_the_rows_that_fail_are_set_aside(rows: int, data: st.DataObject
     while (failed := consumer.run(failures.suspects(B))) is not None:
         verdict = failures.count(failed, f"failure {restarts}")
         restarts += 1
-        assert verdict is None if restarts < poison_after else not isinstance(verdict, Poisoned)
+        assert isinstance(verdict, Counted) if restarts < poison_after else not isinstance(verdict, Poisoned)
         if isinstance(failed, FailedMessage):
             alone[failed.number] += 1
             assert isinstance(verdict, Isolated) == (alone[failed.number] == poison_after)
@@ -92,11 +92,11 @@ def test_only_failures_in_a_row_count() -> None:
     """A published snapshot ends the row of the messages before it, and of no other."""
     failures = RepeatedFailures(topology(), 3)
     for _ in range(2):
-        assert failures.count(one(5), "five") is None
-        assert failures.count(one(9), "nine") is None
+        assert isinstance(failures.count(one(5), "five"), Counted)
+        assert isinstance(failures.count(one(9), "nine"), Counted)
         failures.note_published(1, published(4))
     failures.note_published(1, published(5))
-    assert failures.count(one(5), "five") is None
+    assert isinstance(failures.count(one(5), "five"), Counted)
     assert isinstance(failures.count(one(9), "nine"), Isolated)
     assert failures.suspects(B).letters == (letter(9, "nine"),)
     failures.note_published(1, published(8))
@@ -110,7 +110,7 @@ def test_equal_messages_that_were_handled_do_not_add_up() -> None:
     failures = RepeatedFailures(topology(), 3)
     for number in range(1, 9):
         for _ in range(2):
-            assert failures.count(one(number, b"equal"), "why") is None
+            assert isinstance(failures.count(one(number, b"equal"), "why"), Counted)
         assert one(number, b"equal") in failures.suspects(B).messages
         failures.note_handled(one(number, b"equal"), 1)
     assert isinstance(failures.count(one(5, b"equal"), "why"), Isolated)
@@ -124,9 +124,10 @@ def test_a_timer_that_was_handled_counts_until_a_snapshot_lies_behind_it() -> No
         assert failures.count(timer, "why") is None
         assert failures.suspects(B) == Suspects(timers=(timer,))
         failures.note_handled(timer, first + 1)
-        failures.note_published(first, ())
+        failures.note_published(first, published(0))
+        failures.note_published(first + 1, ())  # such as another subtask's record
         assert failures.suspects(B) == Suspects(timers=(timer,))
-        failures.note_published(first + 1, ())
+        failures.note_published(first + 1, published(0))
         assert failures.suspects(B) == Suspects()
     assert failures.count(timer, "why") is None
     failures.note_handled(timer, 7)
@@ -139,16 +140,16 @@ def test_a_timer_that_fails_behind_its_handling_was_not_handled() -> None:
     assert failures.count(timer, "why") is None
     failures.note_handled(timer, 2)
     assert failures.count(timer, "why") is None
-    failures.note_published(2, ())
+    failures.note_published(2, published(0))
     assert isinstance(failures.count(timer, "why"), Poisoned)
 
 
 def test_a_message_is_known_behind_several_inputs() -> None:
     """After each restart it may have another number, and its number may be another message's."""
     failures = RepeatedFailures(topology(), 3)
-    assert failures.count(one(5, b"bad"), "first") is None
-    assert failures.count(one(5, b"other"), "once") is None
-    assert failures.count(one(9, b"bad"), "second") is None
+    assert isinstance(failures.count(one(5, b"bad"), "first"), Counted)
+    assert isinstance(failures.count(one(5, b"other"), "once"), Counted)
+    assert isinstance(failures.count(one(9, b"bad"), "second"), Counted)
     assert isinstance(failures.count(one(7, b"bad"), "third"), Isolated)
     assert failures.suspects(B).letters == (letter(7, "third", b"bad"),)
     assert failures.suspects(B).messages == (one(5, b"other"),)
@@ -160,9 +161,9 @@ def test_a_message_that_differs_after_each_restart_is_known_by_its_number() -> N
         failures = RepeatedFailures(topology(), poison_after)
         verdicts = [failures.count(one(5, b"at %d" % now), f"at {now}") for now in range(1, restarts + 1)]
         assert not any(isinstance(verdict, Poisoned) for verdict in verdicts)
-        assert failures.suspects(B).letters == (DeadLetter(CHANNEL, 5, b"", f"at {restarts}"),)
+        assert failures.suspects(B).letters == (DeadLetter(CHANNEL, 5, None, f"at {restarts}"),)
         again = failures.count(one(5, b"at 9"), "at 9")
-        while again is None:
+        while isinstance(again, Counted):
             again = failures.count(one(5, b"at 9"), "at 9")
         assert again == Poisoned("at 9\n(message 5 of a[0]->b[0] cannot be set aside to 'dead')")
 
@@ -179,7 +180,7 @@ def test_equal_messages_are_set_aside_each_at_its_number() -> None:
     """The second is reached once the first is set aside, and its letter does not take the place of the first."""
     failures = RepeatedFailures(topology(), 2)
     for number in (3, 8):
-        assert failures.count(one(number, b"equal"), f"at {number}") is None
+        assert isinstance(failures.count(one(number, b"equal"), f"at {number}"), Counted)
         assert isinstance(failures.count(one(number, b"equal"), f"at {number}"), Isolated)
     assert failures.suspects(B).letters == (letter(3, "at 3", b"equal"), letter(8, "at 8", b"equal"))
 
@@ -208,7 +209,7 @@ def test_only_so_many_suspects_are_kept() -> None:
 def test_a_snapshot_without_the_channel_forgets_nothing() -> None:
     """Its records say nothing about the messages that failed."""
     failures = RepeatedFailures(topology(), 2)
-    assert failures.count(one(1), "one") is None
+    assert isinstance(failures.count(one(1), "one"), Counted)
     failures.note_published(1, ())
     assert isinstance(failures.count(one(1), "one"), Isolated)
     failures.note_published(1, ())
@@ -243,13 +244,14 @@ def test_other_failures_are_not_counted() -> None:
 
 
 def test_which_failures_count_by_the_channel() -> None:
-    """Those of messages that would be set aside."""
-    timer = FailedTimer(B, "", b"", 1.0)
-    failures = RepeatedFailures(topology(), 2)
-    assert [failures.dead_letter_channel(each) for each in (one(1), FailedBatch(CHANNEL, 1, 2))] == [CHANNEL, CHANNEL]
-    assert [failures.dead_letter_channel(each) for each in (timer, None)] == [None, None]
+    """Those of messages that would be set aside. Each has its own count."""
+    timer, together = FailedTimer(B, "", b"", 1.0), FailedBatch(CHANNEL, 3, 4)
+    failures = RepeatedFailures(topology(), 4)
+    found = [failures.count(each, "why") for each in (one(1), together, one(2), together, one(1), together)]
+    assert found == [Counted(CHANNEL, times) for times in (1, 1, 1, 2, 2, 3)]
+    assert failures.count(timer, "why") is None and failures.count(None, "why") is None
     for without in (RepeatedFailures(topology(None), 2), RepeatedFailures(topology(), None)):
-        assert without.dead_letter_channel(one(1)) is None
+        assert without.count(one(1), "why") is None and without.count(together, "why") is None
 
 
 def test_an_error_carries_its_culprit_across_processes() -> None:

@@ -61,16 +61,24 @@ def test_messages_that_may_be_set_aside_count_by_the_channel() -> None:
     """So that many subtasks may have one each; all other failures are one row. Isolating begins the row anew."""
     restarts = Restarts(RestartPolicy(maxRestarts=2, poisonAfter=3), with_dead_letters())
     other = FailedMessage(ChannelId(Subtask("b", 0), Subtask("c", 0)), 1, b"x")
-    for culprit in (failed(0), failed(1), failed(0), failed(1), other, None):
+    for culprit in (failed(0, 1), failed(1, 1), failed(0, 2), failed(1, 2), other, None):
         assert restarts.count("why", 10.0, 1010.0, culprit) is None
     assert restarts.not_before == 10.1  # the second of its row
     assert restarts.count("why", 10.0, 1010.0, None) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
-    assert restarts.count("bad", 10.0, 1010.0, failed(0)) is None
+    assert restarts.count("why", 10.0, 1010.0, failed(0, 3)) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
+
+
+def test_a_message_counts_once_for_its_row() -> None:
+    """`poisonAfter` is the limit of the others. The delays grow, and begin anew once it is set aside."""
+    restarts = Restarts(RestartPolicy(maxRestarts=1, poisonAfter=4), with_dead_letters())
+    waits = []
+    for _ in range(4):
+        assert restarts.count("bad", 10.0, 1010.0, failed(0)) is None
+        waits.append(round(restarts.not_before - 10.0, 3))
+    assert waits == [0.0, 0.1, 0.2, 0.0]
     assert restarts.history.newest[-1].reason.startswith("bad\n(message 1 of a[0]->b[0] failed for good, and is sent")
-    assert restarts.not_before == 10.0
-    for _ in range(2):
-        assert restarts.count("why", 10.0, 1010.0, failed(0, 2)) is None
-    assert restarts.count("why", 10.0, 1010.0, failed(0, 4)) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
+    assert restarts.count("why", 10.0, 1010.0, failed(0, 2)) is None
+    assert restarts.count("why", 10.0, 1010.0, failed(0, 3)) == "why\n(after 1 restarts in a row; maxRestarts is 1)"
 
 
 def test_without_poison_after_all_failures_are_one_row() -> None:

@@ -6,6 +6,7 @@ import datetime
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot.channel.serialization import Codec
-from snapshot.steps.message_hash import BLOCK_MESSAGES, ChannelHash, NamedHash, content_hash, packed
+from snapshot.steps.message_hash import BLOCK_MESSAGES, ChannelHash, NamedHash, content_hash, content_hashes, packed
 from tests.run_size import scaled
 
 OLD, NEW, NEWER = (datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (1, 2, 3))
@@ -197,6 +198,13 @@ def test_equal_messages_have_equal_hashes_in_every_process(number: int) -> None:
     assert runs == [packed([ALIKE[number]()]).hex()] * 2
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """One that a set may hold."""
+
+    value: int
+
+
 class Valued:
     """An object of the user's with a value."""
 
@@ -208,14 +216,18 @@ def test_the_content_of_one_message_is_hashed() -> None:
     """Of objects too, also within plain values. A row of a batch counts by its values, whatever its batch."""
     codec = Codec()
     messages = [1, 2, "1", (1, 2), (1, 3), Valued(1), Valued(2), [Valued(1)], [Valued(2)], {"a": Valued(1)}, {1, 2}]
+    messages += [{Frozen(1)}, {Frozen(2)}, [frozenset({(1, Frozen(1))})], [frozenset({(1, Frozen(2))})]]
     messages += ["\ud800", "\ud801", ["\ud800", Valued(1)], ["\ud800", Valued(2)], None]
     found = [content_hash(message, codec) for message in messages]
     assert len(set(found)) == len(messages) and {len(each) for each in found} == {8}
     assert found == [content_hash(codec.decode(codec.encode(message)), codec) for message in messages]
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 2, None], "t": ["x", "x", "x", "x"]})
-    hashes = [content_hash(rows.slice(row, 1), codec) for row in range(4)]
-    assert hashes[1] == hashes[2] and len(set(hashes)) == 3
-    assert content_hash(pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([]))), codec)
+    of_rows = [*content_hashes(rows, codec)]
+    assert of_rows[1] == of_rows[2] and len(set(of_rows)) == 3
+    assert of_rows == [next(content_hashes(rows.slice(row, 1), codec)) for row in range(4)]
+    assert [*content_hashes([1, "1"], codec)] == [content_hash(1, codec), content_hash("1", codec)]
+    without_columns = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert len([*content_hashes(without_columns, codec)]) == 2
 
 
 def test_keys_of_a_block_are_named() -> None:

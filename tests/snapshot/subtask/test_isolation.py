@@ -15,7 +15,7 @@ from snapshot.channel.serialization import Codec
 from snapshot.coordinator.repeated_failures import Poisoned, RepeatedFailures
 from snapshot.culprit import DeadLetter, FailedBatch, FailedMessage, IsolatedMessages, Suspects
 from snapshot.ids import ChannelId, Subtask
-from snapshot.steps.message_hash import content_hash
+from snapshot.steps.message_hash import content_hashes
 from snapshot.subtask.isolation import Isolation, Piece
 from tests.snapshot.coordinator.test_repeated_failures import B, topology
 
@@ -24,7 +24,7 @@ CHANNEL = ChannelId(Subtask("a"), B)
 
 
 def content(message: Any) -> bytes:
-    return content_hash(message, CODEC)
+    return next(content_hashes(message if isinstance(message, pa.RecordBatch) else [message], CODEC))
 
 
 def isolation(**suspects: Any) -> Isolation:
@@ -44,7 +44,7 @@ def pieces(apart: Isolation, messages: Any, number: int = 1) -> list[Piece]:
 
 def letter(number: int, message: Any = None) -> DeadLetter:
     """By its content, or by its number alone."""
-    return DeadLetter(CHANNEL, number, b"" if message is None else content(message), "why")
+    return DeadLetter(CHANNEL, number, None if message is None else content(message), "why")
 
 
 def test_a_message_is_set_aside_wherever_its_content_comes() -> None:
@@ -82,16 +82,27 @@ def test_a_letter_is_not_looked_for_without_end() -> None:
     assert not apart.concerns(Frame(10_006, 1, PayloadKind.VALUES, b""))
 
 
+def suspect(number: int, message: Any) -> FailedMessage:
+    return FailedMessage(CHANNEL, number, content(message))
+
+
 def test_a_suspect_is_handled_alone_and_reported() -> None:
-    """Unless another message has its number now."""
-    suspect = FailedMessage(CHANNEL, 2, content("b"))
-    apart = isolation(messages=(suspect,))
-    assert pieces(apart, ["a", "b", "c", "d"]) == [Piece(1), Piece(1, None, suspect), Piece(2)]
-    assert apart.take_handled() == [suspect] and apart.take_handled() == []
-    assert not apart.concerns(Frame(3, 1, PayloadKind.VALUES, b""))
-    other = isolation(messages=(suspect,))
-    assert pieces(other, ["a", "c", "b", "d"]) == [Piece(1), Piece(1), Piece(2)]
-    assert other.take_handled() == []
+    """Once, whatever number it has now, and with all numbers that it had."""
+    apart = isolation(messages=(suspect(2, "b"), suspect(5, "b"), suspect(4, "d")))
+    both = (suspect(2, "b"), suspect(5, "b"))
+    assert pieces(apart, ["a", "x", "b", "b", "e"]) == [Piece(2), Piece(1, None, both), Piece(2)]
+    assert apart.take_handled() == [*both] and apart.take_handled() == []
+    assert apart.concerns(Frame(10_004, 1, PayloadKind.VALUES, b""))
+    assert not apart.concerns(Frame(10_005, 1, PayloadKind.VALUES, b""))
+
+
+def test_a_suspect_is_looked_for_ahead_of_its_number_too() -> None:
+    """Among as many messages: each of them is hashed."""
+    apart = isolation(messages=(suspect(10_001, "b"),))
+    assert pieces(apart, ["b", "b"], number=1)[0] == Piece(1, None, (suspect(10_001, "b"),))
+    far = isolation(messages=(suspect(10_003, "b"),))
+    assert far.piece(1, ["b", "b"]) == Piece(2)
+    assert far.piece(2, ["a", "b"]) == Piece(1) and far.piece(3, ["b"]).suspects
 
 
 def test_halves_are_passed_apart() -> None:
@@ -106,7 +117,7 @@ def test_suspects_of_other_channels_do_not_count() -> None:
     suspects = Suspects(
         messages=(FailedMessage(other, 2, b"x"),),
         isolated=(IsolatedMessages(other, 1, 2),),
-        letters=(DeadLetter(other, 1, b"", "why"),),
+        letters=(DeadLetter(other, 1, None, "why"),),
     )
     assert suspects.concern(other) and not suspects.concern(CHANNEL)
     assert not Isolation(CHANNEL, suspects, None, CODEC).concerns(Frame(1, 1, PayloadKind.VALUES, b""))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot import Context, Graph, GraphError, Node
+from snapshot import END, ChannelLogs, Context, Graph, GraphError, Node, ReplayableSource
 from snapshot.coordinator.restart_policy import RestartPolicy
 from snapshot.coordinator.run_state import Outcome
 from snapshot.testing import CheckFailed, ListSink, ListSource, Pause, Simulator, checkRecovery, everHandled
@@ -276,6 +276,85 @@ def test_equal_messages_that_fail_for_a_while_are_handled(on_error: str | None) 
     assert history.output("out") == [7] * 5
 
 
+class FailsAtSevens(Node):
+    """Fails once at each seven, and knows them by how many it has handled."""
+
+    def __init__(self) -> None:
+        self.sevens = 0
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        if message == 7:
+            self.sevens += 1
+            _TRIED[self.sevens] += 1
+            if _TRIED[self.sevens] == 1:
+                raise OSError("the service does not answer")
+        context.send(message)
+
+    def snapshotState(self, snapshotId: int, timestamp: float) -> int:
+        return self.sevens
+
+    def restoreState(self, state: int) -> None:
+        self.sevens = state
+
+
+@pytest.mark.parametrize("on_error", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_messages_behind_two_inputs_do_not_add_up(seed: int, on_error: bool) -> None:
+    """Each fails once, and has another number after the restart."""
+    _TRIED.clear()
+    graph = Graph("g").add("a", ListSource(7, 7, 7)).add("b", ListSource(*range(100, 130))).add("mix", Forwards())
+    graph.add("parser", FailsAtSevens()).add("out", ListSink()).add("dead", ListSink())
+    graph.connect("a", "mix").connect("b", "mix").connect("parser", "out")
+    graph.connect("mix", "parser", onError="dead" if on_error else None)
+    if not on_error:
+        graph.connect("a", "dead")
+    policy = RestartPolicy(maxRestarts=None, poisonAfter=3)
+    history = Simulator(graph, seed, snapshotInterval=None, restartPolicy=policy).run()
+    assert history.outcome is Outcome.FINISHED, history.reason
+    assert sorted(history.output("out")) == [7, 7, 7, *range(100, 130)]
+
+
+class Numbers(ReplayableSource):
+    """Batches of three numbers."""
+
+    def partitions(self) -> list[str]:
+        return ["numbers"]
+
+    def first(self, partition: str) -> int:
+        return 0
+
+    def available(self, partition: str, start: int) -> Any:
+        return END if start == 12 else start + 3
+
+    def read(self, partition: str, start: int, stop: int, context: Context) -> None:
+        context.send(batch(range(start, stop)))
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(deadline=None)
+def test_rows_that_fail_for_a_while_are_replayed_as_they_were_taken(seed: int) -> None:
+    """A node that gets them as messages takes some of a batch in a step, also where one is a suspect."""
+    _TRIED.clear()
+    graph = Graph("g").add("rows", Numbers()).add("parser", FailsAtSome()).add("out", ListSink())
+    graph.connect("rows", "parser", schema="n long").connect("parser", "out")
+    policy = RestartPolicy(maxRestarts=99, poisonAfter=4)
+    simulator = Simulator(graph, seed, mode="inputLogging", faults=1, snapshotInterval=0.05, restartPolicy=policy)
+    history = simulator.run()
+    assert history.outcome is not Outcome.FINISHED or [row["n"] for row in history.output("out")] == [*range(12)]
+
+
+class FailsAtSome(Node):
+    """Fails at some rows for a while, and at no replay."""
+
+    deterministic = True
+
+    def onMessage(self, message: Any, context: Context) -> None:
+        _TRIED[message["n"]] += 1
+        if message["n"] in (8, 9) and _TRIED[message["n"]] <= message["n"] - 7:
+            raise OSError("the service does not answer")
+        context.send(message)
+
+
 class RowWriter(Node):
     """Fails on rows with 0, and once on a row of its own while the service is down."""
 
@@ -326,13 +405,16 @@ class AsSoonAsPossible(Node):
 
 
 @pytest.mark.parametrize("key", [None, key_of])
-def test_a_timer_that_fired_well_begins_anew(key: Any) -> None:
+@pytest.mark.parametrize("mode", ["markers", ChannelLogs(interval=0.3)], ids=["markers", "channelLogs"])
+def test_a_timer_that_fired_well_begins_anew(key: Any, mode: Any) -> None:
     """Though the next one has the same time and the same key."""
     _TRIED.clear()
     items = [each for number in range(5) for each in (5 * number, Pause(3.0))]
     graph = Graph("g").add("numbers", ListSource(*items)).add("node", AsSoonAsPossible()).add("out", ListSink())
     graph.connect("numbers", "node", key=key).connect("node", "out")
-    history = Simulator(graph, [], snapshotInterval=0.5, restartPolicy=RestartPolicy(poisonAfter=2)).run()
+    interval = 0.5 if mode == "markers" else None
+    policy = RestartPolicy(maxRestarts=20, poisonAfter=2)
+    history = Simulator(graph, [], snapshotInterval=interval, mode=mode, restartPolicy=policy).run()
     assert history.outcome is Outcome.FINISHED, history.reason
     assert history.output("out") == [0, 5, 10, 15, 20]
 
