@@ -148,8 +148,7 @@ class RepeatedFailures:
         self._add(failed)
         at_number = [each for each in self._of_channel(failed.channel) if each.number == failed.number]
         letters = [each for each in self._letters.get(failed.channel, ()) if each.number == failed.number]
-        contents = {each.content for each in at_number} | {each.content for each in letters}
-        is_by_number = None in contents or len(contents) >= _CONTENTS_MAX
+        is_by_number = self._is_known_by_number(failed)
         same = at_number if is_by_number else self._of_content(failed)
         count = sum(self._counts[each] for each in same)
         where = self._topology.edge_of(failed.channel).on_error
@@ -189,6 +188,15 @@ class RepeatedFailures:
             hint = f"; connect({source!r}, {target!r}, onError=...) would set such messages aside"
         text = f"{culprit} failed {count} times in a row; RestartPolicy(poisonAfter={poison_after})"
         return Poisoned(f"{reason}\n({text}{hint})")
+
+    def _is_known_by_number(self, failed: FailedMessage) -> bool:
+        """Return whether the content of a message differs after each restart, and its number does not."""
+        contents: dict[int, set[bytes | None]] = {}
+        for each in (*self._of_channel(failed.channel), *self._letters.get(failed.channel, ())):
+            contents.setdefault(each.number, set()).add(each.content)
+        found = contents.pop(failed.number)
+        has_moved = any(others != {None} for others in contents.values())  # what failed elsewhere may be this message
+        return None in found or (len(found) >= _CONTENTS_MAX and not has_moved)
 
     def _of_channel(self, channel: ChannelId) -> list[FailedMessage]:
         return [each for each in self._counts if isinstance(each, FailedMessage) and each.channel == channel]

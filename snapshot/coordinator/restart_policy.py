@@ -63,6 +63,13 @@ class Restart:
     reason: str
 
 
+#: Said of a channel whose messages would have been set aside.
+_UNKNOWN = (
+    "Messages of {} failed, and none of them was seen again. One whose content and place differ after each restart, "
+    "such as by the time at which it was made, is not recognised: take snapshots more often, or add what differs later"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """Restarts in a row."""
@@ -129,7 +136,8 @@ class Restarts:
         is_new = verdict is None or verdict.times == 1
         row = self._rows.get(channel, _Row(0, policy.firstDelay, policy.delay))
         if is_new and policy.maxRestarts is not None and row.count >= policy.maxRestarts:
-            return f"{reason}\n(after {row.count} restarts in a row; maxRestarts is {policy.maxRestarts})"
+            text = f"after {row.count} restarts in a row; maxRestarts is {policy.maxRestarts}"
+            return f"{reason}\n({text if channel is None else f'{text}. {_UNKNOWN.format(channel)}'})"
         later = min(policy.maxDelay, row.next_delay * policy.multiplier)
         self._rows = {**self._rows, channel: _Row(row.count + is_new, row.next_delay, later)}
         self._restart(now, row.delay, epoch, reason)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil, log2
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,6 +167,21 @@ def test_a_message_that_differs_after_each_restart_is_known_by_its_number() -> N
         while isinstance(again, Counted):
             again = failures.count(one(5, b"at 9"), "at 9")
         assert again == Poisoned("at 9\n(message 5 of a[0]->b[0] cannot be set aside to 'dead')")
+
+
+@pytest.mark.parametrize("poison_after", [1, 3])
+def test_one_whose_number_differs_too_is_not_known_by_it(poison_after: int) -> None:
+    """Because another message may have the number after the next restart."""
+    failures = RepeatedFailures(topology(), poison_after)
+    for now, number in enumerate((5, 7, 5, 5, 5, 5, 5)):
+        assert not isinstance(failures.count(one(number, b"at %d" % now), "why"), Poisoned)
+    assert None not in [each.content for each in failures.suspects(B).letters]
+    failures.note_published(1, published(5))  # what is set aside by its number has not moved
+    for number in (8, 9):
+        for now in range(5):
+            failures.note_published(1, published(7))
+            assert not isinstance(failures.count(one(number, b"%d at %d" % (number, now)), "why"), Poisoned)
+    assert [each.number for each in failures.suspects(B).letters if each.content is None] == [8, 9]
 
 
 def test_two_messages_of_one_number_have_each_their_error() -> None:

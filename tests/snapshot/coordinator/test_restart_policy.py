@@ -65,7 +65,11 @@ def test_messages_that_may_be_set_aside_count_by_the_channel() -> None:
         assert restarts.count("why", 10.0, 1010.0, culprit) is None
     assert restarts.not_before == 10.1  # the second of its row
     assert restarts.count("why", 10.0, 1010.0, None) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
-    assert restarts.count("why", 10.0, 1010.0, failed(0, 3)) == "why\n(after 2 restarts in a row; maxRestarts is 2)"
+    ended = restarts.count("why", 10.0, 1010.0, failed(0, 3)) or ""
+    assert ended.startswith(
+        "why\n(after 2 restarts in a row; maxRestarts is 2. Messages of a[0]->b[0] failed, and none"
+    )
+    assert ended.endswith("take snapshots more often, or add what differs later)")
 
 
 def test_a_message_counts_once_for_its_row() -> None:
@@ -78,7 +82,7 @@ def test_a_message_counts_once_for_its_row() -> None:
     assert waits == [0.0, 0.1, 0.2, 0.0]
     assert restarts.history.newest[-1].reason.startswith("bad\n(message 1 of a[0]->b[0] failed for good, and is sent")
     assert restarts.count("why", 10.0, 1010.0, failed(0, 2)) is None
-    assert restarts.count("why", 10.0, 1010.0, failed(0, 3)) == "why\n(after 1 restarts in a row; maxRestarts is 1)"
+    assert "(after 1 restarts in a row" in (restarts.count("why", 10.0, 1010.0, failed(0, 3)) or "")
 
 
 def test_without_poison_after_all_failures_are_one_row() -> None:
