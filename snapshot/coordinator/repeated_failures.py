@@ -191,11 +191,14 @@ class RepeatedFailures:
 
     def _is_known_by_number(self, failed: FailedMessage) -> bool:
         """Return whether the content of a message differs after each restart, and its number does not."""
-        contents: dict[int, set[bytes | None]] = {}
-        for each in (*self._of_channel(failed.channel), *self._letters.get(failed.channel, ())):
-            contents.setdefault(each.number, set()).add(each.content)
-        found = contents.pop(failed.number)
-        has_moved = any(others != {None} for others in contents.values())  # what failed elsewhere may be this message
+        letters = self._letters.get(failed.channel, ())
+        waiting = [each for each in self._of_channel(failed.channel) if each not in self._handled]
+        found = {each.content for each in (*waiting, *letters) if each.number == failed.number}
+        recognised = {letter.number for letter in letters}
+        # What has failed elsewhere and was not recognised may be this message. So may be what failed behind it.
+        has_moved = any(each.number not in {failed.number, *recognised} for each in waiting) or any(
+            letter.number > failed.number and letter.content is not None for letter in letters
+        )
         return None in found or (len(found) >= _CONTENTS_MAX and not has_moved)
 
     def _of_channel(self, channel: ChannelId) -> list[FailedMessage]:
