@@ -78,7 +78,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """What failed at a subtask, ascending in each channel. The subtask gets them with its deployment."""
+    """Messages and timers that failed at a subtask, ascending in each channel. A deployment carries them."""
 
     messages: tuple[FailedMessage, ...] = ()
     isolated: tuple[IsolatedMessages, ...] = ()

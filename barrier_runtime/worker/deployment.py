@@ -47,7 +47,7 @@ def make_machines(
         return SpillFile(str(channel), tempfile.gettempdir())
 
     def chance_of(subtask: Subtask) -> Random:
-        # The same in each incarnation, because a generator is saved only once it was used.
+        # Give each incarnation the same numbers, because a generator is saved only once it was used.
         return Random(xxhash.xxh3_64_intdigest(f"{launch.run}/{subtask}".encode()))  # not a secret
 
     snapshot_ids = {each.subtask: 0 if each.state is None else each.state.snapshot_id for each in parts.deploy.subtasks}

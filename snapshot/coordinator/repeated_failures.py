@@ -195,7 +195,7 @@ class RepeatedFailures:
         waiting = [each for each in self._of_channel(failed.channel) if each not in self._handled]
         found = {each.content for each in (*waiting, *letters) if each.number == failed.number}
         recognised = {letter.number for letter in letters}
-        # What has failed elsewhere and was not recognised may be this message. So may be what failed behind it.
+        # A message that failed elsewhere and was not recognised may be this one. So may one that failed behind it.
         has_moved = any(each.number not in {failed.number, *recognised} for each in waiting) or any(
             letter.number > failed.number and letter.content is not None for letter in letters
         )

@@ -200,7 +200,7 @@ def test_equal_messages_have_equal_hashes_in_every_process(number: int) -> None:
 
 @dataclass(frozen=True)
 class Frozen:
-    """One that a set may hold."""
+    """An object of the user's that a set may hold."""
 
     value: int
 

@@ -419,26 +419,13 @@ def test_a_timer_that_fired_well_begins_anew(key: Any, mode: Any) -> None:
     assert history.output("out") == [0, 5, 10, 15, 20]
 
 
-class FailsAtLast(Node):
-    """Registers a timer of one time for each message. The last fires badly, those before it fire well."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
-
-    def onMessage(self, message: Any, context: Context) -> None:
-        self.last = message
-        context.registerTimer(0.0)
+class FailsAtLast(AsSoonAsPossible):
+    """The timer of the last message fires badly, those before it fire well."""
 
     def onTimer(self, at: float, context: Context) -> None:
         if self.last == 4:
             raise ValueError("no alarm")
         context.send(self.last)
-
-    def snapshotState(self, snapshotId: int, timestamp: float) -> Any:
-        return self.last
-
-    def restoreState(self, state: Any) -> None:
-        self.last = state
 
 
 @pytest.mark.parametrize("interval", [None, 0.5, 7.0])
@@ -525,7 +512,7 @@ def ending_in_table(node: Node | None) -> Graph:
 
 
 def test_a_message_that_was_set_aside_was_not_handled() -> None:
-    """It is no output of the node, and no place outside got it from there but by the hook's calls that failed."""
+    """A dead letter is no output of the node. A place outside got the message only by the calls that failed."""
     history = Simulator(ending_in_table(None), 0, restartPolicy=RestartPolicy(poisonAfter=2)).run()
     assert history.output("table") == history.snapshots[-1].node("table").state == [5, 7]
     assert [letter["message"] for letter in history.output("dead")] == [3]
