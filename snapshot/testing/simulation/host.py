@@ -323,7 +323,8 @@ def make_host(
     CheckFailed
         if the restored messages of a channel are not in sequence.
     """
-    chance = Random(f"{world.seed} {restored.subtask}")  # as in each incarnation, because an unused one is not saved
+    # as in each incarnation of the run, because an unused one is not saved
+    chance = Random(f"{world.seed} {world.run} {restored.subtask}")
     subtask_history = world.watch(restored.subtask, incarnation, channels)
     other = world.mutation.observer(restored.subtask, incarnation)
     observer = subtask_history if other is None else JoinedObserver(subtask_history, other)
