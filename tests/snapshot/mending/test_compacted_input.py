@@ -206,6 +206,7 @@ def test_a_run_goes_on_behind_compacted_input(make: Callable[[], Node]) -> None:
         assert all(seen[each] for each in ("read behind compacted input", "compacted in the middle", "repeated")), seen
 
 
+@pytest.mark.timeout(300)
 def test_a_crash_after_any_number_of_steps() -> None:
     """In the replay of the compacted input, and behind it."""
     files: dict[str, bytes] = {}

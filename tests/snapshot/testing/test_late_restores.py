@@ -92,6 +92,7 @@ def _graph(node: Node, items: int = ITEMS) -> Graph:
     return graph.connect("source", "node").connect("node", "out")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("make", [_KeepsThirty, pytest.param(_LosesAtTheEnd, marks=pytest.mark.slow)])
 def test_default_settings_find_a_restore_that_is_wrong_only_late(make: Callable[[], Node]) -> None:
     """Short schedules never restore such a state: a thousand of them miss it."""

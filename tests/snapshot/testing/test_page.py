@@ -34,6 +34,7 @@ def blocks() -> Iterator[Block]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_page_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block runs behind those before it; each of the five mistakes is told in the page's words."""
     demand = Trial.demand
