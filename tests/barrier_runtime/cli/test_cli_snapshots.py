@@ -12,6 +12,7 @@ import pytest
 
 from barrier_runtime.cli import difference, main
 from barrier_runtime.cli.difference import changes
+from barrier_runtime.cli.stored import KEY_VARIABLE
 from snapshot.plan.topology import Partitioning
 from snapshot.stored.contribution import parts_of, record_of
 from snapshot.stored.history import Base, Claim
@@ -296,6 +297,14 @@ def test_what_is_not_stored_is_said(
     result = invoke("snapshots", *arguments)
     assert result.exit_code == 2
     assert all(each in result.output for each in said), result.output
+
+
+def test_a_wrong_path_is_said_with_a_key_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint is of the folder, which lies behind the signatures."""
+    monkeypatch.chdir(stored.parent)
+    monkeypatch.setenv(KEY_VARIABLE, "k" * SIGNING_KEY_BYTES_MIN)
+    result = invoke("snapshots", "list", "stor")
+    assert result.exit_code == 2 and "store?" in result.output, result.output
 
 
 # ---------------------------------------------------------------- completion

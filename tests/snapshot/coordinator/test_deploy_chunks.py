@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from snapshot.coordinator.deploy_chunks import DEPLOY_CHUNK_BYTES, DeploymentAss
 from snapshot.coordinator.deployment import Deployment
 from snapshot.coordinator.machine import Phase
 from snapshot.coordinator.recovery import fresh_start, plan_restore
+from snapshot.culprit import DeadLetter, FailedMessage, FailedTimer, IsolatedMessages, Suspects
 from snapshot.ids import Subtask
 from snapshot.stored.certificate import ListEntry
 from snapshot.stored.part import Handle
@@ -103,6 +105,20 @@ def test_rerouted_channels_weigh_as_others() -> None:
     old, new = (OldChannel(sample.PQ, 0),) * 1_500, (NewChannel(sample.PQ, 0, ChannelEnd.OPEN),) * 1_500
     edge = ReshapedEdge("P", "Q", 0, Route.WHOLE, 1, 1, 0, old, new)
     plan = [replace(of_megabytes(node, None, []), reshaped=(edge,)) for node in range(3)]
+    assert deploy_chunks(plan) == [(each,) for each in plan]
+
+
+@pytest.mark.parametrize("kind", ["messages", "isolated", "letters", "timers"])
+def test_what_failed_weighs_as_channels(kind: str) -> None:
+    """Subtasks with 3,000 messages or timers that failed, 3 MB by the estimate, are deployed one by one."""
+    failed: dict[str, Any] = {
+        "messages": FailedMessage(sample.PQ, 1, b""),
+        "isolated": IsolatedMessages(sample.PQ, 1, 2),
+        "letters": DeadLetter(sample.PQ, 1, None, ""),
+        "timers": FailedTimer(sample.Q, "", b"", 1.0),
+    }
+    suspects = replace(Suspects(), **{kind: (failed[kind],) * 3_000})
+    plan = [replace(of_megabytes(node, None, []), suspects=suspects) for node in range(3)]
     assert deploy_chunks(plan) == [(each,) for each in plan]
 
 

@@ -12,10 +12,12 @@ from snapshot import Snapshot
 from snapshot.keyed.rows import StateKind, StateSpec
 from snapshot.mending.mended_snapshot import MendedSnapshot
 from snapshot.mending.rows import RowEdits
+from snapshot.plan.topology import KEY_GROUPS
 from snapshot.stored.certificate import ChannelWaves
 from snapshot.stored.memory_files import MemoryFiles
 from snapshot.stored.run_store import RunStore
 from tests.snapshot import sample
+from tests.snapshot.keyed.histories import encoded
 from tests.snapshot.sample import PQ, QP
 
 
@@ -48,3 +50,16 @@ def test_edited_items_expire_where_those_of_the_program_do(ttl: float | None, ex
     edits = RowEdits(record, snapshot.read_part, sample.CODEC)
     edits.set(StateSpec("items", StateKind.LIST, ttl), "k", ["a", "b"])
     assert [each.expiries is not None for each in edits._tables.values()] == [expires]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"), [(StateSpec("n", StateKind.VALUE, 5.0), 1), (StateSpec("ages", StateKind.MAP, 5.0), {"x": 1})]
+)
+def test_edited_rows_can_be_written_twice(spec: StateSpec, value: Any) -> None:
+    """Encoding empties the rows that it is given, and an edited snapshot may be written under several names."""
+    record = replace(sample.records()[0], groups=(0, KEY_GROUPS))
+    snapshot = Snapshot(sample.manifest(), RunStore(MemoryFiles({}), sample.RUN).read_stored, sample.CODEC)
+    edits = RowEdits(record, snapshot.read_part, sample.CODEC)
+    edits.set(spec, "k", value)
+    first, second = (encoded(edits.captured()) for _ in range(2))
+    assert second == first and first.rows.num_rows == 1

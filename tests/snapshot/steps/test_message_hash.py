@@ -54,6 +54,13 @@ def test_frames_do_not_count(messages: list[Any], places: list[int]) -> None:
     assert hashes(messages) == hashes(*cut(messages, places))
 
 
+@pytest.mark.parametrize("count", [15, 16, 65_535, 65_536])
+def test_packed_lists_join_whatever_their_lengths(count: int) -> None:
+    """MessagePack writes a length in one, three or five bytes, which differ with the frame."""
+    messages = [300 + number for number in range(count)]
+    assert packed(messages) == packed(messages[:10]) + packed(messages[10:]) == b"".join(packed([m]) for m in messages)
+
+
 @settings(max_examples=scaled(100), deadline=None)
 @given(
     messages=st.lists(VALUES, max_size=12),
