@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from snapshot import Snapshot
+from snapshot.keyed.encoding import _FREED_ROWS
 from snapshot.keyed.rows import StateKind, StateSpec
 from snapshot.mending.mended_snapshot import MendedSnapshot
 from snapshot.mending.rows import RowEdits
@@ -53,13 +54,18 @@ def test_edited_items_expire_where_those_of_the_program_do(ttl: float | None, ex
 
 
 @pytest.mark.parametrize(
-    ("spec", "value"), [(StateSpec("n", StateKind.VALUE, 5.0), 1), (StateSpec("ages", StateKind.MAP, 5.0), {"x": 1})]
+    ("spec", "value", "count"),
+    [
+        (StateSpec("n", StateKind.VALUE, 5.0), 1, 1),
+        # more entries than are freed at once, because the entries of a small one are left as they are
+        (StateSpec("ages", StateKind.MAP, 5.0), {str(age): age for age in range(_FREED_ROWS + 1)}, _FREED_ROWS + 1),
+    ],
 )
-def test_edited_rows_can_be_written_twice(spec: StateSpec, value: Any) -> None:
+def test_edited_rows_can_be_written_twice(spec: StateSpec, value: Any, count: int) -> None:
     """Encoding empties the rows that it is given, and an edited snapshot may be written under several names."""
     record = replace(sample.records()[0], groups=(0, KEY_GROUPS))
     snapshot = Snapshot(sample.manifest(), RunStore(MemoryFiles({}), sample.RUN).read_stored, sample.CODEC)
     edits = RowEdits(record, snapshot.read_part, sample.CODEC)
     edits.set(spec, "k", value)
     first, second = (encoded(edits.captured()) for _ in range(2))
-    assert second == first and first.rows.num_rows == 1
+    assert second == first and first.rows.num_rows == count
