@@ -161,7 +161,3 @@ def _log_to_standard_error() -> None:
     logger.propagate = False
     # Silenced, because this logger only reports that authentication is on, as Cutline configures Ray.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-
-
-if __name__ == "__main__":
-    main()
