@@ -243,6 +243,12 @@ def test_what_no_second_try_can_mend_is_tried_once(status: int, call: str) -> No
         assert answers == []
 
 
+def test_botocore_repeats_nothing_and_keeps_what_the_user_said() -> None:
+    """Its default is four more tries of its own."""
+    backend = FsspecBackend(s3("http://127.0.0.1:1", config_kwargs={"connect_timeout": 3}), f"{BUCKET}/x")
+    assert backend._options["config_kwargs"] == {"connect_timeout": 3, "retries": {"max_attempts": 0}}
+
+
 def test_a_write_whose_answer_was_lost_is_won() -> None:
     """The server stored it and then failed: asking again finds the very same bytes, so the write was ours."""
     with served(["conditional", "conditional", "stored, then 500", "conditional"]) as (other, _):

@@ -99,6 +99,26 @@ def test_of_a_batch_only_the_rows_that_fail_are_set_aside(seed: int) -> None:
     )
 
 
+class Lengths(Node):
+    """Sends the length of each batch that it can read."""
+
+    def onBatch(self, batch: pa.RecordBatch, context: Context) -> None:
+        numbers = batch.column("n").to_pylist()
+        if any(number in _BAD for number in numbers):
+            raise ValueError(f"cannot parse {numbers}")
+        context.send(len(numbers))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_do_not_fail_stay_together(seed: int) -> None:
+    """Behind the rows that are set aside, too: a half that is handled is one call."""
+    sent = ListSource(batch(range(7)), batch(range(7, 60)))
+    policy = RestartPolicy(maxRestarts=50, poisonAfter=2)
+    history = Simulator(parsing(Lengths(), sent, schema="n long"), seed, restartPolicy=policy).run()
+    lengths = history.output("out")
+    assert sum(lengths) == 60 - len(_BAD) and len(lengths) < 15, lengths
+
+
 def test_a_message_that_fits_no_schema_is_set_aside() -> None:
     """Messages are gathered without the one that does not fit."""
     rows = [{"n": number} for number in range(6)]
