@@ -445,3 +445,20 @@ def test_a_restore_from_a_snapshot_that_is_not_there_is_refused() -> None:
     led = Led(restore_from=42)
     assert led.coordinator.outcome is Outcome.FAILED
     assert "42" in led.coordinator.reason
+
+
+def test_a_replay_ends_by_reports_of_its_own_incarnation() -> None:
+    """A report of the incarnation before comes late, because its worker repeated its steps ahead of the rollback."""
+    led = Led().run()
+    led.fail()
+    led.pass_time(1.0)
+    led.restored()
+    for worker in (0, 1):
+        led.coordinator._deployment._registry[worker].is_replaying = True  # as behind a snapshot with steps
+    led.connected()
+    now = led.coordinator.incarnation
+    for worker, incarnation in ((0, now), (1, now - 1), (1, now + 1), (7, now)):
+        led.feed(worker, control.WorkerReplayed(worker, incarnation))
+        assert led.coordinator.phase is Phase.REPLAYING
+    led.feed(1, control.WorkerReplayed(1, now))
+    assert led.coordinator.phase is Phase.RUNNING
