@@ -1,10 +1,24 @@
-"""What the command says of a session that does not start."""
+"""Log of a session: what Spark writes while it starts, and what is said where it does not."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from barrier_runtime.cli.session import _said, _temporary_log
+from barrier_runtime.cli import session
+
+
+def test_the_start_of_spark_is_in_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also what its processes write, behind what the log has already; the terminal gets what follows."""
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with session._standard_error_to(log):
+        os.write(2, b"starting\n")
+    os.write(2, b"running\n")
+    assert log.read_text() == "before\nstarting\n"
+    assert capfd.readouterr().err == "running\n"
 
 
 @pytest.mark.parametrize(
@@ -19,12 +33,12 @@ from barrier_runtime.cli.session import _said, _temporary_log
 )
 def test_an_error_of_java_is_said_without_its_stack(error: Exception, said: str) -> None:
     """Py4J puts the line of Java between its own line and the stack."""
-    assert _said(error) == said
+    assert session._said(error) == said
 
 
 def test_the_log_is_readable_by_its_owner_alone() -> None:
     """Each session has one of its own, with a name that tells what it is."""
-    one, other = _temporary_log(), _temporary_log()
+    one, other = session._temporary_log(), session._temporary_log()
     try:
         assert one != other and (one.name[:8], one.suffix) == ("cutline-", ".log")
         assert one.stat().st_mode & 0o777 == 0o600
