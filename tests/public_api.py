@@ -1,4 +1,4 @@
-"""What a user may call, a line a function with its arguments and defaults: ``python -m tests.public_api``.
+"""List what a user may call, a line a function with its arguments and defaults: ``python -m tests.public_api``.
 
 The program writes `EXPECTED` anew. Say in docs/API.md what changed before you keep what it wrote, because programs of
 users call these names.

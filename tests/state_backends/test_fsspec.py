@@ -244,7 +244,7 @@ def test_what_no_second_try_can_mend_is_tried_once(status: int, call: str) -> No
 
 
 def test_botocore_repeats_nothing_and_keeps_what_the_user_said() -> None:
-    """Its default is four more tries of its own."""
+    """Tries of botocore, four more by its default, are off."""
     backend = FsspecBackend(s3("http://127.0.0.1:1", config_kwargs={"connect_timeout": 3}), f"{BUCKET}/x")
     assert backend._options["config_kwargs"] == {"connect_timeout": 3, "retries": {"max_attempts": 0}}
 
